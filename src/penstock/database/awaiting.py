@@ -1,0 +1,247 @@
+"""Connections for async code: a pool, and a transaction on one of its connections.
+
+The same as `blocking.py`, which explains itself; a test keeps the two alike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, LiteralString, Self, TypeVar
+
+import psycopg
+from psycopg import sql
+from psycopg.pq import TransactionStatus
+from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
+
+from penstock.database import session
+from penstock.database.edition import Edition
+from penstock.database.execute import execute_async, typed_errors
+from penstock.database.operation import Operation
+from penstock.database.transaction import Terms, watermark_before
+from penstock.errors import (
+    DatabaseUnreachable,
+    PoolExhausted,
+    StoreClosed,
+    TransactionAborted,
+    TransactionClosed,
+    TransactionTimeout,
+)
+from penstock.settings import Settings
+
+Result = TypeVar("Result")
+Connection = psycopg.AsyncConnection[Any]
+
+
+async def connect(settings: Settings) -> Connection:
+    """Return one connection of its own, or say clearly why there is none."""
+    try:
+        return await psycopg.AsyncConnection.connect(settings.conninfo(), autocommit=True)
+    except psycopg.Error as error:
+        raise session.connection_failed(error, settings.where()) from None
+
+
+class AsyncPool:
+    """A pool of connections that are set up as the settings say."""
+
+    def __init__(self, settings: Settings, edition: Edition) -> None:
+        self.settings = settings
+        self.edition = edition
+        self.where = settings.where()
+        self._looking = asyncio.Lock()
+        self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
+            settings.conninfo(),
+            kwargs={"autocommit": True},
+            configure=self._configure,
+            open=False,
+            **session.pool_options(settings),
+        )
+
+    async def open(self) -> None:
+        """Start to make connections."""
+        await self._pool.open()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._pool.close()
+
+    async def run(self, operation: Operation[Result]) -> Result:
+        """Run one operation on some connection."""
+        async with self.connection() as connection:
+            try:
+                return await self.execute(connection, operation)
+            except DatabaseUnreachable:
+                pass  # the connection was dead
+        await self.look_over()
+        async with self.connection() as connection:
+            return await self.execute(connection, operation)
+
+    async def execute(self, connection: Connection, operation: Operation[Result]) -> Result:
+        """Run one operation on this connection."""
+        prepare = self.settings.prepared_statements
+        return await execute_async(connection, operation, prepare=prepare, where=self.where)
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """Lend a connection for the length of the block."""
+        connection = await self.take()
+        try:
+            yield connection
+        finally:
+            await self.give_back(connection)
+
+    async def take(self) -> Connection:
+        """Take a connection out of the pool. Give it back with `give_back`."""
+        timeout = self.settings.pool_timeout_ms / 1000
+        try:
+            return await self._pool.getconn(timeout=min(1.0, timeout))
+        except PoolClosed:
+            raise StoreClosed(self.where) from None
+        except PoolTimeout:
+            await self._look()
+        try:
+            return await self._pool.getconn(timeout=timeout)
+        except PoolTimeout:
+            raise PoolExhausted(self.where, session.exhausted(self.settings)) from None
+
+    async def give_back(self, connection: Connection) -> None:
+        """Return a connection to the pool, which drops it if it is broken."""
+        await self._pool.putconn(connection)
+
+    async def look_over(self) -> None:
+        """Drop the connections that are dead."""
+        await self._pool.check()
+
+    async def _look(self) -> None:
+        """Raise if the server does not answer. One task looks while the others wait for it."""
+        async with self._looking:
+            await (await connect(self.settings)).close()
+
+    async def _configure(self, connection: Connection) -> None:
+        await connection.execute(session.CONFIGURE, session.session_settings(self.settings))
+        if session.needs_search_path(self.edition):
+            await connection.execute(session.PREPEND_SEARCH_PATH)
+
+
+class AsyncOpenTransaction:
+    """A transaction on a connection of its own, which goes back to the pool when it ends."""
+
+    def __init__(self, pool: AsyncPool, terms: Terms) -> None:
+        self._pool = pool
+        self._terms = terms
+        self._connection: Connection | None = None
+        self._deadline = 0.0
+        self.watermark: int | None = None
+
+    async def begin(self) -> Self:
+        """Begin the transaction, on a connection that is alive."""
+        connection = await self._pool.take()
+        try:
+            await self._begin(connection)
+        except DatabaseUnreachable:
+            await self._pool.look_over()
+            await self._begin(await self._pool.take())
+        return self
+
+    @property
+    def connection(self) -> Connection:
+        """The psycopg connection, for SQL of your own inside this transaction."""
+        if self._connection is None:
+            raise TransactionClosed
+        return self._connection
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the transaction can still be used: not ended, not lost, not out of time."""
+        return (
+            self._connection is not None
+            and not self._connection.closed
+            and self._connection.info.transaction_status is not TransactionStatus.IDLE
+            and time.monotonic() < self._deadline
+        )
+
+    async def run(self, operation: Operation[Result]) -> Result:
+        """Run one operation in this transaction."""
+        await self._check_usable()
+        return await self._pool.execute(self.connection, operation)
+
+    async def commit(self) -> None:
+        """Make all that was written visible, or raise: then nothing was written.
+
+        Only a connection lost at this very moment leaves it open; then a retry with the same
+        message ids finds out.
+        """
+        await self._check_usable()
+        if await self._end("commit") != "COMMIT":
+            raise TransactionAborted
+
+    async def rollback(self) -> None:
+        """Undo all that was written. Does nothing if the transaction has ended already."""
+        if self._connection is not None:
+            try:
+                await self._end("rollback")
+            except DatabaseUnreachable:
+                pass  # the server rolls back what it lost
+
+    async def savepoint(self, name: str) -> None:
+        """Mark a point that `rollback_to_savepoint` can go back to."""
+        await self._control(sql.SQL("savepoint {}"), name)
+
+    async def rollback_to_savepoint(self, name: str) -> None:
+        """Undo what was written since the savepoint, and go on from there."""
+        await self._control(sql.SQL("rollback to savepoint {}"), name)
+
+    async def release_savepoint(self, name: str) -> None:
+        """Forget a savepoint and keep what was written since."""
+        await self._control(sql.SQL("release savepoint {}"), name)
+
+    @asynccontextmanager
+    async def nested(self) -> AsyncIterator[Self]:
+        """Undo only the block, and not the transaction, if the block raises."""
+        with typed_errors(self._pool.where):
+            async with self.connection.transaction():
+                yield self
+
+    async def __aenter__(self) -> Self:
+        return await self.begin()
+
+    async def __aexit__(self, error_type: type[BaseException] | None, *_: object) -> None:
+        if error_type is not None:
+            await self.rollback()
+        elif self._connection is not None:
+            await self.commit()
+
+    async def _begin(self, connection: Connection) -> None:
+        try:
+            if self._terms.isolation.keeps_its_snapshot and self._pool.edition.has_watermark:
+                self.watermark = await self._pool.execute(connection, watermark_before())
+            with typed_errors(self._pool.where):
+                await connection.execute(self._terms.begin(connection.info.server_version))
+        except BaseException:
+            await self._pool.give_back(connection)
+            raise
+        self._deadline = self._terms.deadline()
+        self._connection = connection
+
+    async def _control(self, statement: sql.SQL, name: str) -> None:
+        await self._check_usable()
+        with typed_errors(self._pool.where):
+            await self.connection.execute(statement.format(sql.Identifier(name)))
+
+    async def _end(self, how: LiteralString) -> str | None:
+        connection, self._connection = self.connection, None
+        try:
+            with typed_errors(self._pool.where):
+                cursor = await connection.execute(how)
+                return cursor.statusmessage
+        finally:
+            await self._pool.give_back(connection)
+
+    async def _check_usable(self) -> None:
+        if self._connection is None:
+            raise TransactionClosed
+        if time.monotonic() >= self._deadline:
+            await self.rollback()
+            raise TransactionTimeout(self._pool.where, self._terms.expired())

@@ -1,0 +1,251 @@
+"""Connections for blocking code: a pool, and a transaction on one of its connections.
+
+A connection that turns out to be dead is replaced and the operation is sent once more: that is
+safe, since every operation may be repeated (a message's id is drawn before it is sent). While the
+server is away, waiting for the pool is cut short by one look whether the server answers at all, so
+that the caller learns which it is: no server, or no free connection.
+
+`awaiting.py` is the same for async code; a test keeps the two alike.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, LiteralString, Self, TypeVar
+
+import psycopg
+from psycopg import sql
+from psycopg.pq import TransactionStatus
+from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
+
+from penstock.database import session
+from penstock.database.edition import Edition
+from penstock.database.execute import execute, typed_errors
+from penstock.database.operation import Operation
+from penstock.database.transaction import Terms, watermark_before
+from penstock.errors import (
+    DatabaseUnreachable,
+    PoolExhausted,
+    StoreClosed,
+    TransactionAborted,
+    TransactionClosed,
+    TransactionTimeout,
+)
+from penstock.settings import Settings
+
+Result = TypeVar("Result")
+Connection = psycopg.Connection[Any]
+
+
+def connect(settings: Settings) -> Connection:
+    """Return one connection of its own, or say clearly why there is none."""
+    try:
+        return psycopg.connect(settings.conninfo(), autocommit=True)
+    except psycopg.Error as error:
+        raise session.connection_failed(error, settings.where()) from None
+
+
+class Pool:
+    """A pool of connections that are set up as the settings say."""
+
+    def __init__(self, settings: Settings, edition: Edition) -> None:
+        self.settings = settings
+        self.edition = edition
+        self.where = settings.where()
+        self._looking = threading.Lock()
+        self._pool: ConnectionPool[Connection] = ConnectionPool(
+            settings.conninfo(),
+            kwargs={"autocommit": True},
+            configure=self._configure,
+            open=False,
+            **session.pool_options(settings),
+        )
+
+    def open(self) -> None:
+        """Start to make connections."""
+        self._pool.open()
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._pool.close()
+
+    def run(self, operation: Operation[Result]) -> Result:
+        """Run one operation on some connection."""
+        with self.connection() as connection:
+            try:
+                return self.execute(connection, operation)
+            except DatabaseUnreachable:
+                pass  # the connection was dead
+        self.look_over()
+        with self.connection() as connection:
+            return self.execute(connection, operation)
+
+    def execute(self, connection: Connection, operation: Operation[Result]) -> Result:
+        """Run one operation on this connection."""
+        prepare = self.settings.prepared_statements
+        return execute(connection, operation, prepare=prepare, where=self.where)
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        """Lend a connection for the length of the block."""
+        connection = self.take()
+        try:
+            yield connection
+        finally:
+            self.give_back(connection)
+
+    def take(self) -> Connection:
+        """Take a connection out of the pool. Give it back with `give_back`."""
+        timeout = self.settings.pool_timeout_ms / 1000
+        try:
+            return self._pool.getconn(timeout=min(1.0, timeout))
+        except PoolClosed:
+            raise StoreClosed(self.where) from None
+        except PoolTimeout:
+            self._look()
+        try:
+            return self._pool.getconn(timeout=timeout)
+        except PoolTimeout:
+            raise PoolExhausted(self.where, session.exhausted(self.settings)) from None
+
+    def give_back(self, connection: Connection) -> None:
+        """Return a connection to the pool, which drops it if it is broken."""
+        self._pool.putconn(connection)
+
+    def look_over(self) -> None:
+        """Drop the connections that are dead."""
+        self._pool.check()
+
+    def _look(self) -> None:
+        """Raise if the server does not answer. One thread looks while the others wait for it."""
+        with self._looking:
+            connect(self.settings).close()
+
+    def _configure(self, connection: Connection) -> None:
+        connection.execute(session.CONFIGURE, session.session_settings(self.settings))
+        if session.needs_search_path(self.edition):
+            connection.execute(session.PREPEND_SEARCH_PATH)
+
+
+class OpenTransaction:
+    """A transaction on a connection of its own, which goes back to the pool when it ends."""
+
+    def __init__(self, pool: Pool, terms: Terms) -> None:
+        self._pool = pool
+        self._terms = terms
+        self._connection: Connection | None = None
+        self._deadline = 0.0
+        self.watermark: int | None = None
+
+    def begin(self) -> Self:
+        """Begin the transaction, on a connection that is alive."""
+        connection = self._pool.take()
+        try:
+            self._begin(connection)
+        except DatabaseUnreachable:
+            self._pool.look_over()
+            self._begin(self._pool.take())
+        return self
+
+    @property
+    def connection(self) -> Connection:
+        """The psycopg connection, for SQL of your own inside this transaction."""
+        if self._connection is None:
+            raise TransactionClosed
+        return self._connection
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the transaction can still be used: not ended, not lost, not out of time."""
+        return (
+            self._connection is not None
+            and not self._connection.closed
+            and self._connection.info.transaction_status is not TransactionStatus.IDLE
+            and time.monotonic() < self._deadline
+        )
+
+    def run(self, operation: Operation[Result]) -> Result:
+        """Run one operation in this transaction."""
+        self._check_usable()
+        return self._pool.execute(self.connection, operation)
+
+    def commit(self) -> None:
+        """Make all that was written visible, or raise: then nothing was written.
+
+        Only a connection lost at this very moment leaves it open; then a retry with the same
+        message ids finds out.
+        """
+        self._check_usable()
+        if self._end("commit") != "COMMIT":
+            raise TransactionAborted
+
+    def rollback(self) -> None:
+        """Undo all that was written. Does nothing if the transaction has ended already."""
+        if self._connection is not None:
+            try:
+                self._end("rollback")
+            except DatabaseUnreachable:
+                pass  # the server rolls back what it lost
+
+    def savepoint(self, name: str) -> None:
+        """Mark a point that `rollback_to_savepoint` can go back to."""
+        self._control(sql.SQL("savepoint {}"), name)
+
+    def rollback_to_savepoint(self, name: str) -> None:
+        """Undo what was written since the savepoint, and go on from there."""
+        self._control(sql.SQL("rollback to savepoint {}"), name)
+
+    def release_savepoint(self, name: str) -> None:
+        """Forget a savepoint and keep what was written since."""
+        self._control(sql.SQL("release savepoint {}"), name)
+
+    @contextmanager
+    def nested(self) -> Iterator[Self]:
+        """Undo only the block, and not the transaction, if the block raises."""
+        with typed_errors(self._pool.where), self.connection.transaction():
+            yield self
+
+    def __enter__(self) -> Self:
+        return self.begin()
+
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
+        if error_type is not None:
+            self.rollback()
+        elif self._connection is not None:
+            self.commit()
+
+    def _begin(self, connection: Connection) -> None:
+        try:
+            if self._terms.isolation.keeps_its_snapshot and self._pool.edition.has_watermark:
+                self.watermark = self._pool.execute(connection, watermark_before())
+            with typed_errors(self._pool.where):
+                connection.execute(self._terms.begin(connection.info.server_version))
+        except BaseException:
+            self._pool.give_back(connection)
+            raise
+        self._deadline = self._terms.deadline()
+        self._connection = connection
+
+    def _control(self, statement: sql.SQL, name: str) -> None:
+        self._check_usable()
+        with typed_errors(self._pool.where):
+            self.connection.execute(statement.format(sql.Identifier(name)))
+
+    def _end(self, how: LiteralString) -> str | None:
+        connection, self._connection = self.connection, None
+        try:
+            with typed_errors(self._pool.where):
+                cursor = connection.execute(how)
+                return cursor.statusmessage
+        finally:
+            self._pool.give_back(connection)
+
+    def _check_usable(self) -> None:
+        if self._connection is None:
+            raise TransactionClosed
+        if time.monotonic() >= self._deadline:
+            self.rollback()
+            raise TransactionTimeout(self._pool.where, self._terms.expired())

@@ -1,0 +1,131 @@
+"""What a database holds: our installation, a genuine Message DB, or both side by side.
+
+| edition | `message_store` functions | `penstock` schema |
+|---|---|---|
+| PENSTOCK | ours | yes |
+| BESIDE | genuine Message DB's | yes: watermark, triggers and all that builds on them |
+| GENUINE | genuine Message DB's | no: only Message DB's own operations work |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from penstock.database.operation import Operation, Row, call
+from penstock.errors import IncompatibleVersion, NotInstalled
+
+#: the version of our SQL that this client speaks; rises with each change that clients can see
+SCHEMA_VERSION = 1
+#: the oldest client that still works on the SQL of this version
+OLDEST_CLIENT = 1
+OLDEST_POSTGRESQL = 15
+
+
+class Edition(Enum):
+    """Whose functions a database has."""
+
+    PENSTOCK = "penstock"
+    BESIDE = "message-db"
+    GENUINE = "genuine"
+
+    @property
+    def has_watermark(self) -> bool:
+        """Whether whole-log reads are complete here."""
+        return self is not Edition.GENUINE
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What stands in a database before anything is done to it."""
+
+    server_version: int
+    has_message_store: bool
+    has_penstock: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """The newest entry of `penstock.installations`."""
+
+    version: int
+    oldest_client: int
+    digest: str
+    edition: Edition
+
+
+def find() -> Operation[Found]:
+    """Look what the database holds."""
+    return call(
+        "find",
+        "select current_setting('server_version_num')::int,"
+        " to_regprocedure('message_store.message_store_version()') is not null,"
+        " to_regclass('penstock.installations') is not null",
+        (),
+        lambda rows: Found(*rows[0]),
+    )
+
+
+def last_installation() -> Operation[Installation | None]:
+    """Look up what `penstock init` did last."""
+
+    def decode(rows: list[Row]) -> Installation | None:
+        if not rows:
+            return None
+        version, oldest_client, digest, edition = rows[0]
+        return Installation(version, oldest_client, digest, Edition(edition))
+
+    return call(
+        "last_installation",
+        "select version, oldest_client, digest, edition"
+        " from penstock.installations order by id desc limit 1",
+        (),
+        decode,
+    )
+
+
+def message_store_version() -> Operation[str]:
+    """Look up the version of Message DB whose interface the database has."""
+    return call(
+        "message_store_version",
+        "select message_store.message_store_version()",
+        (),
+        lambda rows: str(rows[0][0]),
+    )
+
+
+def check_found(found: Found, where: str) -> None:
+    """Refuse a server that is too old, or a database without a message store."""
+    if found.server_version < OLDEST_POSTGRESQL * 10_000:
+        raise IncompatibleVersion(
+            f"{where} runs PostgreSQL {found.server_version // 10_000}; "
+            f"Penstock needs {OLDEST_POSTGRESQL} or newer"
+        )
+    if not found.has_message_store:
+        raise NotInstalled(
+            f"{where} holds no message store: run `penstock init` with PENSTOCK_URL set to it, "
+            "or call penstock.install()"
+        )
+
+
+def check_message_db(version: str, where: str) -> None:
+    """Refuse a Message DB whose interface this client does not speak."""
+    numbers = [int(part) for part in version.split(".") if part.isdigit()]
+    if numbers[:1] != [1] or numbers[1:2] < [3]:
+        raise IncompatibleVersion(
+            f"{where} holds Message DB {version}; Penstock works with 1.3 and later 1.x"
+        )
+
+
+def check_installation(installation: Installation, where: str) -> None:
+    """Refuse an installation that is older than this client, or too new for it."""
+    if installation.version < SCHEMA_VERSION:
+        raise IncompatibleVersion(
+            f"{where} holds Penstock's SQL of version {installation.version} and this client needs "
+            f"{SCHEMA_VERSION}: run `penstock init` to upgrade it"
+        )
+    if installation.oldest_client > SCHEMA_VERSION:
+        raise IncompatibleVersion(
+            f"{where} holds Penstock's SQL of version {installation.version}, which is too new for "
+            f"this client ({SCHEMA_VERSION}): upgrade the Python package penstock"
+        )

@@ -1,0 +1,83 @@
+"""Run an operation on a connection: one round trip, typed errors.
+
+These two functions are the only place where an operation meets psycopg. Transactions belong to
+whoever owns the connection; only an operation of several statements opens one of its own, since its
+statements belong together (a savepoint, if a transaction is open), and sends them in one go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.rows import tuple_row
+
+from penstock.database.operation import Operation
+from penstock.errors import translate
+
+Result = TypeVar("Result")
+
+
+def execute(
+    connection: psycopg.Connection[Any],
+    operation: Operation[Result],
+    *,
+    prepare: bool = True,
+    where: str | None = None,
+) -> Result:
+    """Run the operation and return its result. `where` names the database in errors."""
+    *before, last = operation.statements
+    cursor = psycopg.Cursor(connection, row_factory=tuple_row)
+    with typed_errors(where or place_of(connection)):
+        if before:
+            with connection.transaction(), connection.pipeline():
+                for one in before:
+                    connection.execute(one.sql, one.arguments, prepare=prepare)
+                cursor.execute(last.sql, last.arguments, prepare=prepare, binary=True)
+        else:
+            cursor.execute(last.sql, last.arguments, prepare=prepare, binary=True)
+        return operation.decode(cursor.fetchall())
+
+
+async def execute_async(
+    connection: psycopg.AsyncConnection[Any],
+    operation: Operation[Result],
+    *,
+    prepare: bool = True,
+    where: str | None = None,
+) -> Result:
+    """Run the operation and return its result. `where` names the database in errors."""
+    *before, last = operation.statements
+    cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)
+    with typed_errors(where or place_of(connection)):
+        if before:
+            async with connection.transaction(), connection.pipeline():
+                for one in before:
+                    await connection.execute(one.sql, one.arguments, prepare=prepare)
+                await cursor.execute(last.sql, last.arguments, prepare=prepare, binary=True)
+        else:
+            await cursor.execute(last.sql, last.arguments, prepare=prepare, binary=True)
+        return operation.decode(await cursor.fetchall())
+
+
+@contextmanager
+def typed_errors(where: str) -> Iterator[None]:
+    """Turn the server's errors into Penstock's."""
+    try:
+        yield
+    except psycopg.Error as error:
+        translated = translate(error, where)
+        if translated is error:
+            raise
+        raise translated from error
+
+
+def place_of(connection: psycopg.BaseConnection[Any]) -> str:
+    """Return host, port and database of a connection, for an error message."""
+    try:
+        info = connection.info
+        return f"{info.host or 'localhost'}:{info.port}/{info.dbname}"
+    except psycopg.Error:
+        return "the server"

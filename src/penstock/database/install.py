@@ -1,0 +1,143 @@
+"""Install and upgrade the SQL: versioned, repeatable, safe from many processes at once.
+
+The files in `sql/` are the whole truth: each can be run again over what it made before, so
+installing and upgrading are one act, in one transaction, under one lock. What was done is recorded in
+`penstock.installations` with a digest of the files; where the digest is the same nothing is done.
+A genuine Message DB keeps its functions unless it is taken over.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import psycopg
+
+from penstock.database import edition as editions
+from penstock.database.edition import OLDEST_CLIENT, SCHEMA_VERSION, Edition, Found, Installation
+from penstock.database.execute import execute
+from penstock.errors import IncompatibleVersion, NotInstalled, UnsafeSequence
+
+_LOCK = 8_099_000_251_885_693_285  # ours alone: held while installing
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What `install` would do to a database, and why."""
+
+    edition: Edition
+    needed: bool
+    actions: tuple[str, ...]
+
+
+def install_on(
+    connection: psycopg.Connection[Any],
+    where: str,
+    *,
+    take_over: bool = False,
+    check: bool = False,
+) -> Plan:
+    """Install or upgrade the SQL over this connection, and return what was done.
+
+    `take_over` replaces a genuine Message DB's functions by ours; `check` only says what is to do.
+    """
+    if check:
+        return _plan(connection, where, take_over)
+    with connection.transaction():
+        connection.execute("set local client_min_messages = warning")
+        connection.execute("set local statement_timeout = 0")
+        connection.execute("select pg_advisory_xact_lock(%s)", (_LOCK,))
+        plan = _plan(connection, where, take_over)
+        if plan.needed:
+            for _, text in _sql_files(plan.edition):
+                connection.execute(text)
+            _refuse_sequence_cache(connection)
+            connection.execute(
+                "insert into penstock.installations (version, oldest_client, digest, edition)"
+                " values (%s, %s, %s, %s)",
+                (SCHEMA_VERSION, OLDEST_CLIENT, digest(plan.edition), plan.edition.value),
+            )
+    return plan
+
+
+def _plan(connection: psycopg.Connection[Any], where: str, take_over: bool) -> Plan:
+    found = execute(connection, editions.find())
+    try:
+        editions.check_found(found, where)
+    except NotInstalled:
+        pass
+    else:
+        editions.check_message_db(execute(connection, editions.message_store_version()), where)
+    last = execute(connection, editions.last_installation()) if found.has_penstock else None
+    if last and last.version > SCHEMA_VERSION:
+        raise IncompatibleVersion(
+            f"{where} holds Penstock's SQL of version {last.version}; this package would put back "
+            f"{SCHEMA_VERSION}: upgrade the Python package penstock"
+        )
+    edition = _edition(found, last, take_over)
+    if last and last.edition is edition and last.digest == digest(edition):
+        return Plan(edition, False, ("nothing: all is in place",))
+    return Plan(edition, True, tuple(_actions(found, last, edition)))
+
+
+def _edition(found: Found, last: Installation | None, take_over: bool) -> Edition:
+    if take_over or not found.has_message_store:
+        return Edition.PENSTOCK
+    return last.edition if last else Edition.BESIDE
+
+
+def _actions(found: Found, last: Installation | None, edition: Edition) -> Iterable[str]:
+    if last:
+        yield f"upgrade the schema penstock from version {last.version} to {SCHEMA_VERSION}"
+    else:
+        yield f"create the schema penstock, version {SCHEMA_VERSION}"
+        yield "create the roles message_store and penstock_reader, if the server lets us"
+    if not found.has_message_store:
+        yield "create the schema message_store with Message DB 1.3's table, functions and views"
+    elif edition is Edition.BESIDE:
+        yield "leave Message DB's functions as they are"
+    elif last is None or last.edition is Edition.BESIDE:
+        yield "replace Message DB's functions by Penstock's; its messages stay as they are"
+    if found.has_message_store and not last:
+        yield (
+            "add triggers and the index messages_correlation to message_store.messages: "
+            "writers wait while the index is built"
+        )
+
+
+def _refuse_sequence_cache(connection: psycopg.Connection[Any]) -> None:
+    row = connection.execute(
+        "select seqcache from pg_sequence"
+        " where seqrelid = 'message_store.messages_global_position_seq'::regclass"
+    ).fetchone()
+    if row and row[0] != 1:
+        raise UnsafeSequence(
+            f"message_store.messages_global_position_seq has a cache of {row[0]}, so positions "
+            "would be taken long before they are announced: "
+            "run `alter sequence message_store.messages_global_position_seq cache 1` first"
+        )
+
+
+@cache
+def digest(edition: Edition) -> str:
+    """Return the digest of the SQL files that make up an edition."""
+    digested = hashlib.sha256()
+    for name, text in _sql_files(edition):
+        digested.update(f"{name}\n{text}\n".encode())
+    return digested.hexdigest()
+
+
+def _sql_files(edition: Edition) -> list[tuple[str, str]]:
+    """Return name and text of the files to run, in order."""
+    folders = ["message_store", "penstock"] if edition is Edition.PENSTOCK else ["penstock"]
+    root = files("penstock.database") / "sql"
+    return [
+        (f"{folder}/{file.name}", file.read_text(encoding="utf-8"))
+        for folder in folders
+        for file in sorted((root / folder).iterdir(), key=lambda file: file.name)
+        if file.name.endswith(".sql")
+    ]

@@ -1,0 +1,49 @@
+"""An operation is a value: which SQL to call with which arguments, and how to read the answer.
+
+Pure functions build operations, and a connection runs them; so behaviour is written once for
+blocking and async code, in and out of transactions, on pooled connections and on the caller's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, LiteralString, TypeVar
+
+Result = TypeVar("Result")
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One SQL statement and its arguments."""
+
+    sql: LiteralString
+    arguments: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Operation(Generic[Result]):
+    """Statements to run in one transaction; the rows of the last are decoded into the result."""
+
+    name: str
+    statements: tuple[Statement, ...]
+    decode: Callable[[list[Row]], Result]
+    #: what it is about, for interceptors
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+def call(
+    name: str,
+    sql: LiteralString,
+    arguments: tuple[Any, ...],
+    decode: Callable[[list[Row]], Result],
+    **facts: Any,
+) -> Operation[Result]:
+    """Return the operation that is one statement."""
+    return Operation(name, (Statement(sql, arguments),), decode, facts)
+
+
+def only_value(rows: list[Row]) -> Any:
+    """Decode an answer of one row and one column."""
+    return rows[0][0]

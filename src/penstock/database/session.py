@@ -1,0 +1,69 @@
+"""What each new connection of a pool is set to, and how a failed attempt to get one is told."""
+
+from __future__ import annotations
+
+from typing import Any, LiteralString
+
+import psycopg
+
+from penstock.database.edition import Edition
+from penstock.errors import AuthenticationFailed, DatabaseUnreachable, UnavailableError, first_line
+from penstock.settings import Settings, redact
+
+#: one round trip that sets all of a session
+CONFIGURE: LiteralString = """
+select set_config(name, value, false)
+from unnest(%s::text[], %s::text[]) as setting(name, value)
+"""
+
+#: genuine Message DB's functions name each other without their schema
+PREPEND_SEARCH_PATH: LiteralString = """
+select set_config('search_path', 'message_store, ' || current_setting('search_path'), false)
+"""
+
+
+def session_settings(settings: Settings) -> tuple[list[str], list[str]]:
+    """Return names and values of the server settings that each connection gets."""
+    values = {
+        "timezone": settings.session_timezone,
+        "statement_timeout": str(settings.command_timeout_ms),
+        "default_transaction_read_only": "on" if settings.read_only else "off",
+        "message_store.sql_condition": "on" if settings.sql_condition else "off",
+    }
+    return list(values), list(values.values())
+
+
+def pool_options(settings: Settings) -> dict[str, Any]:
+    """Return the options that the blocking and the async pool share."""
+    return {
+        "min_size": settings.pool_min_size,
+        "max_size": settings.pool_max_size,
+        "timeout": settings.pool_timeout_ms / 1000,
+        "reconnect_timeout": 2.0,
+        "name": settings.application_name,
+    }
+
+
+def exhausted(settings: Settings) -> str:
+    """Return the reason to give when no connection came free in time."""
+    return (
+        f"all {settings.pool_max_size} connections stayed in use for "
+        f"{settings.pool_timeout_ms / 1000:g} s: end transactions sooner, or raise pool_max_size"
+    )
+
+
+def needs_search_path(edition: Edition) -> bool:
+    """Whether the session must find genuine Message DB's functions without their schema."""
+    return edition is not Edition.PENSTOCK
+
+
+def connection_failed(error: psycopg.Error, where: str) -> UnavailableError:
+    """Return what a failed attempt to connect means. Never shows a password."""
+    reason = redact(first_line(error))
+    refused = isinstance(
+        error,
+        psycopg.errors.InvalidPassword | psycopg.errors.InvalidAuthorizationSpecification,
+    )
+    if refused or "authentication failed" in reason:
+        return AuthenticationFailed(where, reason)
+    return DatabaseUnreachable(where, reason)

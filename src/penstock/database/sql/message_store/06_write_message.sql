@@ -1,0 +1,76 @@
+-- Write one message and return its position in the stream.
+--
+-- The promise: atomic; a retry of a write that succeeded returns the first position, whatever
+-- `expected_version` says by then; a wrong expected version writes nothing. How it is kept: the
+-- stream is locked before its version is read, in a statement of its own, so that under READ
+-- COMMITTED the version is the newest there is. Looking for the id costs nothing on the way through:
+-- only a write that would fail looks.
+--
+-- Errors have Message DB's texts and SQLSTATEs, since its clients match on them; the facts and our
+-- own code are JSON in the detail.
+
+create or replace function message_store.write_message(
+  id varchar,
+  stream_name varchar,
+  "type" varchar,
+  data jsonb,
+  metadata jsonb default null,
+  expected_version bigint default null
+)
+returns bigint language plpgsql
+as $$
+#variable_conflict use_column
+declare
+  message_id constant uuid := write_message.id::uuid;
+  stream_version bigint;
+  written record;
+  locked text;
+begin
+  locked := penstock.lock_stream(write_message.stream_name);
+
+  stream_version := coalesce((
+    select max(m.position) from message_store.messages m
+    where m.stream_name = write_message.stream_name), -1);
+
+  if write_message.expected_version is null
+      or write_message.expected_version = stream_version then
+    insert into message_store.messages (id, stream_name, position, type, data, metadata)
+    values (
+      message_id,
+      write_message.stream_name,
+      stream_version + 1,
+      write_message.type,
+      write_message.data,
+      write_message.metadata
+    )
+    on conflict (id) do nothing;
+
+    if found then
+      return stream_version + 1;
+    end if;
+  end if;
+
+  select m.stream_name, m.position into written
+  from message_store.messages m
+  where m.id = message_id;
+
+  if written.stream_name = write_message.stream_name then
+    return written.position;
+  elsif written.stream_name is not null then
+    raise exception using
+      errcode = 'unique_violation',
+      constraint = 'messages_id',
+      message = 'duplicate key value violates unique constraint "messages_id"',
+      detail = jsonb_build_object(
+        'code', 'PS002', 'id', message_id, 'stream_name', written.stream_name);
+  else
+    raise exception using
+      message = format(
+        'Wrong expected version: %s (Stream: %s, Stream Version: %s)',
+        write_message.expected_version, write_message.stream_name, stream_version),
+      detail = jsonb_build_object(
+        'code', 'PS001', 'stream_name', write_message.stream_name,
+        'expected', write_message.expected_version, 'actual', stream_version);
+  end if;
+end
+$$;

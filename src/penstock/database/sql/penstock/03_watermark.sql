@@ -1,0 +1,72 @@
+-- The watermark: the position up to which the log is complete.
+--
+-- The promise: a statement that begins after watermark() returned w sees every message at or below w
+-- that will ever exist. It may go back a little from one call to the next; what it once promised
+-- stays true.
+--
+-- How it is kept. The sequence is read first, the announcements second. A writer that announced
+-- before the second look is seen, and holds the watermark below its bound. A writer that announces
+-- later draws positions above the sequence value already read. A writer whose lock is gone has ended,
+-- and if it committed, a later snapshot sees its rows.
+--
+-- What would break it: reading in the same statement, or in a snapshot taken before; a standby, which
+-- has no announcements; synchronous_commit = off or an asynchronous failover, where a commit that was
+-- seen can be lost; and handing the bare value to the outside: after a crash the sequence may give
+-- unlogged values again. A cursor is always the position of a row that was read.
+
+-- The announcements of others that are open: where each may write, and which backend it is.
+create or replace function penstock.announcements(near bigint)
+returns table (bound bigint, pid integer)
+language sql volatile
+as $$
+  -- each key is the low 31 bits of a position within 2^30 of `near`
+  select near + ((l.objid::bigint - near + 1073741824) & 2147483647) - 1073741824, l.pid
+  from pg_catalog.pg_locks l
+  where l.locktype = 'advisory'
+    and l.classid = 1885693285
+    and l.objsubid = 2
+    and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database())
+    and l.pid is distinct from pg_backend_pid()
+$$;
+
+-- The last position that the sequence handed out, to anyone.
+create or replace function penstock.last_position()
+returns bigint language sql volatile security definer set search_path = pg_catalog
+as $$ select last_value - (not is_called)::int from message_store.messages_global_position_seq $$;
+
+create or replace function penstock.watermark()
+returns bigint language plpgsql volatile security definer set search_path = pg_catalog
+as $$
+declare
+  last_position bigint;
+  lowest_bound bigint;
+begin
+  if pg_is_in_recovery() then
+    raise exception using
+      errcode = 'PS005',
+      message = 'a standby does not know which writers are open: read on the primary';
+  end if;
+
+  last_position := penstock.last_position();
+  select min(a.bound) into lowest_bound from penstock.announcements(last_position) a;
+  return least(last_position, lowest_bound - 1);
+end
+$$;
+
+-- Who holds the watermark back: transactions that have written and are still open, oldest first.
+create or replace function penstock.open_writers()
+returns table (
+  pid integer,
+  role name,
+  application_name text,
+  state text,
+  age interval,
+  bound bigint
+)
+language sql volatile security definer set search_path = pg_catalog
+as $$
+  select a.pid, s.usename, s.application_name, s.state, clock_timestamp() - s.xact_start, a.bound
+  from penstock.announcements(penstock.last_position()) a
+  left join pg_stat_activity s on s.pid = a.pid
+  order by a.bound
+$$;

@@ -1,0 +1,96 @@
+-- The locks of writers.
+--
+-- The promise: writers to one stream take turns; writers to different streams do not wait for each
+-- other, also in one category; and whoever takes Message DB's lock on a category keeps all of them
+-- out, as its own functions expect.
+--
+-- How it is kept. A write shares its category's lock (the very key that Message DB locks) and takes
+-- its stream's lock alone. A call that writes to several streams takes the categories first and then
+-- the streams, each in the order of their keys, so that two calls cannot wait for each other in a
+-- ring. PostgreSQL's lock table is small and shared by everyone, so from 500 locks on a transaction
+-- takes whole categories instead. That is an upgrade of a lock it may already share, which would
+-- deadlock with a twin: then it does not wait, but fails in a way that may be retried.
+--
+-- `penstock.locks` counts the transaction's locks. It counts a stream again when it is written again,
+-- so the true number is looked up before it is acted upon.
+
+create or replace function penstock.stream_key(stream_name varchar)
+returns bigint language sql immutable parallel safe
+as $$ select hashtextextended('-' || stream_name, 0) $$;  -- no category begins with a hyphen
+
+create or replace function penstock.counted_locks()
+returns integer language sql volatile
+as $$ select coalesce(nullif(current_setting('penstock.locks', true), '')::int, 0) $$;
+
+-- The number of advisory locks this transaction holds, having counted them if it seems near the limit.
+create or replace function penstock.held_locks()
+returns integer language plpgsql volatile
+as $$
+declare
+  held integer := penstock.counted_locks();
+begin
+  if held >= 500 then
+    select count(*) into held
+    from pg_catalog.pg_locks l
+    where l.locktype = 'advisory' and l.objsubid = 1 and l.pid = pg_backend_pid();
+  end if;
+  return held;
+end
+$$;
+
+create or replace function penstock.lock_stream(stream_name varchar)
+returns void language plpgsql
+as $$
+declare
+  category_key constant bigint := message_store.hash_64(message_store.category(stream_name));
+  held integer := coalesce(nullif(current_setting('penstock.locks', true), ''), '0')::int;
+  done text;
+begin
+  if held >= 500 then
+    held := penstock.held_locks();
+  end if;
+  if held >= 500 then
+    perform penstock.upgrade_to_category(category_key, message_store.category(stream_name));
+  else
+    done := pg_advisory_xact_lock_shared(category_key);
+    done := pg_advisory_xact_lock(penstock.stream_key(stream_name));
+    done := set_config('penstock.locks', (held + 1)::text, true);
+  end if;
+end
+$$;
+
+create or replace function penstock.upgrade_to_category(category_key bigint, category varchar)
+returns void language plpgsql
+as $$
+begin
+  if not pg_try_advisory_xact_lock(category_key) then
+    raise exception using
+      errcode = 'PS004',
+      message = format(
+        'this transaction writes to so many streams that it needs category %s to itself, '
+        'and others are writing to it', category),
+      detail = jsonb_build_object('category', category),
+      hint = 'Lock the category as the first statement of the transaction, or retry.';
+  end if;
+end
+$$;
+
+-- Keep all other writers out of these categories until the transaction ends. Call it first.
+create or replace function penstock.lock_categories(categories varchar[])
+returns void language plpgsql
+as $$
+declare
+  nothing_locked constant boolean := penstock.counted_locks() = 0;
+  wanted record;
+begin
+  for wanted in
+    select distinct message_store.hash_64(c) as key, c as category from unnest(categories) c order by 1
+  loop
+    if nothing_locked then
+      perform pg_advisory_xact_lock(wanted.key);
+    else
+      perform penstock.upgrade_to_category(wanted.key, wanted.category);
+    end if;
+  end loop;
+end
+$$;

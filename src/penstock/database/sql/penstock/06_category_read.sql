@@ -1,0 +1,212 @@
+-- Reading many streams at once, complete up to the watermark.
+--
+-- The promise: messages come in the order of their global positions, and one that commits late is
+-- never passed over. The watermark is taken in one statement and the rows are read in the next.
+-- Above READ COMMITTED the rows would be read in a snapshot older than the watermark, so there the
+-- caller passes one that was taken before the transaction began.
+--
+-- Rows are compared as pairs (category, global_position), and sorted by both: that is the order of
+-- the index messages_category and of no other, so a rare category in a log full of another never
+-- turns into a walk along the primary key.
+
+create or replace function penstock.require_sql_condition()
+returns void language plpgsql
+as $$
+begin
+  if coalesce(current_setting('message_store.sql_condition', true), 'off') in ('off', '') then
+    raise exception using
+      message = 'Retrieval with SQL condition is not activated',
+      detail = jsonb_build_object('code', 'PS008');
+  end if;
+end
+$$;
+
+-- Whether the stream is of that category or, for a name with a hyphen, begins with that prefix.
+create or replace function penstock.belongs_to(stream_name varchar, category_or_prefix varchar)
+returns boolean language sql immutable parallel safe
+as $$
+  select message_store.category(stream_name) = message_store.category(category_or_prefix)
+    and (
+      message_store.is_category(category_or_prefix)
+      or stream_name = category_or_prefix
+      or starts_with(stream_name, category_or_prefix || '-')
+    )
+$$;
+
+-- Whether the message answers one of that category: it names such a stream (Message DB's way), or
+-- carries a correlation id that a message of the category carries too.
+create or replace function penstock.correlates(metadata jsonb, correlation varchar)
+returns boolean language sql stable
+as $$
+  select coalesce(
+      penstock.belongs_to(metadata ->> 'correlationStreamName', correlation), false)
+    or exists (
+      select from message_store.messages m
+      where m.metadata ? 'correlation_id'
+        and m.metadata ->> 'correlation_id' = correlates.metadata ->> 'correlation_id'
+        and message_store.category(m.stream_name) = message_store.category(correlation)
+        and penstock.belongs_to(m.stream_name, correlation)
+    )
+$$;
+
+create index if not exists messages_correlation on message_store.messages (
+  (metadata ->> 'correlation_id'), message_store.category(stream_name)
+)
+where metadata ? 'correlation_id';
+
+-- Whether Message DB gives the stream to this member: by the hash of its id up to the first `+`.
+create or replace function penstock.is_assigned(stream_name varchar, member bigint, size bigint)
+returns boolean language sql immutable parallel safe
+as $$
+  select mod(
+    @ message_store.hash_64(split_part(message_store.id(stream_name), '+', 1)::varchar), size
+  ) = member
+$$;
+
+create or replace function penstock.check_group(member bigint, size bigint)
+returns void language plpgsql immutable
+as $$
+declare
+  problem constant text := case
+    when (member is null) <> (size is null) then 'member and size must be specified'
+    when size < 1 then 'size must not be less than 1'
+    when member < 0 then 'member must not be less than 0'
+    when member >= size then 'member must be less than the group size'
+  end;
+begin
+  if problem is not null then
+    raise exception using
+      message = format('Consumer group %s (Consumer Group Member: %s, Consumer Group Size: %s)',
+        problem, coalesce(member::text, '<NULL>'), coalesce(size::text, '<NULL>')),
+      detail = jsonb_build_object('code', 'PS007');
+  end if;
+end
+$$;
+
+-- The watermark for a read in this transaction: the one passed in, or a fresh one.
+create or replace function penstock.readable_until(watermark bigint)
+returns bigint language plpgsql volatile
+as $$
+begin
+  if watermark is not null then
+    return watermark;
+  elsif current_setting('transaction_isolation') in ('read committed', 'read uncommitted') then
+    return penstock.watermark();
+  else
+    raise exception using
+      errcode = 'PS003',
+      message = format(
+        'a %s transaction reads an old snapshot and needs a watermark taken before it began',
+        current_setting('transaction_isolation')),
+      hint = 'Call penstock.watermark() before BEGIN and pass it in.';
+  end if;
+end
+$$;
+
+create or replace function penstock.get_category_messages(
+  category varchar,
+  "position" bigint default 1,
+  batch_size bigint default 1000,
+  correlation varchar default null,
+  consumer_group_member bigint default null,
+  consumer_group_size bigint default null,
+  condition varchar default null,
+  watermark bigint default null
+)
+returns setof message_store.message language plpgsql
+as $$
+#variable_conflict use_variable
+declare
+  first constant bigint := coalesce(position, 1);
+  most constant bigint := nullif(coalesce(batch_size, 1000), -1);
+  until bigint;
+begin
+  if not message_store.is_category(category) then
+    raise exception using
+      message = format('Must be a category: %s', category),
+      detail = jsonb_build_object('code', 'PS007', 'category', category);
+  end if;
+  perform penstock.check_group(consumer_group_member, consumer_group_size);
+
+  if first > coalesce(watermark, penstock.last_position()) then
+    return;
+  end if;
+  until := penstock.readable_until(watermark);
+
+  if condition is not null then
+    perform penstock.require_sql_condition();
+    return query execute format(
+      'select id::varchar, stream_name::varchar, type::varchar, position, global_position,
+         data::varchar, metadata::varchar, time
+       from message_store.messages
+       where (%s) and (%s
+       )
+       order by %s
+       limit $4',
+      case category
+        when '$all' then 'global_position >= $2 and global_position <= $3'
+        else '(message_store.category(stream_name), global_position) >= ($1, $2) and
+              (message_store.category(stream_name), global_position) <= ($1, $3)'
+      end
+      || case when correlation is not null then ' and penstock.correlates(metadata, $5)' else '' end
+      || case when consumer_group_size is not null
+           then ' and penstock.is_assigned(stream_name, $6, $7)' else '' end,
+      condition,
+      case category
+        when '$all' then 'global_position'
+        else 'message_store.category(stream_name), global_position'
+      end)
+    using category, first, until, most, correlation, consumer_group_member, consumer_group_size;
+
+  elsif category = '$all' then
+    return query
+      select m.id::varchar, m.stream_name::varchar, m.type::varchar, m.position, m.global_position,
+        m.data::varchar, m.metadata::varchar, m.time
+      from message_store.messages m
+      where m.global_position >= first
+        and m.global_position <= until
+        and (correlation is null or penstock.correlates(m.metadata, correlation))
+        and (consumer_group_size is null
+          or penstock.is_assigned(m.stream_name, consumer_group_member, consumer_group_size))
+      order by m.global_position
+      limit most;
+
+  else
+    return query
+      select m.id::varchar, m.stream_name::varchar, m.type::varchar, m.position, m.global_position,
+        m.data::varchar, m.metadata::varchar, m.time
+      from message_store.messages m
+      where (message_store.category(m.stream_name), m.global_position) >= (category, first)
+        and (message_store.category(m.stream_name), m.global_position) <= (category, until)
+        and (correlation is null or penstock.correlates(m.metadata, correlation))
+        and (consumer_group_size is null
+          or penstock.is_assigned(m.stream_name, consumer_group_member, consumer_group_size))
+      order by message_store.category(m.stream_name), m.global_position
+      limit most;
+  end if;
+end
+$$;
+
+-- The position of the last message of a category (or of `$all`) that a reader may rely on: every
+-- message before it is there too. 0 if there is none.
+create or replace function penstock.category_head(category varchar, watermark bigint default null)
+returns bigint language plpgsql
+as $$
+#variable_conflict use_variable
+declare
+  until constant bigint := penstock.readable_until(watermark);
+begin
+  if category = '$all' then
+    return coalesce((
+      select m.global_position from message_store.messages m
+      where m.global_position <= until
+      order by m.global_position desc limit 1), 0);
+  else
+    return coalesce((
+      select m.global_position from message_store.messages m
+      where (message_store.category(m.stream_name), m.global_position) >= (category, 0)
+        and (message_store.category(m.stream_name), m.global_position) <= (category, until)
+      order by message_store.category(m.stream_name) desc, m.global_position desc limit 1), 0);
+  end if;
+end
+$$;

@@ -1,0 +1,1 @@
+"""Operations on the log: write, read, page through, follow."""

@@ -1,0 +1,107 @@
+"""What turns messages into arguments and rows into messages, for one store or one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from penstock.database.edition import Edition
+from penstock.database.operation import Row
+from penstock.errors import ConditionNotActivated, DecodingError, ValidationError, first_line
+from penstock.interceptor import Interceptor, overrides
+from penstock.message import Message, RecordedMessage, check_text
+from penstock.serializer import Serializer, encode_object
+
+_HIGHEST_POSITION = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class LogContext:
+    """What every operation on the log needs to know of its store."""
+
+    edition: Edition
+    serializer: Serializer
+    interceptors: tuple[Interceptor, ...] = ()
+    default_batch_size: int = 1000
+    sql_condition: bool = False
+    #: taken before the transaction began, where it keeps its snapshot
+    watermark: int | None = None
+
+    def encode(self, stream_name: str, message: Message) -> tuple[UUID, str, str, str | None]:
+        """Return id, type, data and metadata as they are sent."""
+        for interceptor in self.interceptors:
+            message = interceptor.on_write(stream_name, message)
+        metadata = message.metadata
+        return (
+            message.id,
+            message.type,
+            encode_object(self.serializer, message.type, "data", message.data or {}),
+            None
+            if metadata is None
+            else encode_object(self.serializer, message.type, "metadata", metadata),
+        )
+
+    def decode(self, rows: list[Row]) -> list[RecordedMessage]:
+        """Return the messages that rows of `message_store.message` stand for."""
+        decode = self.serializer.decode
+        messages = [_message(row, decode) for row in rows]
+        for interceptor in reversed(self.interceptors):
+            if overrides(interceptor, "on_read"):
+                messages = [interceptor.on_read(message) for message in messages]
+        return messages
+
+    def batch_size(self, batch_size: int | None) -> int:
+        """Return a checked batch size: at least 1, or -1 for everything."""
+        if batch_size is None:
+            return self.default_batch_size
+        if not is_whole(batch_size) or (batch_size < 1 and batch_size != -1):
+            raise ValidationError("batch_size", batch_size, "at least 1, or -1 for everything")
+        return batch_size
+
+    def condition(self, condition: str | None) -> str | None:
+        """Return the SQL condition if conditions are switched on."""
+        if condition is None:
+            return None
+        check_text("condition", condition)
+        if not self.sql_condition:
+            raise ConditionNotActivated(condition)
+        return condition
+
+
+def _message(row: Row, decode: Callable[[str, str], dict[str, Any]]) -> RecordedMessage:
+    id, stream_name, type, position, global_position, data, metadata, time = row
+    try:
+        return RecordedMessage(
+            UUID(id),
+            stream_name,
+            type,
+            position,
+            global_position,
+            {} if data is None else decode(type, data),
+            None if metadata is None else decode(type, metadata),
+            time.replace(tzinfo=UTC),
+        )
+    except (ValueError, TypeError, msgspec.MsgspecError) as error:
+        reason = first_line(error)
+        raise DecodingError(stream_name, position, global_position, reason) from error
+
+
+def is_whole(value: object) -> bool:
+    """Whether the value is an integer that PostgreSQL's bigint can hold."""
+    return (
+        isinstance(value, int)
+        and not isinstance(value, bool)
+        and -_HIGHEST_POSITION - 1 <= value <= _HIGHEST_POSITION
+    )
+
+
+def check_position(name: str, value: int, lowest: int = 0) -> int:
+    """Return a checked position."""
+    if not is_whole(value) or value < lowest:
+        raise ValidationError(name, value, f"a whole number of {lowest} or more")
+    return value

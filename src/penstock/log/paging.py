@@ -1,0 +1,29 @@
+"""What the iterators that page through the log share."""
+
+from __future__ import annotations
+
+from penstock.errors import ValidationError
+from penstock.log.context import LogContext, is_whole
+
+
+def page_size(context: LogContext, batch_size: int | None) -> int:
+    """Return how many messages to hold at a time."""
+    size = context.batch_size(batch_size)
+    if size == -1:
+        raise ValidationError(
+            "batch_size", batch_size, "at least 1: an iterator reads page by page"
+        )
+    return size
+
+
+def is_sparse(context: LogContext, *filters: object) -> bool:
+    """Whether a reader may be passing over messages, and can learn how far it has looked."""
+    return context.edition.has_watermark and any(one is not None for one in filters)
+
+
+def check_interval(polling_interval_ms: int) -> None:
+    """Refuse an interval that would spin or never end."""
+    if not is_whole(polling_interval_ms) or not 1 <= polling_interval_ms <= 3_600_000:
+        raise ValidationError(
+            "polling_interval_ms", polling_interval_ms, "from 1 to 3600000 milliseconds"
+        )

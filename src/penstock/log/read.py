@@ -1,0 +1,158 @@
+"""Reading the log: a stream, a category, a stream's end."""
+
+from __future__ import annotations
+
+from typing import LiteralString
+
+from penstock import names
+from penstock.database.operation import Operation, call, only_value
+from penstock.errors import UnsupportedEdition, ValidationError
+from penstock.log.context import LogContext, check_position, is_whole
+from penstock.log.write import check_category, check_stream_name
+from penstock.message import RecordedMessage, check_text
+
+_COLUMNS: LiteralString = (
+    "select id, stream_name, type, position, global_position, data, metadata, time from "
+)
+
+
+def get_stream_messages(
+    context: LogContext,
+    stream_name: str,
+    position: int = 0,
+    batch_size: int | None = None,
+    condition: str | None = None,
+) -> Operation[list[RecordedMessage]]:
+    """Read a stream from a position on, in order."""
+    check_stream_name(stream_name)
+    if names.is_category(stream_name):
+        raise ValidationError(
+            "stream_name",
+            stream_name,
+            "a stream with an id; read a category with get_category_messages",
+        )
+    return call(
+        "get_stream_messages",
+        _COLUMNS + "message_store.get_stream_messages(%s, %s, %s, %s)",
+        (
+            stream_name,
+            check_position("position", position),
+            context.batch_size(batch_size),
+            context.condition(condition),
+        ),
+        context.decode,
+        stream_name=stream_name,
+    )
+
+
+def get_category_messages(
+    context: LogContext,
+    category_name: str,
+    position: int = 1,
+    batch_size: int | None = None,
+    correlation: str | None = None,
+    consumer_group_member: int | None = None,
+    consumer_group_size: int | None = None,
+    condition: str | None = None,
+) -> Operation[list[RecordedMessage]]:
+    """Read a category, or the whole log as `$all`, from a global position on, in order."""
+    check_category(category_name)
+    check_group(consumer_group_member, consumer_group_size)
+    if correlation is not None:
+        check_text("correlation", correlation)
+    arguments = (
+        category_name,
+        check_position("position", position),
+        context.batch_size(batch_size),
+        correlation,
+        consumer_group_member,
+        consumer_group_size,
+        context.condition(condition),
+    )
+    if context.edition.has_watermark:
+        return call(
+            "get_category_messages",
+            _COLUMNS + "penstock.get_category_messages(%s, %s, %s, %s, %s, %s, %s, %s)",
+            (*arguments, context.watermark),
+            context.decode,
+            category_name=category_name,
+        )
+    _refuse_what_message_db_cannot_do(category_name, correlation)
+    return call(
+        "get_category_messages",
+        _COLUMNS + "message_store.get_category_messages(%s, %s, %s, %s, %s, %s, %s)",
+        arguments,
+        context.decode,
+        category_name=category_name,
+    )
+
+
+def get_last_stream_message(
+    context: LogContext, stream_name: str, type: str | None = None
+) -> Operation[RecordedMessage | None]:
+    """Read the last message of a stream, or its last of one type."""
+    check_stream_name(stream_name)
+    if type is not None:
+        check_text("type", type)
+    return call(
+        "get_last_stream_message",
+        _COLUMNS + "message_store.get_last_stream_message(%s, %s)",
+        (stream_name, type),
+        lambda rows: context.decode(rows)[0] if rows else None,
+        stream_name=stream_name,
+    )
+
+
+def stream_version(context: LogContext, stream_name: str) -> Operation[int | None]:
+    """Read the position of a stream's last message, None if it has none."""
+    check_stream_name(stream_name)
+    return call(
+        "stream_version",
+        "select message_store.stream_version(%s)",
+        (stream_name,),
+        only_value,
+        stream_name=stream_name,
+    )
+
+
+def category_head(context: LogContext, category_name: str) -> Operation[int]:
+    """Read the last global position in a category that a reader may rely on, 0 if there is none."""
+    check_category(category_name)
+    if not context.edition.has_watermark:
+        raise _needs_penstock("category_head")
+    return call(
+        "category_head",
+        "select penstock.category_head(%s, %s)",
+        (category_name, context.watermark),
+        only_value,
+        category_name=category_name,
+    )
+
+
+def check_group(member: int | None, size: int | None) -> None:
+    """Refuse half a group, and a member outside its group."""
+    if member is None and size is None:
+        return
+    if member is None or not is_whole(member) or member < 0:
+        raise ValidationError(
+            "consumer_group_member", member, "0 or more, together with consumer_group_size"
+        )
+    if size is None or not is_whole(size) or not 1 <= size <= 32767:
+        raise ValidationError(
+            "consumer_group_size", size, "from 1 to 32767, together with consumer_group_member"
+        )
+    if member >= size:
+        raise ValidationError("consumer_group_member", member, f"below the group's size, {size}")
+
+
+def _refuse_what_message_db_cannot_do(category_name: str, correlation: str | None) -> None:
+    if category_name == "$all":
+        raise _needs_penstock("reading $all")
+    if correlation is not None and not names.is_category(correlation):
+        raise _needs_penstock("correlation with a stream-name prefix")
+
+
+def _needs_penstock(what: str) -> UnsupportedEdition:
+    return UnsupportedEdition(
+        f"{what} needs more than a genuine Message DB has: run `penstock init` to add Penstock beside it"
+    )

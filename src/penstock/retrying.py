@@ -1,0 +1,90 @@
+"""Try again when trying again may help: a version moved on, a deadlock, a database that was away."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import random
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar, cast, overload
+
+from penstock.errors import PenstockError, ValidationError
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@overload
+def retry(function: Function, /) -> Function: ...
+
+
+@overload
+def retry(
+    *, attempts: int = 5, delay: float = 0.01, longest_delay: float = 1.0
+) -> Callable[[Function], Function]: ...
+
+
+def retry(
+    function: Function | None = None,
+    /,
+    *,
+    attempts: int = 5,
+    delay: float = 0.01,
+    longest_delay: float = 1.0,
+) -> Function | Callable[[Function], Function]:
+    """Make a function, plain or async, run again when it raises a retryable error.
+
+    Put the reading and the deciding inside it, so that each attempt decides on what is true then.
+    The pause before each new attempt doubles from `delay` seconds to `longest_delay`, with jitter.
+    After the last attempt its error is raised.
+    """
+    if not isinstance(attempts, int) or attempts < 1:
+        raise ValidationError("attempts", attempts, "at least 1")
+
+    def decorate(function: Function) -> Function:
+        if inspect.iscoroutinefunction(function):
+            return cast(Function, _retrying_async(function, attempts, delay, longest_delay))
+        return cast(Function, _retrying(function, attempts, delay, longest_delay))
+
+    return decorate if function is None else decorate(function)
+
+
+def _retrying(
+    function: Callable[..., Any], attempts: int, delay: float, longest: float
+) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        for pause in _pauses(attempts, delay, longest):
+            try:
+                return function(*args, **kwargs)
+            except PenstockError as error:
+                if not error.retryable:
+                    raise
+            time.sleep(pause)
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+def _retrying_async(
+    function: Callable[..., Any], attempts: int, delay: float, longest: float
+) -> Callable[..., Any]:
+    @functools.wraps(function)
+    async def wrapper(*args: Any, **kwargs: Any) -> Any:
+        for pause in _pauses(attempts, delay, longest):
+            try:
+                return await function(*args, **kwargs)
+            except PenstockError as error:
+                if not error.retryable:
+                    raise
+            await asyncio.sleep(pause)
+        return await function(*args, **kwargs)
+
+    return wrapper
+
+
+def _pauses(attempts: int, delay: float, longest: float) -> Iterator[float]:
+    """Yield the pause after each attempt but the last."""
+    for attempt in range(attempts - 1):
+        yield min(longest, delay * 2**attempt) * random.uniform(0.5, 1.5)

@@ -1,0 +1,178 @@
+"""Where the database is and how to use it: one frozen value, from arguments and the environment.
+
+An argument wins over the environment variable of the same name (`PENSTOCK_` and the field in upper
+case; `PENSTOCK_URL` for the address), which wins over the default. Without an address the embedded
+server in `folder` is used. A password is kept, but never shown.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import zoneinfo
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from penstock.errors import ValidationError
+
+_CONNECTION_FIELDS = (
+    "host", "port", "dbname", "user", "password",
+    "sslmode", "sslrootcert", "sslcert", "sslkey",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All settings of a store. `Settings.load` makes one from arguments and the environment."""
+
+    #: `postgresql://…` or libpq's `key=value` form; None for the embedded server
+    database_url: str | None = field(default=None, repr=False)
+    #: where the embedded server keeps its data
+    folder: Path = Path(".penstock")
+
+    host: str | None = None
+    port: int | None = None
+    dbname: str | None = None
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    sslmode: str | None = None
+    sslrootcert: str | None = None
+    sslcert: str | None = None
+    sslkey: str | None = None
+
+    #: fixed: Message DB's functions live in `message_store` and nowhere else
+    schema_name: str = "message_store"
+    default_batch_size: int = 1000
+    #: the longest one statement may take
+    command_timeout_ms: int = 30_000
+    #: the longest a transaction may take, unless it says otherwise
+    transaction_timeout_ms: int = 30_000
+    connect_timeout_ms: int = 10_000
+    session_timezone: str = "UTC"
+    application_name: str = "penstock"
+
+    pool_min_size: int = 1
+    pool_max_size: int = 10
+    #: the longest to wait for a free connection
+    pool_timeout_ms: int = 30_000
+
+    #: allow `condition`, which runs as SQL on the server
+    sql_condition: bool = False
+    #: refuse all writes on the server's side
+    read_only: bool = False
+    #: switch off behind a connection pooler that cannot keep prepared statements
+    prepared_statements: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot work, before any connection is made."""
+        if not isinstance(self.folder, str | Path) or not str(self.folder):
+            raise ValidationError("folder", self.folder, "the path of a folder")
+        object.__setattr__(self, "folder", Path(self.folder))
+        _check_whole_numbers(self)
+        _check_timezone(self.session_timezone)
+        if self.schema_name != "message_store":
+            raise ValidationError(
+                "schema_name", self.schema_name, "'message_store', where Message DB's functions are"
+            )
+        if self.pool_max_size < self.pool_min_size:
+            expected = f"at least pool_min_size, {self.pool_min_size}"
+            raise ValidationError("pool_max_size", self.pool_max_size, expected)
+        if self.database_url is not None:
+            check_url(self.database_url)
+
+    @classmethod
+    def load(cls, database_url: str | None = None, /, **options: Any) -> Settings:
+        """Return the settings that arguments and environment make together."""
+        known = {f.name: f for f in fields(cls)}
+        for name in options:
+            if name not in known:
+                raise ValidationError("option", name, f"one of {', '.join(sorted(known))}")
+        if database_url is not None:
+            options["database_url"] = database_url
+        return cls(**{**_from_environment(os.environ, known), **options})
+
+    @property
+    def embedded(self) -> bool:
+        """Whether these settings name no server, so that the embedded one is used."""
+        return not (self.database_url or self.host or self.dbname)
+
+    def conninfo(self) -> str:
+        """Return libpq's connection string, password included."""
+        given = {name: getattr(self, name) for name in _CONNECTION_FIELDS}
+        return make_conninfo(
+            self.database_url or "",
+            connect_timeout=max(2, self.connect_timeout_ms // 1000),
+            application_name=self.application_name,
+            **{name: value for name, value in given.items() if value is not None},
+        )
+
+    def where(self) -> str:
+        """Return host, port and database for an error message: never a password."""
+        parts = conninfo_to_dict(self.conninfo())
+        host = parts.get("host") or parts.get("hostaddr") or "localhost"
+        return f"{host}:{parts.get('port') or 5432}/{parts.get('dbname') or ''}"
+
+
+def check_url(url: str) -> None:
+    """Refuse an address that libpq cannot read, without showing a password."""
+    expected = "postgresql://user:password@host:port/database, or libpq's key=value form"
+    if not isinstance(url, str) or "\0" in url or not url.strip():
+        raise ValidationError("database_url", redact(str(url)), expected)
+    if "://" in url and not url.startswith(("postgresql://", "postgres://")):
+        raise ValidationError("database_url", redact(url), expected)
+    try:
+        conninfo_to_dict(url)
+    except psycopg.Error:
+        raise ValidationError("database_url", redact(url), expected) from None
+
+
+def redact(text: str) -> str:
+    """Return `text` with what may be a password in it blotted out."""
+    text = re.sub(r"(://[^:/?#@]*:).*(@)", r"\1***\2", text)
+    return re.sub(r"(?i)(password\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&]+)", r"\1***", text)
+
+
+def _from_environment(environment: Mapping[str, str], known: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, one in known.items():
+        variable = "PENSTOCK_URL" if name == "database_url" else f"PENSTOCK_{name.upper()}"
+        if environment.get(variable):
+            found[name] = _parsed(variable, environment[variable], str(one.type))
+    return found
+
+
+def _parsed(variable: str, text: str, type_name: str) -> Any:
+    if type_name.startswith("int"):
+        if not re.fullmatch(r"-?\d+", text):
+            raise ValidationError(variable, text, "a whole number")
+        return int(text)
+    if type_name == "bool":
+        if text.lower() not in ("1", "true", "on", "yes", "0", "false", "off", "no"):
+            raise ValidationError(variable, text, "on or off")
+        return text.lower() in ("1", "true", "on", "yes")
+    return Path(text) if type_name == "Path" else text
+
+
+def _check_whole_numbers(settings: Settings) -> None:
+    lowest = {"pool_min_size": 0, "port": 1}
+    for one in fields(settings):
+        value = getattr(settings, one.name)
+        if not str(one.type).startswith("int") or value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ValidationError(one.name, value, "a whole number")
+        if value < lowest.get(one.name, 1):
+            raise ValidationError(one.name, value, f"at least {lowest.get(one.name, 1)}")
+
+
+def _check_timezone(name: str) -> None:
+    try:
+        zoneinfo.ZoneInfo(name)
+    except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
+        if name != "UTC":
+            raise ValidationError("session_timezone", name, "a time zone such as 'UTC'") from None

@@ -1,0 +1,255 @@
+"""A store: everything Penstock does with one database, for blocking code and for async code.
+
+A `Store` runs each operation on some connection of its pool. A `Transaction` has the same operations
+and runs them on one connection, to be committed together. `store.using(connection)` has them too, on
+a psycopg connection that you own, inside whatever transaction you have open there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any, Self, TypeVar
+
+import psycopg
+
+from penstock.database import awaiting, blocking
+from penstock.database.execute import execute, execute_async
+from penstock.database.intercepted import intercepted, intercepted_async
+from penstock.database.operation import Operation
+from penstock.database.transaction import IsolationLevel, Terms, terms
+from penstock.log import write
+from penstock.log.awaiting import AsyncLogOperations
+from penstock.log.blocking import LogOperations
+from penstock.log.context import LogContext
+from penstock.settings import Settings
+
+Result = TypeVar("Result")
+Connection = psycopg.Connection[Any]
+AsyncConnection = psycopg.AsyncConnection[Any]
+
+
+class Transaction(blocking.OpenTransaction, LogOperations):
+    """Operations that are committed together, or not at all. Made by `store.transaction()`."""
+
+    def __init__(self, pool: blocking.Pool, terms: Terms, context: LogContext) -> None:
+        super().__init__(pool, terms)
+        self.context = context
+
+    def begin(self) -> Self:
+        """Begin the transaction. `store.begin_transaction()` and `with` do it for you."""
+        super().begin()
+        self.context = replace(self.context, watermark=self.watermark)
+        return self
+
+    def run(self, operation: Operation[Result]) -> Result:
+        """Run an operation in this transaction and return its result."""
+        return intercepted(self.context.interceptors, operation, super().run)
+
+    def lock_categories(self, *categories: str) -> None:
+        """Keep other writers out of these categories until the transaction ends.
+
+        Call it first in a transaction that writes to hundreds of streams one by one.
+        """
+        self.run(write.lock_categories(self.context, *categories))
+
+
+class BorrowedConnection(LogOperations):
+    """The store's operations on a psycopg connection of the caller's, in the caller's transaction."""
+
+    def __init__(self, connection: Connection, context: LogContext) -> None:
+        self.connection = connection
+        self.context = context
+
+    def run(self, operation: Operation[Result]) -> Result:
+        """Run an operation on the connection and return its result. Commits nothing."""
+        return intercepted(
+            self.context.interceptors, operation, lambda one: execute(self.connection, one)
+        )
+
+
+class Store(LogOperations):
+    """A message store, for blocking code. Made by `penstock.connect()`; safe to share by threads."""
+
+    def __init__(
+        self, pool: blocking.Pool, context: LogContext, on_close: Callable[[], None]
+    ) -> None:
+        self._pool = pool
+        self.context = context
+        self._on_close = on_close
+
+    @property
+    def settings(self) -> Settings:
+        """The settings that the store was connected with."""
+        return self._pool.settings
+
+    def run(self, operation: Operation[Result]) -> Result:
+        """Run an operation in a transaction of its own and return its result."""
+        return intercepted(self.context.interceptors, operation, self._pool.run)
+
+    def transaction(
+        self,
+        isolation: IsolationLevel | str | None = None,
+        *,
+        read_only: bool = False,
+        timeout: float | None = None,
+    ) -> Transaction:
+        """Return a transaction for a `with` block: committed at its end, rolled back if it raises.
+
+        `timeout`, in seconds, is for the whole transaction; 30 unless the settings say otherwise.
+        Above READ COMMITTED the reads of many streams are bounded by a watermark taken beforehand.
+        """
+        default_ms = self.settings.transaction_timeout_ms
+        return Transaction(
+            self._pool, terms(isolation, read_only, timeout, default_ms), self.context
+        )
+
+    def begin_transaction(
+        self,
+        isolation: IsolationLevel | str | None = None,
+        *,
+        read_only: bool = False,
+        timeout: float | None = None,
+    ) -> Transaction:
+        """Begin a transaction that you end yourself, with `commit()` or `rollback()`."""
+        return self.transaction(isolation, read_only=read_only, timeout=timeout).begin()
+
+    def with_transaction(
+        self,
+        work: Callable[[Transaction], Result],
+        isolation: IsolationLevel | str | None = None,
+        *,
+        read_only: bool = False,
+        timeout: float | None = None,
+    ) -> Result:
+        """Call `work` with a transaction, commit it, and return what `work` returned."""
+        with self.transaction(isolation, read_only=read_only, timeout=timeout) as transaction:
+            return work(transaction)
+
+    def using(self, connection: Connection) -> BorrowedConnection:
+        """Return the operations on a psycopg connection of your own, in your transaction."""
+        return BorrowedConnection(connection, self.context)
+
+    def close(self) -> None:
+        """Close all connections; leave the embedded server, which stops if nobody else uses it."""
+        self._pool.close()
+        self._on_close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class AsyncTransaction(awaiting.AsyncOpenTransaction, AsyncLogOperations):
+    """Operations that are committed together, or not at all. Made by `store.transaction()`."""
+
+    def __init__(self, pool: awaiting.AsyncPool, terms: Terms, context: LogContext) -> None:
+        super().__init__(pool, terms)
+        self.context = context
+
+    async def begin(self) -> Self:
+        """Begin the transaction. `store.begin_transaction()` and `async with` do it for you."""
+        await super().begin()
+        self.context = replace(self.context, watermark=self.watermark)
+        return self
+
+    async def run(self, operation: Operation[Result]) -> Result:
+        """Run an operation in this transaction and return its result."""
+        return await intercepted_async(self.context.interceptors, operation, super().run)
+
+    async def lock_categories(self, *categories: str) -> None:
+        """Keep other writers out of these categories until the transaction ends.
+
+        Call it first in a transaction that writes to hundreds of streams one by one.
+        """
+        await self.run(write.lock_categories(self.context, *categories))
+
+
+class AsyncBorrowedConnection(AsyncLogOperations):
+    """The store's operations on a psycopg connection of the caller's, in the caller's transaction."""
+
+    def __init__(self, connection: AsyncConnection, context: LogContext) -> None:
+        self.connection = connection
+        self.context = context
+
+    async def run(self, operation: Operation[Result]) -> Result:
+        """Run an operation on the connection and return its result. Commits nothing."""
+        return await intercepted_async(
+            self.context.interceptors, operation, lambda one: execute_async(self.connection, one)
+        )
+
+
+class AsyncStore(AsyncLogOperations):
+    """A message store, for async code. Made by `await penstock.connect_async()`."""
+
+    def __init__(
+        self, pool: awaiting.AsyncPool, context: LogContext, on_close: Callable[[], None]
+    ) -> None:
+        self._pool = pool
+        self.context = context
+        self._on_close = on_close
+
+    @property
+    def settings(self) -> Settings:
+        """The settings that the store was connected with."""
+        return self._pool.settings
+
+    async def run(self, operation: Operation[Result]) -> Result:
+        """Run an operation in a transaction of its own and return its result."""
+        return await intercepted_async(self.context.interceptors, operation, self._pool.run)
+
+    def transaction(
+        self,
+        isolation: IsolationLevel | str | None = None,
+        *,
+        read_only: bool = False,
+        timeout: float | None = None,
+    ) -> AsyncTransaction:
+        """Return a transaction for an `async with` block: committed at its end, unless it raises.
+
+        `timeout`, in seconds, is for the whole transaction; 30 unless the settings say otherwise.
+        Above READ COMMITTED the reads of many streams are bounded by a watermark taken beforehand.
+        """
+        default_ms = self.settings.transaction_timeout_ms
+        return AsyncTransaction(
+            self._pool, terms(isolation, read_only, timeout, default_ms), self.context
+        )
+
+    async def begin_transaction(
+        self,
+        isolation: IsolationLevel | str | None = None,
+        *,
+        read_only: bool = False,
+        timeout: float | None = None,
+    ) -> AsyncTransaction:
+        """Begin a transaction that you end yourself, with `commit()` or `rollback()`."""
+        return await self.transaction(isolation, read_only=read_only, timeout=timeout).begin()
+
+    async def with_transaction(
+        self,
+        work: Callable[[AsyncTransaction], Awaitable[Result]],
+        isolation: IsolationLevel | str | None = None,
+        *,
+        read_only: bool = False,
+        timeout: float | None = None,
+    ) -> Result:
+        """Call `work` with a transaction, commit it, and return what `work` returned."""
+        async with self.transaction(isolation, read_only=read_only, timeout=timeout) as transaction:
+            return await work(transaction)
+
+    def using(self, connection: AsyncConnection) -> AsyncBorrowedConnection:
+        """Return the operations on a psycopg connection of your own, in your transaction."""
+        return AsyncBorrowedConnection(connection, self.context)
+
+    async def close(self) -> None:
+        """Close all connections; leave the embedded server, which stops if nobody else uses it."""
+        await self._pool.close()
+        self._on_close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

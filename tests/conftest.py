@@ -1,0 +1,128 @@
+"""Every test gets a real PostgreSQL: one server per test run, one fresh database per test."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import sql
+
+import penstock
+from penstock.database.embedded import EmbeddedServer, start
+from penstock.store import Store
+from tests import message_db
+
+# Data of a test is gone with the test, so the server need not wait for the disk.
+FAST = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "on"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--chaos-seconds", type=float, default=5, help="how long a chaos test runs")
+    parser.addoption("--chaos-seed", type=int, default=None, help="repeat a chaos test's choices")
+
+
+@pytest.fixture(scope="session")
+def chaos_seconds(request: pytest.FixtureRequest) -> float:
+    return float(request.config.getoption("--chaos-seconds"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_settings_from_outside() -> None:
+    for name in [name for name in os.environ if name.startswith(("PENSTOCK_", "PG"))]:
+        del os.environ[name]
+
+
+class Server:
+    """A PostgreSQL for tests, with a template of each edition to copy databases from."""
+
+    def __init__(self, embedded: EmbeddedServer) -> None:
+        self.embedded = embedded
+        self._numbers = itertools.count(1)
+        self._templates: dict[str, str] = {}
+
+    def url(self, database: str) -> str:
+        return self.embedded.url_for(database)
+
+    def administer(self, statement: str, *names: str) -> None:
+        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
+            composed = sql.SQL(statement)
+            connection.execute(composed.format(*(sql.Identifier(name) for name in names)))
+
+    def create_database(self, template: str = "template1") -> str:
+        """Make a database and return its name."""
+        name = f"test_{next(self._numbers)}"
+        self.administer("create database {} template {} strategy file_copy", name, template)
+        return name
+
+    def drop_database(self, name: str) -> None:
+        self.administer("drop database if exists {} with (force)", name)
+
+    def template(self, edition: str) -> str:
+        """Return the name of a template: 'penstock', 'beside' (both) or 'genuine' (Message DB)."""
+        if edition not in self._templates:
+            name = self.create_database()
+            if edition != "penstock":
+                message_db.install(self.url(name))
+            if edition != "genuine":
+                penstock.install(self.url(name))
+            self._templates[edition] = name
+        return self._templates[edition]
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    # not pytest's own folder: a socket's path must be short
+    folder = Path(tempfile.mkdtemp(prefix="penstock-"))
+    with start(folder, settings=FAST) as embedded:
+        yield Server(embedded)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def new_database(server: Server) -> Iterator[Callable[[str], str]]:
+    """Make fresh databases of an edition ('penstock', 'beside', 'genuine' or 'empty') by URL."""
+    made: list[str] = []
+
+    def create(edition: str) -> str:
+        template = "template1" if edition == "empty" else server.template(edition)
+        made.append(server.create_database(template))
+        return server.url(made[-1])
+
+    yield create
+    for name in made:
+        server.drop_database(name)
+
+
+@pytest.fixture
+def database_url(new_database: Callable[[str], str]) -> str:
+    """A fresh database with Penstock installed."""
+    return new_database("penstock")
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[Store]:
+    """A store on a fresh database."""
+    with penstock.connect(database_url) as store:
+        yield store
+
+
+@pytest.fixture(params=["penstock", "beside", "genuine"])
+def any_store(
+    request: pytest.FixtureRequest, new_database: Callable[[str], str]
+) -> Iterator[Store]:
+    """A store on each edition: ours, a genuine Message DB with ours beside it, and it alone."""
+    with penstock.connect(new_database(request.param)) as store:
+        yield store
+
+
+@pytest.fixture
+async def async_store(database_url: str) -> AsyncIterator[penstock.AsyncStore]:
+    """An async store on a fresh database."""
+    async with await penstock.connect_async(database_url) as store:
+        yield store
