@@ -1,7 +1,7 @@
 """How a store comes to be: find the database, see what it holds, open the pool.
 
 Without an address the embedded server is started, and its database is installed and upgraded by
-itself. A server of yours is never changed by connecting: `penstock init`, or `install()`, does that.
+itself. A server of yours is never changed by connecting: `penstock init` or `install()` does that.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def install(
 ) -> Plan:
     """Install or upgrade Penstock in a database, and return what was done.
 
-    Safe to repeat, and to run from many processes at once. On a genuine Message DB its functions stay
-    as they are, unless `take_over` replaces them by ours. `check` only says what would be done.
+    Safe to repeat, and to run from many processes at once. On a genuine Message DB its functions
+    stay as they are, unless `take_over` replaces them by ours. `check` only says what would be done.
     """
     settings = _settings(database_url, options)
     leave: Callable[[], None] = _nothing

@@ -26,8 +26,8 @@
         ├── UnsafeSequence         the log's sequence has a cache
         └── EmbeddedServerError
 
-Each error carries its facts as attributes and says whether a retry may help (`retryable`). Errors of
-the server that are not listed here reach the caller as psycopg raised them.
+Each error carries its facts as attributes and says whether a retry may help (`retryable`). Errors
+of the server that are not listed here reach the caller as psycopg raised them.
 """
 
 from __future__ import annotations
@@ -344,5 +344,5 @@ def _code_and_facts(error: psycopg.Error) -> tuple[str | None, dict[str, Any]]:
 
 
 def _key_value(detail: str | None) -> str:
-    """Return the value in PostgreSQL's `Key (id)=(value) already exists.`"""
+    """Return the value in PostgreSQL's text `Key (id)=(value) already exists`."""
     return (detail or "").partition("=(")[2].partition(")")[0]

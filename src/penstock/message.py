@@ -1,7 +1,7 @@
 """Messages: what is written (`Message`) and what is read (`RecordedMessage`).
 
-Both are immutable. The database adds what only it can know: the position in the stream, the position
-in the log, and the time. A message's id is drawn before it is sent, so that a write can be repeated
+Both are immutable. The database adds what only it can know: the position in the stream, the
+position in the log, and the time. A message's id is drawn before it is sent, so that a write can be repeated
 safely; new ids rise with time (UUID version 7), which keeps their index compact.
 
 Metadata is free. The fields that the specification names have properties, and `follow` makes the
@@ -122,7 +122,7 @@ class Message(_Conventions):
 class RecordedMessage(msgspec.Struct, _Conventions, frozen=True):
     """A message as it stands in the log.
 
-    `data` that was stored as SQL NULL reads as an empty dict; `metadata` that was never given is None.
+    `data` that was stored as SQL NULL reads as an empty dict; `metadata` never given reads as None.
     """
 
     id: UUID

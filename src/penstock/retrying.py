@@ -1,4 +1,4 @@
-"""Try again when trying again may help: a version moved on, a deadlock, a database that was away."""
+"""Try again when that may help: a version moved on, a deadlock, a database that was away."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """A store: everything Penstock does with one database, for blocking code and for async code.
 
-A `Store` runs each operation on some connection of its pool. A `Transaction` has the same operations
-and runs them on one connection, to be committed together. `store.using(connection)` has them too, on
-a psycopg connection that you own, inside whatever transaction you have open there.
+A `Store` runs each operation on some connection of its pool. A `Transaction` has the same
+operations and runs them on one connection, to be committed together. `store.using(connection)` has
+them too, on a psycopg connection that you own, inside whatever transaction you have open there.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Transaction(blocking.OpenTransaction, LogOperations):
 
 
 class BorrowedConnection(LogOperations):
-    """The store's operations on a psycopg connection of the caller's, in the caller's transaction."""
+    """The store's operations on a psycopg connection of your own, in your transaction."""
 
     def __init__(self, connection: Connection, context: LogContext) -> None:
         self.connection = connection
@@ -69,7 +69,7 @@ class BorrowedConnection(LogOperations):
 
 
 class Store(LogOperations):
-    """A message store, for blocking code. Made by `penstock.connect()`; safe to share by threads."""
+    """A message store, for blocking code. Made by `penstock.connect()`; threads may share it."""
 
     def __init__(
         self, pool: blocking.Pool, context: LogContext, on_close: Callable[[], None]
@@ -168,7 +168,7 @@ class AsyncTransaction(awaiting.AsyncOpenTransaction, AsyncLogOperations):
 
 
 class AsyncBorrowedConnection(AsyncLogOperations):
-    """The store's operations on a psycopg connection of the caller's, in the caller's transaction."""
+    """The store's operations on a psycopg connection of your own, in your transaction."""
 
     def __init__(self, connection: AsyncConnection, context: LogContext) -> None:
         self.connection = connection

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, LiteralString, Self, TypeVar
 
 import psycopg
@@ -180,10 +180,8 @@ class AsyncOpenTransaction:
     async def rollback(self) -> None:
         """Undo all that was written. Does nothing if the transaction has ended already."""
         if self._connection is not None:
-            try:
+            with suppress(DatabaseUnreachable):  # the server rolls back what it lost
                 await self._end("rollback")
-            except DatabaseUnreachable:
-                pass  # the server rolls back what it lost
 
     async def savepoint(self, name: str) -> None:
         """Mark a point that `rollback_to_savepoint` can go back to."""

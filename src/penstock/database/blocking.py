@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, LiteralString, Self, TypeVar
 
 import psycopg
@@ -185,10 +185,8 @@ class OpenTransaction:
     def rollback(self) -> None:
         """Undo all that was written. Does nothing if the transaction has ended already."""
         if self._connection is not None:
-            try:
+            with suppress(DatabaseUnreachable):  # the server rolls back what it lost
                 self._end("rollback")
-            except DatabaseUnreachable:
-                pass  # the server rolls back what it lost
 
     def savepoint(self, name: str) -> None:
         """Mark a point that `rollback_to_savepoint` can go back to."""

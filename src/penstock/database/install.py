@@ -1,8 +1,8 @@
 """Install and upgrade the SQL: versioned, repeatable, safe from many processes at once.
 
 The files in `sql/` are the whole truth: each can be run again over what it made before, so
-installing and upgrading are one act, in one transaction, under one lock. What was done is recorded in
-`penstock.installations` with a digest of the files; where the digest is the same nothing is done.
+installing and upgrading are one act, in one transaction, under one lock. What was done is recorded
+in `penstock.installations` with a digest of the files; where the digest is the same nothing is done.
 A genuine Message DB keeps its functions unless it is taken over.
 """
 

@@ -102,8 +102,8 @@ class AsyncLogOperations(ABC):
     ) -> list[RecordedMessage]:
         """Return the messages of a category (or `$all`) from a global position on, in order.
 
-        Complete: a message that is still being committed holds back those after it, so a reader that
-        goes on from the last position it got never misses one.
+        Complete: a message that is still being committed holds back those after it, so a reader
+        that goes on from the last position it got never misses one.
 
         `correlation` is a category (or a stream-name prefix, with a hyphen) whose messages the
         returned ones answer. Member and size give each stream to exactly one member of a group.
@@ -169,7 +169,7 @@ class AsyncLogOperations(ABC):
         consumer_group_size: int | None = None,
         condition: str | None = None,
     ) -> AsyncIterator[RecordedMessage]:
-        """Iterate over a category (or `$all`) from a global position up to its head, page by page."""
+        """Iterate over a category (or `$all`) from a global position up to its head, by pages."""
         size = paging.page_size(self.context, batch_size)
         while True:
             page = await self.get_category_messages(

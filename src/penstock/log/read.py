@@ -154,5 +154,6 @@ def _refuse_what_message_db_cannot_do(category_name: str, correlation: str | Non
 
 def _needs_penstock(what: str) -> UnsupportedEdition:
     return UnsupportedEdition(
-        f"{what} needs more than a genuine Message DB has: run `penstock init` to add Penstock beside it"
+        f"{what} needs more than a genuine Message DB has: "
+        "run `penstock init` to add Penstock beside it"
     )

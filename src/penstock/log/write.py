@@ -79,7 +79,8 @@ def write_messages(
     if context.edition is Edition.PENSTOCK:
         return call(
             "write_messages",
-            "select penstock.write_messages(%s, %s::uuid[], %s::text[], %s::text[], %s::text[], %s)",
+            "select penstock.write_messages("
+            "%s, %s::uuid[], %s::text[], %s::text[], %s::text[], %s)",
             (stream_name, ids, types, data, metadata, expected_version),
             only_value,
             stream_name=stream_name,
