@@ -7,6 +7,22 @@
 """
 
 from penstock.connecting import connect, connect_async, install
+from penstock.consumers.awaiting import AsyncConsumer
+from penstock.consumers.blocking import Consumer
+from penstock.consumers.decider import Decider
+from penstock.consumers.failure import FailurePolicy
+from penstock.consumers.groups import Claim, GroupStatus, ParkedPartition
+from penstock.consumers.handlers import handles
+from penstock.consumers.overview import ConsumerStatus
+from penstock.consumers.parked import ParkedMessage
+from penstock.consumers.queue import Queue
+from penstock.consumers.queue_awaiting import AsyncQueue
+from penstock.consumers.record import ConsumedRecord, Record
+from penstock.consumers.retention import Retained
+from penstock.consumers.session import ConsumerSession
+from penstock.consumers.session_awaiting import AsyncConsumerSession
+from penstock.consumers.session_state import CommitMode
+from penstock.consumers.worker import Worker
 from penstock.database.edition import Edition
 from penstock.database.install import Plan
 from penstock.database.transaction import IsolationLevel
@@ -15,29 +31,57 @@ from penstock.errors import (
     CategoryBusy,
     CommandTimeout,
     ConcurrencyError,
+    ConcurrentAppendError,
     ConditionNotActivated,
+    ConsumerError,
     DatabaseUnreachable,
+    DeclarationBlocked,
     DecodingError,
     DuplicateMessageId,
     EmbeddedServerError,
+    GroupError,
+    GroupNotFound,
+    HandlerFailed,
     IncompatibleVersion,
+    IndexingUnfinished,
+    InvalidAck,
+    InvalidPosition,
+    MessageTypeError,
+    NothingToCommit,
+    NothingToSkip,
     NotInstalled,
+    OffsetBeyondTail,
+    ParkedMessageNotFound,
+    PartitionByChanged,
     PenstockError,
     PoolExhausted,
+    PositionConflict,
+    SessionClosed,
+    SessionError,
+    SessionFenced,
+    SessionInUse,
     SetupError,
+    StaleClaim,
     StoreClosed,
     TransactionAborted,
     TransactionClosed,
     TransactionConflict,
     TransactionTimeout,
     UnavailableError,
+    UndeclaredAttribute,
+    UndeclaredType,
+    UndecodableRecord,
+    UnhandledMessageType,
+    UnknownMessageType,
     UnsafeSequence,
     UnsupportedEdition,
     ValidationError,
     WatermarkRequired,
     WrongExpectedVersion,
 )
+from penstock.guard import Guard, QueryCondition
 from penstock.interceptor import Call, Interceptor
+from penstock.log.append import Appended
 from penstock.message import Message, RecordedMessage, new_id
 from penstock.retrying import retry
 from penstock.serializer import JsonSerializer, Serializer, SerializerByType
@@ -50,39 +94,81 @@ from penstock.store import (
     Store,
     Transaction,
 )
+from penstock.typed import TypedMessage, class_of, typed
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Appended",
     "AsyncBorrowedConnection",
+    "AsyncConsumer",
+    "AsyncConsumerSession",
+    "AsyncQueue",
     "AsyncStore",
     "AsyncTransaction",
     "AuthenticationFailed",
     "BorrowedConnection",
     "Call",
     "CategoryBusy",
+    "Claim",
     "CommandTimeout",
+    "CommitMode",
     "ConcurrencyError",
+    "ConcurrentAppendError",
     "ConditionNotActivated",
+    "ConsumedRecord",
+    "Consumer",
+    "ConsumerError",
+    "ConsumerSession",
+    "ConsumerStatus",
     "DatabaseUnreachable",
+    "Decider",
+    "DeclarationBlocked",
     "DecodingError",
     "DuplicateMessageId",
     "Edition",
     "EmbeddedServerError",
+    "FailurePolicy",
+    "GroupError",
+    "GroupNotFound",
+    "GroupStatus",
+    "Guard",
+    "HandlerFailed",
     "IncompatibleVersion",
+    "IndexingUnfinished",
     "Interceptor",
+    "InvalidAck",
+    "InvalidPosition",
     "IsolationLevel",
     "JsonSerializer",
     "Message",
+    "MessageTypeError",
     "NotInstalled",
+    "NothingToCommit",
+    "NothingToSkip",
+    "OffsetBeyondTail",
+    "ParkedMessage",
+    "ParkedMessageNotFound",
+    "ParkedPartition",
+    "PartitionByChanged",
     "PenstockError",
     "Plan",
     "PoolExhausted",
+    "PositionConflict",
+    "QueryCondition",
+    "Queue",
+    "Record",
     "RecordedMessage",
+    "Retained",
     "Serializer",
     "SerializerByType",
+    "SessionClosed",
+    "SessionError",
+    "SessionFenced",
+    "SessionInUse",
     "Settings",
     "SetupError",
+    "StaleClaim",
     "Store",
     "StoreClosed",
     "Transaction",
@@ -90,15 +176,25 @@ __all__ = [
     "TransactionClosed",
     "TransactionConflict",
     "TransactionTimeout",
+    "TypedMessage",
     "UnavailableError",
+    "UndeclaredAttribute",
+    "UndeclaredType",
+    "UndecodableRecord",
+    "UnhandledMessageType",
+    "UnknownMessageType",
     "UnsafeSequence",
     "UnsupportedEdition",
     "ValidationError",
     "WatermarkRequired",
+    "Worker",
     "WrongExpectedVersion",
+    "class_of",
     "connect",
     "connect_async",
+    "handles",
     "install",
     "new_id",
     "retry",
+    "typed",
 ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from penstock.database import blocking
@@ -72,7 +73,8 @@ def install(
     """Install or upgrade Penstock in a database, and return what was done.
 
     Safe to repeat, and to run from many processes at once. On a genuine Message DB its functions
-    stay as they are, unless `take_over` replaces them by ours. `check` only says what would be done.
+    stay as they are, unless `take_over` replaces them by ours. `check` only says what would be
+    done.
     """
     settings = _settings(database_url, options)
     leave: Callable[[], None] = _nothing
@@ -114,17 +116,13 @@ def _detect(settings: Settings) -> Edition:
     """Return what the database holds, or say why this client cannot work with it."""
     where = settings.where()
     with blocking.connect(settings) as connection:
-        found = execute(connection, editions.find(), where=where)
+        ask = partial(execute, connection, prepare=settings.prepared_statements, where=where)
+        found = ask(editions.find())
         editions.check_found(found, where)
-        version = execute(connection, editions.message_store_version(), where=where)
-        editions.check_message_db(version, where)
-        if not found.has_penstock:
-            return Edition.GENUINE
-        installation = execute(connection, editions.last_installation(), where=where)
-        if installation is None:
-            return Edition.GENUINE
-        editions.check_installation(installation, where)
-        return installation.edition
+        editions.check_message_db(ask(editions.message_store_version()), where)
+        if found.has_penstock and (installation := ask(editions.last_installation())):
+            editions.check_installation(installation, where)
+        return found.edition
 
 
 def _context(

@@ -5,14 +5,40 @@
     ├── ConcurrencyError           somebody else was first: decide again and retry
     │   ├── WrongExpectedVersion
     │   ├── TransactionConflict    a deadlock or serialization failure, seen by PostgreSQL
-    │   └── CategoryBusy           a bulk write needs a category to itself
+    │   ├── CategoryBusy           a bulk write needs a category to itself
+    │   └── ConcurrentAppendError  what a guard watches has been written to
     ├── DuplicateMessageId         the id belongs to another message
     ├── DecodingError              a stored message cannot be read
+    │   └── UndecodableRecord      and a session stands at it: skip it on purpose
     ├── ConditionNotActivated      SQL conditions are switched off
     ├── WatermarkRequired          a snapshot is too old to read many streams from
     ├── TransactionClosed          the transaction has ended already
     ├── TransactionAborted         an earlier failure keeps it from committing
     ├── StoreClosed                the store was closed
+    ├── MessageTypeError
+    │   ├── UnknownMessageType     no class of this process has the type
+    │   ├── UndeclaredType         the type declares no attributes in this database
+    │   ├── UndeclaredAttribute    the type does not declare this attribute
+    │   ├── IndexingUnfinished     older messages of the type are still being indexed
+    │   └── DeclarationBlocked     a type cannot be declared while transactions write
+    ├── GroupError
+    │   ├── GroupNotFound          no such consumer group was registered
+    │   ├── PartitionByChanged     the group is partitioned by other attributes
+    │   ├── StaleClaim             the claim lapsed, was given back, or the group was reset
+    │   └── InvalidAck             the position is not one that this claim can acknowledge
+    ├── ConsumerError
+    │   ├── HandlerFailed          a handler failed and its policy says stop
+    │   ├── UnhandledMessageType   no handler takes this type, and the consumer refuses such
+    │   ├── InvalidPosition        a position stream holds something else
+    │   ├── PositionConflict       somebody else moved this consumer's position
+    │   └── ParkedMessageNotFound  no such message is parked
+    ├── SessionError
+    │   ├── SessionFenced          a newer session has its consumer id
+    │   ├── SessionClosed          the session was closed
+    │   ├── SessionInUse           two callers use one session at once
+    │   ├── NothingToCommit        nothing was polled since the last commit
+    │   └── NothingToSkip          no record that cannot be decoded was polled
+    ├── OffsetBeyondTail           a queue has no such record yet
     ├── UnavailableError           the database cannot be used at the moment
     │   ├── DatabaseUnreachable
     │   ├── AuthenticationFailed
@@ -33,6 +59,7 @@ of the server that are not listed here reach the caller as psycopg raised them.
 from __future__ import annotations
 
 import json
+import pickle
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -50,11 +77,23 @@ class PenstockError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by facts, so that an error can leave a worker process."""
-        return _rebuild, (type(self), {f.name: getattr(self, f.name) for f in fields(self)})
+        return _rebuild, (
+            type(self),
+            {f.name: _portable(getattr(self, f.name)) for f in fields(self)},
+        )
 
 
 def _rebuild(error_class: type[PenstockError], facts: dict[str, Any]) -> PenstockError:
     return error_class(**facts)
+
+
+def _portable(value: object) -> object:
+    """Return the value or, if it cannot be pickled, how it looks."""
+    try:
+        pickle.dumps(value)
+    except Exception:
+        return shown(value)
+    return value
 
 
 @dataclass(eq=False)
@@ -118,6 +157,20 @@ class CategoryBusy(ConcurrencyError):
 
 
 @dataclass(eq=False)
+class ConcurrentAppendError(ConcurrencyError):
+    """A message that the guard watches was written since. Nothing was appended."""
+
+    type: str
+    position: int
+
+    def __str__(self) -> str:
+        return (
+            f"a message of type {self.type} was written at {self.position} since the decision "
+            "was made: read again and decide again"
+        )
+
+
+@dataclass(eq=False)
 class DuplicateMessageId(PenstockError):
     """The id belongs to another message already. Nothing was written."""
 
@@ -143,6 +196,19 @@ class DecodingError(PenstockError):
             f"message {self.global_position} (stream {self.stream_name}, position {self.position}) "
             f"cannot be decoded: {self.reason}"
         )
+
+
+@dataclass(eq=False)
+class UndecodableRecord(DecodingError):
+    """A record of a queue cannot be decoded. `session.skip()` passes over it."""
+
+    @property
+    def offset(self) -> int:
+        """The record's offset."""
+        return self.position
+
+    def __str__(self) -> str:
+        return f"record {self.offset} of {self.stream_name} cannot be decoded: {self.reason}"
 
 
 @dataclass(eq=False)
@@ -195,6 +261,288 @@ class StoreClosed(PenstockError):
 
     def __str__(self) -> str:
         return f"this store ({self.where}) was closed: connect again"
+
+
+@dataclass(eq=False)
+class MessageTypeError(PenstockError):
+    """A message type, or an attribute of one, is not what the call takes it for."""
+
+    type: str
+
+
+@dataclass(eq=False)
+class UnknownMessageType(MessageTypeError):
+    """No TypedMessage class of this process has the type."""
+
+    known: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return (
+            f"no class is defined for message type {self.type}; known are "
+            f"{', '.join(self.known) or 'none'}: is the module that defines it imported?"
+        )
+
+
+@dataclass(eq=False)
+class UndeclaredType(MessageTypeError):
+    """The type declares no attributes in this database."""
+
+    def __str__(self) -> str:
+        return (
+            f"message type {self.type} declares no attributes in this database: "
+            "call store.declare() with its class"
+        )
+
+
+@dataclass(eq=False)
+class UndeclaredAttribute(MessageTypeError):
+    """The type does not declare these attributes."""
+
+    attributes: list[str]
+
+    def __str__(self) -> str:
+        return f"message type {self.type} does not declare {', '.join(self.attributes)}"
+
+
+@dataclass(eq=False)
+class IndexingUnfinished(MessageTypeError):
+    """Older messages of the type are still being indexed, so a condition might miss some."""
+
+    def __str__(self) -> str:
+        return (
+            f"older messages of type {self.type} are not indexed yet: call store.declare() with "
+            "its class and let it finish"
+        )
+
+
+@dataclass(eq=False)
+class DeclarationBlocked(MessageTypeError):
+    """A type that is used for the first time could not be declared: a transaction is writing."""
+
+    retryable: ClassVar[bool] = True
+
+    def __str__(self) -> str:
+        return (
+            f"message type {self.type} is new to this database and could not be declared, since a "
+            "transaction is writing (maybe this one): call store.declare() with its class first"
+        )
+
+
+@dataclass(eq=False)
+class GroupError(PenstockError):
+    """A consumer group cannot do this."""
+
+    group_id: str
+
+
+@dataclass(eq=False)
+class GroupNotFound(GroupError):
+    """No such consumer group was registered."""
+
+    def __str__(self) -> str:
+        return f"no consumer group {self.group_id}: call register_consumer_group() first"
+
+
+@dataclass(eq=False)
+class PartitionByChanged(GroupError):
+    """The group is partitioned by other attributes."""
+
+    partition_by: list[str]
+    given: list[str]
+
+    def __str__(self) -> str:
+        return (
+            f"group {self.group_id} is partitioned by {', '.join(self.partition_by)}, not by "
+            f"{', '.join(self.given)}: reset the group to change that"
+        )
+
+
+@dataclass(eq=False)
+class StaleClaim(GroupError):
+    """The claim is not yours any more: it lapsed, was given back, or the group was reset."""
+
+    offset_id: int
+
+    def __str__(self) -> str:
+        return (
+            f"the claim on partition {self.offset_id} of group {self.group_id} is not yours any "
+            "more: its lease lapsed, it was given back, or the group was reset"
+        )
+
+
+@dataclass(eq=False)
+class InvalidAck(GroupError):
+    """The position is not one that this claim can acknowledge."""
+
+    position: int
+    last_position: int
+
+    def __str__(self) -> str:
+        return (
+            f"position {self.position} cannot be acknowledged in group {self.group_id}: it is not "
+            f"after {self.last_position}, or the group has not come so far"
+        )
+
+
+@dataclass(eq=False)
+class ConsumerError(PenstockError):
+    """A consumer cannot go on."""
+
+
+@dataclass(eq=False)
+class HandlerFailed(ConsumerError):
+    """A handler failed for good. The consumer stopped, and will resume with this message."""
+
+    type: str
+    stream_name: str
+    global_position: int
+    attempts: int
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"the handler of {self.type} failed on message {self.global_position} "
+            f"(stream {self.stream_name}) after {self.attempts} attempts: "
+            f"{self.reason}"
+        )
+
+
+@dataclass(eq=False)
+class UnhandledMessageType(ConsumerError):
+    """A message of a type that no handler takes, in a consumer that refuses such."""
+
+    type: str
+    stream_name: str
+    global_position: int
+
+    def __str__(self) -> str:
+        return (
+            f"no handler takes type {self.type}, of message {self.global_position} "
+            f"(stream {self.stream_name}): add one, or construct the consumer with unknown='ignore'"
+        )
+
+
+@dataclass(eq=False)
+class InvalidPosition(ConsumerError):
+    """A position stream ends with a message that holds no position."""
+
+    stream_name: str
+    position: int
+    data: object
+
+    def __str__(self) -> str:
+        return (
+            f"message {self.position} of {self.stream_name} should hold a position, such as "
+            f"{{'position': 12}}; it holds {shown(self.data)}"
+        )
+
+
+@dataclass(eq=False)
+class PositionConflict(ConsumerError):
+    """The consumer's position was moved by somebody else: a second process, or an operator."""
+
+    consumer_id: str
+    expected: int | None
+    actual: int | None
+
+    def __str__(self) -> str:
+        return (
+            f"the position of consumer {self.consumer_id} was moved by somebody else: does another "
+            "process run under this id, or was it moved with `penstock seek`?"
+        )
+
+
+@dataclass(eq=False)
+class ParkedMessageNotFound(ConsumerError):
+    """No such message waits in the consumer's parked stream."""
+
+    category: str
+    consumer_id: str
+    global_position: int
+
+    def __str__(self) -> str:
+        return (
+            f"consumer {self.consumer_id} of {self.category} has no parked message "
+            f"{self.global_position}: it was handled or dropped, or never parked"
+        )
+
+
+@dataclass(eq=False)
+class SessionError(PenstockError, RuntimeError):
+    """A session refuses what was asked of it."""
+
+    stream_name: str
+    consumer_id: str
+
+
+@dataclass(eq=False)
+class SessionFenced(SessionError):
+    """A newer session was opened with the same consumer id, and this one changes nothing more."""
+
+    def __str__(self) -> str:
+        return (
+            f"another session of {self.stream_name} was opened with consumer id "
+            f"{shown(self.consumer_id)}, and only the newest works: give each consumer its own id"
+        )
+
+
+@dataclass(eq=False)
+class SessionClosed(SessionError):
+    """The session was closed and cannot be used again."""
+
+    def __str__(self) -> str:
+        return (
+            f"this session of {self.stream_name} (consumer id {shown(self.consumer_id)}) was "
+            "closed: create another"
+        )
+
+
+@dataclass(eq=False)
+class SessionInUse(SessionError):
+    """Two threads or tasks use one session at the same time."""
+
+    def __str__(self) -> str:
+        return (
+            f"this session of {self.stream_name} (consumer id {shown(self.consumer_id)}) is in use "
+            "by another thread or task: a session is for one at a time"
+        )
+
+
+@dataclass(eq=False)
+class NothingToCommit(SessionError):
+    """`commit()` was called, and nothing was polled since the last commit."""
+
+    def __str__(self) -> str:
+        return (
+            f"nothing to commit: consumer {shown(self.consumer_id)} polled no record of "
+            f"{self.stream_name} since its last commit"
+        )
+
+
+@dataclass(eq=False)
+class NothingToSkip(SessionError):
+    """`skip()` was called, and the last poll met no record that cannot be decoded."""
+
+    def __str__(self) -> str:
+        return (
+            f"nothing to skip: consumer {shown(self.consumer_id)} does not stand at a record of "
+            f"{self.stream_name} that cannot be decoded"
+        )
+
+
+@dataclass(eq=False)
+class OffsetBeyondTail(PenstockError, ValueError):
+    """The offset is higher than any that a record has. Nothing was changed."""
+
+    stream_name: str
+    offset: int
+    tail: int
+
+    def __str__(self) -> str:
+        return (
+            f"offset {self.offset} of {self.stream_name} does not exist yet: "
+            f"the next record will get offset {self.tail}"
+        )
 
 
 @dataclass(eq=False)
@@ -282,6 +630,18 @@ _BY_CODE: Mapping[str, type[PenstockError]] = {
     "PS001": WrongExpectedVersion,
     "PS002": DuplicateMessageId,
     "PS004": CategoryBusy,
+    "PS020": SessionFenced,
+    "PS021": OffsetBeyondTail,
+    "PS030": PositionConflict,
+    "PS040": UndeclaredType,
+    "PS041": IndexingUnfinished,
+    "PS042": UndeclaredAttribute,
+    "PS043": ConcurrentAppendError,
+    "PS044": GroupNotFound,
+    "PS045": StaleClaim,
+    "PS046": PartitionByChanged,
+    "PS047": InvalidAck,
+    "PS048": DeclarationBlocked,
 }
 
 # Genuine Message DB has no code of its own for this one, nor a detail: its text is all there is.
@@ -299,7 +659,7 @@ def translate(error: psycopg.Error, where: str) -> Exception:
     diag = error.diag
     code, facts = _code_and_facts(error)
     if error_class := _BY_CODE.get(code or ""):
-        return error_class(**facts)
+        return _with_facts(error_class, facts) or error
     if code == "PS003":
         return WatermarkRequired(diag.message_primary or str(error))
     if code == "PS008":
@@ -341,6 +701,15 @@ def _code_and_facts(error: psycopg.Error) -> tuple[str | None, dict[str, Any]]:
         return facts.pop("code", error.sqlstate), facts
     except (ValueError, AttributeError, TypeError):
         return error.sqlstate, {}
+
+
+def _with_facts(error_class: type[PenstockError], facts: dict[str, Any]) -> PenstockError | None:
+    """Return the error with those facts it knows; None if the server left some out."""
+    known = {one.name for one in fields(error_class)}
+    try:
+        return error_class(**{name: value for name, value in facts.items() if name in known})
+    except TypeError:
+        return None
 
 
 def _key_value(detail: str | None) -> str:

@@ -1,8 +1,8 @@
 """Messages: what is written (`Message`) and what is read (`RecordedMessage`).
 
 Both are immutable. The database adds what only it can know: the position in the stream, the
-position in the log, and the time. A message's id is drawn before it is sent, so that a write can be repeated
-safely; new ids rise with time (UUID version 7), which keeps their index compact.
+position in the log, and the time. A message's id is drawn before it is sent, so that a write can
+be repeated safely; new ids rise with time (UUID version 7), which keeps their index compact.
 
 Metadata is free. The fields that the specification names have properties, and `follow` makes the
 message that another one caused, with the correlation carried on.
@@ -11,6 +11,7 @@ message that another one caused, with the correlation carried on.
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,7 @@ from penstock import names
 from penstock.errors import ValidationError
 
 _CARRIED_ON = ("reply_stream_name", "trace_id", "correlationStreamName")
+_STANDARD_FORM = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 def new_id() -> UUID:
@@ -79,6 +81,7 @@ class _Conventions:
 
         A message without a correlation starts one, with its own id. `metadata` is added on top.
         """
+        check_object("metadata", metadata)
         mine = self.metadata or {}
         carried = {name: mine[name] for name in _CARRIED_ON if name in mine}
         return Message(
@@ -166,9 +169,6 @@ def as_uuid(value: object) -> UUID:
     """Return `value`, a UUID or the text of one in its standard form, as a UUID."""
     if isinstance(value, UUID):
         return value
-    if isinstance(value, str) and len(value) == 36:
-        try:
-            return UUID(value)
-        except ValueError:
-            pass
+    if isinstance(value, str) and _STANDARD_FORM.fullmatch(value):
+        return UUID(value)
     raise ValidationError("id", value, "a UUID such as '018f6d1c-7a2b-7c3d-8e4f-5a6b7c8d9e0f'")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import math
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -39,8 +40,11 @@ def retry(
     The pause before each new attempt doubles from `delay` seconds to `longest_delay`, with jitter.
     After the last attempt its error is raised.
     """
-    if not isinstance(attempts, int) or attempts < 1:
-        raise ValidationError("attempts", attempts, "at least 1")
+    if not isinstance(attempts, int) or isinstance(attempts, bool) or attempts < 1:
+        raise ValidationError("attempts", attempts, "a whole number of at least 1")
+    for name, seconds in (("delay", delay), ("longest_delay", longest_delay)):
+        if not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
+            raise ValidationError(name, seconds, "a number of seconds")
 
     def decorate(function: Function) -> Function:
         if inspect.iscoroutinefunction(function):

@@ -4,17 +4,24 @@ PostgreSQL stores them as `jsonb`, so a serializer's text must be a JSON object;
 means, and which Python values it may hold, is the serializer's choice. Three things JSON text can
 say and `jsonb` cannot hold are refused before anything is sent: NaN and the infinities (msgspec
 writes them as null, which would lose them silently), NUL characters, and halves of surrogate pairs.
+
+What `jsonb` does to the rest: it keeps values but not the order of fields, and it writes a whole
+number of 1e16 or more without a point, so that such a float is read as an integer.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
 
 from penstock.errors import ValidationError
+
+_OBJECT = re.compile(r"[ \t\r\n]*\{")
 
 
 class Serializer(Protocol):
@@ -35,14 +42,15 @@ class JsonSerializer:
     """
 
     def __init__(self, encode_unknown: Callable[[Any], Any] | None = None) -> None:
-        self._encoder = msgspec.json.Encoder(enc_hook=encode_unknown)
+        self._encode_unknown = partial(_plain, encode_unknown or _unknown)
+        self._encoder = msgspec.json.Encoder(enc_hook=self._encode_unknown)
         self._decoder = msgspec.json.Decoder(dict[str, Any])
 
     def encode(self, type: str, value: Mapping[str, Any]) -> str:
         """Return the JSON object for `value`."""
         encoded = self._encoder.encode(value)
         if b"null" in encoded or b"\\u0000" in encoded:
-            _refuse_what_jsonb_cannot_hold(value)
+            _refuse_what_jsonb_cannot_hold(value, self._encode_unknown)
         return encoded.decode()
 
     def decode(self, type: str, text: str) -> dict[str, Any]:
@@ -78,28 +86,37 @@ def encode_object(serializer: Serializer, type: str, name: str, value: Mapping[s
         raise ValidationError(name, value, "text without halves of surrogate pairs") from None
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise ValidationError(name, value, f"something JSON can hold ({error})") from error
-    if not text.startswith("{"):
+    if not isinstance(text, str) or not _OBJECT.match(text):
         raise ValidationError(name, value, "a JSON object once serialized")
     return text
 
 
-def _refuse_what_jsonb_cannot_hold(value: Any, path: str = "") -> None:
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValidationError(path, value, "a finite number")
-    if isinstance(value, str) and "\0" in value:
-        raise ValidationError(path, value, "text without NUL characters")
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            _refuse_what_jsonb_cannot_hold(key, f"{path}[{key!r}]")
-            _refuse_what_jsonb_cannot_hold(item, f"{path}[{key!r}]")
-    elif isinstance(value, list | tuple | set | frozenset):
-        for index, item in enumerate(value):
-            _refuse_what_jsonb_cannot_hold(item, f"{path}[{index}]")
-    elif not isinstance(value, str) and (contents := _contents(value)) is not None:
-        _refuse_what_jsonb_cannot_hold(contents, path)
+def _refuse_what_jsonb_cannot_hold(
+    value: Any, encode_unknown: Callable[[Any], Any], path: str = ""
+) -> None:
+    refuse = partial(_refuse_what_jsonb_cannot_hold, encode_unknown=encode_unknown)
+    match value:
+        case float() if not math.isfinite(value):
+            raise ValidationError(path, value, "a finite number")
+        case str() if "\0" in value:
+            raise ValidationError(path, value, "text without NUL characters")
+        case None | bool() | int() | float() | str():
+            pass
+        case Mapping():
+            for key, item in value.items():
+                refuse(key, path=f"{path}[{key!r}]")
+                refuse(item, path=f"{path}[{key!r}]")
+        case list() | tuple() | set() | frozenset():
+            for index, item in enumerate(value):
+                refuse(item, path=f"{path}[{index}]")
+        case _:  # a dataclass or the like
+            refuse(msgspec.to_builtins(value, enc_hook=encode_unknown), path=path)
 
 
-def _contents(value: Any) -> Mapping[str, Any] | None:
-    """Return the fields of a dataclass, struct or the like, which msgspec writes as an object."""
-    builtins = msgspec.to_builtins(value, enc_hook=lambda _: None)
-    return builtins if isinstance(builtins, dict) else None
+def _plain(encode_unknown: Callable[[Any], Any], value: Any) -> Any:
+    """Return a value that msgspec does not know as one that it does."""
+    return dict(value) if isinstance(value, Mapping) else encode_unknown(value)
+
+
+def _unknown(value: Any) -> Any:
+    raise TypeError(f"a {type(value).__name__} has no form in JSON")

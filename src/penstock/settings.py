@@ -73,8 +73,10 @@ class Settings:
         if not isinstance(self.folder, str | Path) or not str(self.folder):
             raise ValidationError("folder", self.folder, "the path of a folder")
         object.__setattr__(self, "folder", Path(self.folder))
-        _check_whole_numbers(self)
+        for one in fields(self):
+            _check_kind(one.name, str(one.type), getattr(self, one.name))
         _check_timezone(self.session_timezone)
+        _check_tls("sslmode", self.sslmode)
         if self.schema_name != "message_store":
             raise ValidationError(
                 "schema_name", self.schema_name, "'message_store', where Message DB's functions are"
@@ -103,13 +105,17 @@ class Settings:
 
     def conninfo(self) -> str:
         """Return libpq's connection string, password included."""
-        given = {name: getattr(self, name) for name in _CONNECTION_FIELDS}
-        return make_conninfo(
-            self.database_url or "",
-            connect_timeout=max(2, self.connect_timeout_ms // 1000),
-            application_name=self.application_name,
-            **{name: value for name, value in given.items() if value is not None},
-        )
+        url = self.database_url or ""
+        parts = {name: getattr(self, name) for name in _CONNECTION_FIELDS}
+        said = conninfo_to_dict(url)  # what the address says outranks a default
+        if "application_name" not in said or not self._is_default("application_name"):
+            parts["application_name"] = self.application_name
+        if "connect_timeout" not in said or not self._is_default("connect_timeout_ms"):
+            parts["connect_timeout"] = max(2, self.connect_timeout_ms // 1000)
+        return make_conninfo(url, **{name: one for name, one in parts.items() if one is not None})
+
+    def _is_default(self, name: str) -> bool:
+        return any(f.name == name and getattr(self, name) == f.default for f in fields(self))
 
     def where(self) -> str:
         """Return host, port and database for an error message: never a password."""
@@ -122,13 +128,29 @@ def check_url(url: str) -> None:
     """Refuse an address that libpq cannot read, without showing a password."""
     expected = "postgresql://user:password@host:port/database, or libpq's key=value form"
     if not isinstance(url, str) or "\0" in url or not url.strip():
-        raise ValidationError("database_url", redact(str(url)), expected)
+        raise ValidationError("database_url", _without_secrets(str(url)), expected)
     if "://" in url and not url.startswith(("postgresql://", "postgres://")):
-        raise ValidationError("database_url", redact(url), expected)
+        raise ValidationError("database_url", _without_secrets(url), expected)
     try:
-        conninfo_to_dict(url)
-    except psycopg.Error:
-        raise ValidationError("database_url", redact(url), expected) from None
+        parts = conninfo_to_dict(url)
+    except (psycopg.Error, UnicodeError):
+        raise ValidationError("database_url", _without_secrets(url), expected) from None
+    if not re.fullmatch(r"[\d,]*", str(parts.get("port") or "")):
+        raise ValidationError("database_url", _without_secrets(url), expected)
+    _check_tls("sslmode in database_url", parts.get("sslmode"))
+    if re.match(r"\w+://[^@?]*(/[^@?]*@|@[^?]*@)", url):  # libpq would take it for host or database
+        expected = "percent-encoded: in a password, @ is %40 and / is %2F"
+        raise ValidationError("database_url", _without_secrets(url), expected)
+
+
+def _without_secrets(url: str) -> str:
+    """Return an address that cannot be read, less all that may have been meant as a password."""
+    if "://" not in url and "=" in url:
+        return " ".join(f"{key}=***" for key in re.findall(r"(\w+)\s*=", url))
+    url = re.sub(r"^(\w+:?//)?([^:@]*:).*@", r"\1\2***@", url, flags=re.DOTALL)
+    # without an @, what libpq takes for a port may have been meant as a password
+    url = re.sub(r":(?!//|\d+(?:[,/?#]|$))[^/?#@]*", ":***", url)
+    return re.sub(r"=[^&]*", "=***", url)
 
 
 def redact(text: str) -> str:
@@ -158,16 +180,31 @@ def _parsed(variable: str, text: str, type_name: str) -> Any:
     return Path(text) if type_name == "Path" else text
 
 
-def _check_whole_numbers(settings: Settings) -> None:
-    lowest = {"pool_min_size": 0, "port": 1}
-    for one in fields(settings):
-        value = getattr(settings, one.name)
-        if not str(one.type).startswith("int") or value is None:
-            continue
+def _check_kind(name: str, type_name: str, value: object) -> None:
+    """Refuse a value that is not of its field's type, or that no server could be told."""
+    if value is None and type_name.endswith("None"):
+        return
+    if type_name.startswith("int"):
+        lowest, highest = {"pool_min_size": 0}.get(name, 1), {"port": 65535}.get(name, 2**31 - 1)
         if isinstance(value, bool) or not isinstance(value, int):
-            raise ValidationError(one.name, value, "a whole number")
-        if value < lowest.get(one.name, 1):
-            raise ValidationError(one.name, value, f"at least {lowest.get(one.name, 1)}")
+            raise ValidationError(name, value, "a whole number")
+        if not lowest <= value <= highest:
+            raise ValidationError(name, value, f"from {lowest} to {highest}")
+    elif type_name == "bool" and not isinstance(value, bool):
+        raise ValidationError(name, value, "True or False")
+    elif type_name.startswith("str") and name != "database_url" and not _is_text(value):
+        shown = "***" if name == "password" else value
+        raise ValidationError(name, shown, "text without NUL characters")
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and not re.search(r"[\0\ud800-\udfff]", value)
+
+
+def _check_tls(name: str, sslmode: object) -> None:
+    known = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
+    if sslmode is not None and sslmode not in known:
+        raise ValidationError(name, sslmode, f"one of {', '.join(known)}")
 
 
 def _check_timezone(name: str) -> None:

@@ -7,18 +7,23 @@ them too, on a psycopg connection that you own, inside whatever transaction you 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 import psycopg
 
+from penstock.consumers.group_calls import AsyncGroupCalls, GroupCalls
+from penstock.consumers.operators import AsyncOperatorCalls, OperatorCalls
+from penstock.consumers.queue import Queue
+from penstock.consumers.queue_awaiting import AsyncQueue
 from penstock.database import awaiting, blocking
 from penstock.database.execute import execute, execute_async
 from penstock.database.intercepted import intercepted, intercepted_async
 from penstock.database.operation import Operation
 from penstock.database.transaction import IsolationLevel, Terms, terms
-from penstock.log import write
+from penstock.guard import Guard, QueryCondition
+from penstock.log import append, write
 from penstock.log.awaiting import AsyncLogOperations
 from penstock.log.blocking import LogOperations
 from penstock.log.context import LogContext
@@ -29,7 +34,15 @@ Connection = psycopg.Connection[Any]
 AsyncConnection = psycopg.AsyncConnection[Any]
 
 
-class Transaction(blocking.OpenTransaction, LogOperations):
+class Operations(LogOperations, GroupCalls):
+    """All that can be done in one database: on a store, in a transaction, on your connection."""
+
+    def queue(self, name: str) -> Queue:
+        """Return the queue of this name: the stream `queue-{name}`, read through sessions."""
+        return Queue(self, name)
+
+
+class Transaction(blocking.OpenTransaction, Operations):
     """Operations that are committed together, or not at all. Made by `store.transaction()`."""
 
     def __init__(self, pool: blocking.Pool, terms: Terms, context: LogContext) -> None:
@@ -53,8 +66,18 @@ class Transaction(blocking.OpenTransaction, LogOperations):
         """
         self.run(write.lock_categories(self.context, *categories))
 
+    def lock(self, guard: Guard | Iterable[QueryCondition]) -> None:
+        """Keep others from deciding on the same boundary until the transaction ends.
 
-class BorrowedConnection(LogOperations):
+        Call it first in a transaction that appends under a guard after other writes.
+        """
+        self.run(append.lock_guard(self.context, guard))
+
+    def _run_apart(self, operation: Operation[Result]) -> Result:
+        return self._pool.run(operation)
+
+
+class BorrowedConnection(Operations):
     """The store's operations on a psycopg connection of your own, in your transaction."""
 
     def __init__(self, connection: Connection, context: LogContext) -> None:
@@ -68,7 +91,7 @@ class BorrowedConnection(LogOperations):
         )
 
 
-class Store(LogOperations):
+class Store(Operations, OperatorCalls):
     """A message store, for blocking code. Made by `penstock.connect()`; threads may share it."""
 
     def __init__(
@@ -94,7 +117,7 @@ class Store(LogOperations):
         read_only: bool = False,
         timeout: float | None = None,
     ) -> Transaction:
-        """Return a transaction for a `with` block: committed at its end, rolled back if it raises.
+        """Return a transaction for a `with` block: committed at its end, unless it raises.
 
         `timeout`, in seconds, is for the whole transaction; 30 unless the settings say otherwise.
         Above READ COMMITTED the reads of many streams are bounded by a watermark taken beforehand.
@@ -142,7 +165,15 @@ class Store(LogOperations):
         self.close()
 
 
-class AsyncTransaction(awaiting.AsyncOpenTransaction, AsyncLogOperations):
+class AsyncOperations(AsyncLogOperations, AsyncGroupCalls):
+    """All that can be done in one database: on a store, in a transaction, on your connection."""
+
+    def queue(self, name: str) -> AsyncQueue:
+        """Return the queue of this name: the stream `queue-{name}`, read through sessions."""
+        return AsyncQueue(self, name)
+
+
+class AsyncTransaction(awaiting.AsyncOpenTransaction, AsyncOperations):
     """Operations that are committed together, or not at all. Made by `store.transaction()`."""
 
     def __init__(self, pool: awaiting.AsyncPool, terms: Terms, context: LogContext) -> None:
@@ -166,8 +197,18 @@ class AsyncTransaction(awaiting.AsyncOpenTransaction, AsyncLogOperations):
         """
         await self.run(write.lock_categories(self.context, *categories))
 
+    async def lock(self, guard: Guard | Iterable[QueryCondition]) -> None:
+        """Keep others from deciding on the same boundary until the transaction ends.
 
-class AsyncBorrowedConnection(AsyncLogOperations):
+        Call it first in a transaction that appends under a guard after other writes.
+        """
+        await self.run(append.lock_guard(self.context, guard))
+
+    async def _run_apart(self, operation: Operation[Result]) -> Result:
+        return await self._pool.run(operation)
+
+
+class AsyncBorrowedConnection(AsyncOperations):
     """The store's operations on a psycopg connection of your own, in your transaction."""
 
     def __init__(self, connection: AsyncConnection, context: LogContext) -> None:
@@ -181,7 +222,7 @@ class AsyncBorrowedConnection(AsyncLogOperations):
         )
 
 
-class AsyncStore(AsyncLogOperations):
+class AsyncStore(AsyncOperations, AsyncOperatorCalls):
     """A message store, for async code. Made by `await penstock.connect_async()`."""
 
     def __init__(

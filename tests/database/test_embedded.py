@@ -210,6 +210,44 @@ def test_a_forked_child_does_not_keep_it_alive(folder: Path) -> None:
     parent.leave()
 
 
+def test_a_child_forked_during_a_start_does_not_pass_for_the_server(folder: Path) -> None:
+    fork = """
+import fcntl, threading
+def is_free(lock):
+    try: fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError: return False
+    return not fcntl.flock(lock, fcntl.LOCK_UN)
+join().leave()
+starting = threading.Thread(target=join)
+with open(sys.argv[1] + "/server.lock") as lock:
+    starting.start()
+    while is_free(lock): os.sched_yield()
+if os.fork() == 0: sys.stdin.readline(); os._exit(0)
+starting.join()
+embedded._leave_all()
+print(join().url, flush=True)
+os.wait()
+"""
+    parent = User(folder, JOIN + fork)
+
+    answer = run(parent.said, "select 1")
+
+    assert answer == 1
+    parent.leave()
+
+
+def test_a_server_killed_while_it_starts_is_started_again(folder: Path) -> None:
+    start(folder, settings=FAST).leave()
+    user = User(folder)
+    wait_until(lambda: is_running(folder) and (folder / "data/postmaster.pid").read_text() != "")
+
+    kill_server(folder)
+
+    assert user.said.startswith("postgresql://")
+    start(folder, settings=FAST).leave()
+    user.leave()
+
+
 def test_a_killed_user_does_not_keep_it_alive(folder: Path) -> None:
     killed, other = User(folder), User(folder)
     url = (killed.said, other.said)[1]
@@ -247,7 +285,7 @@ def test_a_killed_server_recovers_at_the_next_start(folder: Path) -> None:
 
 def test_a_killed_server_recovers_though_a_child_of_it_is_busy(folder: Path) -> None:
     first = start(folder, settings=FAST)
-    busy = psycopg.connect(first.url)
+    busy = psycopg.connect(first.url, options="-c statement_timeout=60s")
     busy.pgconn.send_query(b"do $$ begin loop end loop; end $$")
     kill_server(folder)
 

@@ -28,7 +28,9 @@ from penstock.errors import (
     TransactionAborted,
     TransactionClosed,
     TransactionTimeout,
+    ValidationError,
 )
+from penstock.message import check_text
 from penstock.settings import Settings
 
 Result = TypeVar("Result")
@@ -137,6 +139,8 @@ class AsyncOpenTransaction:
 
     async def begin(self) -> Self:
         """Begin the transaction, on a connection that is alive."""
+        if self._connection is not None:
+            raise ValidationError("transaction", self, "ended before it is begun again")
         connection = await self._pool.take()
         try:
             await self._begin(connection)
@@ -165,7 +169,11 @@ class AsyncOpenTransaction:
     async def run(self, operation: Operation[Result]) -> Result:
         """Run one operation in this transaction."""
         await self._check_usable()
-        return await self._pool.execute(self.connection, operation)
+        try:
+            return await self._pool.execute(self.connection, operation)
+        except DatabaseUnreachable:
+            await self._check_usable()  # the server may have ended it because its time was up
+            raise
 
     async def commit(self) -> None:
         """Make all that was written visible, or raise: then nothing was written.
@@ -180,7 +188,8 @@ class AsyncOpenTransaction:
     async def rollback(self) -> None:
         """Undo all that was written. Does nothing if the transaction has ended already."""
         if self._connection is not None:
-            with suppress(DatabaseUnreachable):  # the server rolls back what it lost
+            # the server rolls back what it lost, and what it ended itself
+            with suppress(DatabaseUnreachable, TransactionTimeout):
                 await self._end("rollback")
 
     async def savepoint(self, name: str) -> None:
@@ -215,15 +224,17 @@ class AsyncOpenTransaction:
         try:
             if self._terms.isolation.keeps_its_snapshot and self._pool.edition.has_watermark:
                 self.watermark = await self._pool.execute(connection, watermark_before())
+            # never after the server's own: so who comes too late always learns why
+            self._deadline = self._terms.deadline()
             with typed_errors(self._pool.where):
                 await connection.execute(self._terms.begin(connection.info.server_version))
         except BaseException:
             await self._pool.give_back(connection)
             raise
-        self._deadline = self._terms.deadline()
         self._connection = connection
 
     async def _control(self, statement: sql.SQL, name: str) -> None:
+        check_text("savepoint", name)
         await self._check_usable()
         with typed_errors(self._pool.where):
             await self.connection.execute(statement.format(sql.Identifier(name)))

@@ -33,7 +33,9 @@ from penstock.errors import (
     TransactionAborted,
     TransactionClosed,
     TransactionTimeout,
+    ValidationError,
 )
+from penstock.message import check_text
 from penstock.settings import Settings
 
 Result = TypeVar("Result")
@@ -142,6 +144,8 @@ class OpenTransaction:
 
     def begin(self) -> Self:
         """Begin the transaction, on a connection that is alive."""
+        if self._connection is not None:
+            raise ValidationError("transaction", self, "ended before it is begun again")
         connection = self._pool.take()
         try:
             self._begin(connection)
@@ -170,7 +174,11 @@ class OpenTransaction:
     def run(self, operation: Operation[Result]) -> Result:
         """Run one operation in this transaction."""
         self._check_usable()
-        return self._pool.execute(self.connection, operation)
+        try:
+            return self._pool.execute(self.connection, operation)
+        except DatabaseUnreachable:
+            self._check_usable()  # the server may have ended it because its time was up
+            raise
 
     def commit(self) -> None:
         """Make all that was written visible, or raise: then nothing was written.
@@ -185,7 +193,8 @@ class OpenTransaction:
     def rollback(self) -> None:
         """Undo all that was written. Does nothing if the transaction has ended already."""
         if self._connection is not None:
-            with suppress(DatabaseUnreachable):  # the server rolls back what it lost
+            # the server rolls back what it lost, and what it ended itself
+            with suppress(DatabaseUnreachable, TransactionTimeout):
                 self._end("rollback")
 
     def savepoint(self, name: str) -> None:
@@ -219,15 +228,17 @@ class OpenTransaction:
         try:
             if self._terms.isolation.keeps_its_snapshot and self._pool.edition.has_watermark:
                 self.watermark = self._pool.execute(connection, watermark_before())
+            # never after the server's own: so who comes too late always learns why
+            self._deadline = self._terms.deadline()
             with typed_errors(self._pool.where):
                 connection.execute(self._terms.begin(connection.info.server_version))
         except BaseException:
             self._pool.give_back(connection)
             raise
-        self._deadline = self._terms.deadline()
         self._connection = connection
 
     def _control(self, statement: sql.SQL, name: str) -> None:
+        check_text("savepoint", name)
         self._check_usable()
         with typed_errors(self._pool.where):
             self.connection.execute(statement.format(sql.Identifier(name)))

@@ -5,6 +5,9 @@
 | PENSTOCK | ours | yes |
 | BESIDE | genuine Message DB's | yes: watermark, triggers and all that builds on them |
 | GENUINE | genuine Message DB's | no: only Message DB's own operations work |
+
+Which one it is, is read from the functions themselves: Message DB's own scripts may have put its
+functions back since `penstock init` ran.
 """
 
 from __future__ import annotations
@@ -42,6 +45,17 @@ class Found:
     server_version: int
     has_message_store: bool
     has_penstock: bool
+    #: whether the functions of `message_store` are ours
+    has_our_functions: bool
+    #: whether functions of `penstock` went with a type that Message DB's installer makes anew
+    lacks_functions: bool
+
+    @property
+    def edition(self) -> Edition:
+        """Whose functions the database has."""
+        if not self.has_penstock:
+            return Edition.GENUINE
+        return Edition.PENSTOCK if self.has_our_functions else Edition.BESIDE
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +72,18 @@ def find() -> Operation[Found]:
     """Look what the database holds."""
     return call(
         "find",
-        "select current_setting('server_version_num')::int,"
-        " to_regprocedure('message_store.message_store_version()') is not null,"
-        " to_regclass('penstock.installations') is not null",
+        """
+        select current_setting('server_version_num')::int,
+          to_regprocedure('message_store.message_store_version()') is not null,
+          to_regclass('penstock.installations') is not null,
+          exists (
+            select from pg_proc p
+            where p.oid = to_regproc('message_store.get_category_messages')
+              and strpos(p.prosrc, 'penstock.get_category_messages') > 0
+          ),
+          to_regclass('penstock.installations') is not null
+            and to_regproc('penstock.get_category_messages') is null
+        """,
         (),
         lambda rows: Found(*rows[0]),
     )
@@ -94,17 +117,27 @@ def message_store_version() -> Operation[str]:
     )
 
 
-def check_found(found: Found, where: str) -> None:
-    """Refuse a server that is too old, or a database without a message store."""
+def check_server(found: Found, where: str) -> None:
+    """Refuse a server that is too old."""
     if found.server_version < OLDEST_POSTGRESQL * 10_000:
         raise IncompatibleVersion(
             f"{where} runs PostgreSQL {found.server_version // 10_000}; "
             f"Penstock needs {OLDEST_POSTGRESQL} or newer"
         )
+
+
+def check_found(found: Found, where: str) -> None:
+    """Refuse a server that is too old, or a database without a working message store."""
+    check_server(found, where)
     if not found.has_message_store:
         raise NotInstalled(
             f"{where} holds no message store: run `penstock init` with PENSTOCK_URL set to it, "
             "or call penstock.install()"
+        )
+    if found.lacks_functions or (found.has_our_functions and not found.has_penstock):
+        raise NotInstalled(
+            f"{where} lacks a part of Penstock, as it does once Message DB's installer or a "
+            "`drop schema` ran over it: run `penstock init` to put it back"
         )
 
 

@@ -30,6 +30,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -107,7 +108,6 @@ class EmbeddedServer:
         with _turn(folder):
             self._address = self._cluster.run()
             _places[self] = _lock(folder / "users.lock", fcntl.LOCK_SH)
-            _create_database(self._address, "penstock")
         _leave_all_at_exit_of_a_worker()
 
     def __enter__(self) -> Self:
@@ -119,6 +119,8 @@ class EmbeddedServer:
 
 # The places taken by this process: each handle, and the descriptor that holds its shared lock.
 _places: dict[EmbeddedServer, int] = {}
+# Held during a turn and a fork: a child must not inherit the locks and pipes of a start under way.
+_turn_or_fork = threading.RLock()
 
 
 def _leave_all() -> None:
@@ -135,25 +137,31 @@ def _leave_all_at_exit_of_a_worker() -> None:
 
 
 def _forget_all() -> None:
-    """In a forked child: the places are the parent's, and unlocking here would unlock there."""
+    """In a forked child: the locks are the parent's, and unlocking here would unlock there."""
     for descriptor in _places.values():
         os.close(descriptor)
     _places.clear()
+    _turn_or_fork.release()
 
 
 atexit.register(_leave_all)  # at import: so after all that users of the server register
 if sys.platform != "win32":
-    os.register_at_fork(after_in_child=_forget_all)
+    os.register_at_fork(
+        before=_turn_or_fork.acquire,
+        after_in_parent=_turn_or_fork.release,
+        after_in_child=_forget_all,
+    )
 
 
 @contextmanager
 def _turn(folder: Path) -> Iterator[None]:
     """Wait for the right to start or stop the folder's server."""
-    descriptor = _lock(folder / "turn.lock", fcntl.LOCK_EX)
-    try:
-        yield
-    finally:
-        _unlock(descriptor)
+    with _turn_or_fork:
+        descriptor = _lock(folder / "turn.lock", fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            _unlock(descriptor)
 
 
 def _is_free(path: Path) -> bool:
@@ -207,13 +215,6 @@ def _binaries(version: int) -> Path:
     return POSTGRES_VERSIONS[version]
 
 
-def _create_database(address: _Address, database: str) -> None:
-    with psycopg.connect(address.url("postgres"), autocommit=True) as connection:
-        known = connection.execute("select from pg_database where datname = %s", [database])
-        if known.fetchone() is None:
-            connection.execute(sql.SQL("create database {}").format(sql.Identifier(database)))
-
-
 @dataclass(frozen=True)
 class _Address:
     """Where a server listens."""
@@ -227,6 +228,18 @@ class _Address:
 
     def ping(self) -> Ping:
         return Ping(PGconn.ping(f"{self.url('postgres')}&connect_timeout=5".encode()))
+
+    def has(self, database: str) -> bool:
+        """Make the database unless it exists; false if the server is lost meanwhile."""
+        with (
+            suppress(psycopg.OperationalError),
+            psycopg.connect(self.url("postgres"), autocommit=True) as connection,
+        ):
+            known = connection.execute("select from pg_database where datname = %s", [database])
+            if known.fetchone() is None:
+                connection.execute(sql.SQL("create database {}").format(sql.Identifier(database)))
+            return True
+        return False
 
 
 @dataclass(frozen=True)
@@ -242,6 +255,10 @@ class _Cluster:
     def data(self) -> Path:
         return self.folder / "data"
 
+    @property
+    def _pid_file(self) -> Path:
+        return self.data / "postmaster.pid"
+
     def run(self) -> _Address:
         """See to it that the server answers: make it, start it, or wait for it."""
         self._ensure_data()
@@ -249,7 +266,7 @@ class _Cluster:
         while time.monotonic() < deadline:
             address = self._address()
             answer = address.ping() if address else Ping.NO_RESPONSE
-            if address and answer is Ping.OK:
+            if address and answer is Ping.OK and address.has("penstock"):
                 return address
             if _is_free(self.folder / "server.lock") and not self._postmaster():
                 self._launch()
@@ -295,19 +312,19 @@ class _Cluster:
         new.rename(self.data)
 
     def _launch(self) -> None:
-        self._clear_remnants()
-        self._write_settings()
         lock = _lock(self.folder / "server.lock", fcntl.LOCK_EX)
-        options = ["-D", "data", "-l", "data/server.log", "-w", "-t", str(PATIENCE)]
         try:
+            self._clear_remnants()
+            self._write_settings()
+            options = ["-D", "data", "-l", "data/server.log", "-w", "-t", str(PATIENCE)]
             done = self._command("pg_ctl", "start", *options, pass_fds=[lock])
         finally:
             os.close(lock)  # not unlocked: it is the server's now
-        if done.returncode != 0 and not self._postmaster():
+        if done.returncode != 0 and not self._pid_file.exists():  # one that is killed leaves it
             raise self._not_started(done.stderr)
 
     def _clear_remnants(self) -> None:
-        (self.data / "postmaster.pid").unlink(missing_ok=True)
+        self._pid_file.unlink(missing_ok=True)
         for lock in self._socket_folder().glob(".s.PGSQL.*.lock"):
             lock.unlink()
 
@@ -348,7 +365,7 @@ class _Cluster:
         return folder
 
     def _address(self) -> _Address | None:
-        match self._postmaster_file():
+        match self._pid_lines():
             case [_, data, _, port, socket_folder, *_] if socket_folder and data == str(self.data):
                 return _Address(socket_folder, int(port))
         return None  # absent, not all written yet, or copied here with a folder in use
@@ -358,14 +375,14 @@ class _Cluster:
         import psutil
 
         with suppress(ValueError, psutil.Error):
-            process = psutil.Process(int(self._postmaster_file()[0]))
+            process = psutil.Process(int(self._pid_lines()[0]))
             if process.cwd() == str(self.data):
                 return process
         return None
 
-    def _postmaster_file(self) -> list[str]:
+    def _pid_lines(self) -> list[str]:
         with suppress(FileNotFoundError):
-            return os.fsdecode((self.data / "postmaster.pid").read_bytes()).split("\n")
+            return os.fsdecode(self._pid_file.read_bytes()).split("\n")
         return [""]
 
     def _command(

@@ -1,17 +1,18 @@
 """Run an operation on a connection: one round trip, typed errors.
 
 These two functions are the only place where an operation meets psycopg. Transactions belong to
-whoever owns the connection; only an operation of several statements opens one of its own, since its
-statements belong together (a savepoint, if a transaction is open), and sends them in one go.
+whoever owns the connection. Only where nobody has one open, an operation of several statements has
+one of its own, since its statements belong together; they are sent in one go.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import psycopg
+from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from penstock.database.operation import Operation
@@ -32,7 +33,8 @@ def execute(
     cursor = psycopg.Cursor(connection, row_factory=tuple_row)
     with typed_errors(where or place_of(connection)):
         if before:
-            with connection.transaction(), connection.pipeline():
+            whole = nullcontext() if in_transaction(connection) else connection.transaction()
+            with whole, connection.pipeline():
                 for one in before:
                     connection.execute(one.sql, one.arguments, prepare=prepare)
                 cursor.execute(last.sql, last.arguments, prepare=prepare, binary=True)
@@ -53,7 +55,8 @@ async def execute_async(
     cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)
     with typed_errors(where or place_of(connection)):
         if before:
-            async with connection.transaction(), connection.pipeline():
+            whole = nullcontext() if in_transaction(connection) else connection.transaction()
+            async with whole, connection.pipeline():
                 for one in before:
                     await connection.execute(one.sql, one.arguments, prepare=prepare)
                 await cursor.execute(last.sql, last.arguments, prepare=prepare, binary=True)
@@ -72,6 +75,12 @@ def typed_errors(where: str) -> Iterator[None]:
         if translated is error:
             raise
         raise translated from error
+
+
+def in_transaction(connection: psycopg.BaseConnection[Any]) -> bool:
+    """Whether a statement sent now is part of a transaction that the connection's owner ends."""
+    idle = connection.info.transaction_status is TransactionStatus.IDLE
+    return not (idle and connection.autocommit)
 
 
 def place_of(connection: psycopg.BaseConnection[Any]) -> str:

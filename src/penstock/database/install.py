@@ -2,8 +2,8 @@
 
 The files in `sql/` are the whole truth: each can be run again over what it made before, so
 installing and upgrading are one act, in one transaction, under one lock. What was done is recorded
-in `penstock.installations` with a digest of the files; where the digest is the same nothing is done.
-A genuine Message DB keeps its functions unless it is taken over.
+in `penstock.installations` with a digest of the files; where the digest is the same and nothing was
+lost since, nothing is done. A genuine Message DB keeps its functions unless it is taken over.
 """
 
 from __future__ import annotations
@@ -13,14 +13,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 
 from penstock.database import edition as editions
 from penstock.database.edition import OLDEST_CLIENT, SCHEMA_VERSION, Edition, Found, Installation
 from penstock.database.execute import execute
-from penstock.errors import IncompatibleVersion, NotInstalled, UnsafeSequence
+from penstock.database.operation import Operation
+from penstock.errors import IncompatibleVersion, UnsafeSequence
+
+Answer = TypeVar("Answer")
 
 _LOCK = 8_099_000_251_885_693_285  # ours alone: held while installing
 
@@ -55,7 +58,6 @@ def install_on(
         if plan.needed:
             for _, text in _sql_files(plan.edition):
                 connection.execute(text)
-            _refuse_sequence_cache(connection)
             connection.execute(
                 "insert into penstock.installations (version, oldest_client, digest, edition)"
                 " values (%s, %s, %s, %s)",
@@ -65,42 +67,41 @@ def install_on(
 
 
 def _plan(connection: psycopg.Connection[Any], where: str, take_over: bool) -> Plan:
-    found = execute(connection, editions.find())
-    try:
-        editions.check_found(found, where)
-    except NotInstalled:
-        pass
-    else:
-        editions.check_message_db(execute(connection, editions.message_store_version()), where)
-    last = execute(connection, editions.last_installation()) if found.has_penstock else None
+    found = _ask(connection, editions.find())
+    editions.check_server(found, where)
+    if found.has_message_store:
+        editions.check_message_db(_ask(connection, editions.message_store_version()), where)
+        _refuse_sequence_cache(connection)
+    last = _ask(connection, editions.last_installation()) if found.has_penstock else None
     if last and last.version > SCHEMA_VERSION:
         raise IncompatibleVersion(
             f"{where} holds Penstock's SQL of version {last.version}; this package would put back "
             f"{SCHEMA_VERSION}: upgrade the Python package penstock"
         )
-    edition = _edition(found, last, take_over)
-    if last and last.edition is edition and last.digest == digest(edition):
+    ours = take_over or found.has_our_functions or not found.has_message_store
+    edition = Edition.PENSTOCK if ours else Edition.BESIDE
+    if found.edition is edition and _is_current(last, edition) and not found.lacks_functions:
         return Plan(edition, False, ("nothing: all is in place",))
     return Plan(edition, True, tuple(_actions(found, last, edition)))
 
 
-def _edition(found: Found, last: Installation | None, take_over: bool) -> Edition:
-    if take_over or not found.has_message_store:
-        return Edition.PENSTOCK
-    return last.edition if last else Edition.BESIDE
+def _is_current(last: Installation | None, edition: Edition) -> bool:
+    return last is not None and (last.edition, last.digest) == (edition, digest(edition))
 
 
 def _actions(found: Found, last: Installation | None, edition: Edition) -> Iterable[str]:
-    if last:
-        yield f"upgrade the schema penstock from version {last.version} to {SCHEMA_VERSION}"
-    else:
+    if not last:
         yield f"create the schema penstock, version {SCHEMA_VERSION}"
         yield "create the roles message_store and penstock_reader, if the server lets us"
+    elif not _is_current(last, last.edition):
+        yield f"upgrade the schema penstock from version {last.version} to {SCHEMA_VERSION}"
+    elif found.lacks_functions:
+        yield "put back the functions of the schema penstock that were dropped"
     if not found.has_message_store:
         yield "create the schema message_store with Message DB 1.3's table, functions and views"
     elif edition is Edition.BESIDE:
         yield "leave Message DB's functions as they are"
-    elif last is None or last.edition is Edition.BESIDE:
+    elif not found.has_our_functions:
         yield "replace Message DB's functions by Penstock's; its messages stay as they are"
     if found.has_message_store and not last:
         yield (
@@ -109,10 +110,14 @@ def _actions(found: Found, last: Installation | None, edition: Edition) -> Itera
         )
 
 
+def _ask(connection: psycopg.Connection[Any], question: Operation[Answer]) -> Answer:
+    return execute(connection, question, prepare=False)
+
+
 def _refuse_sequence_cache(connection: psycopg.Connection[Any]) -> None:
     row = connection.execute(
         "select seqcache from pg_sequence"
-        " where seqrelid = 'message_store.messages_global_position_seq'::regclass"
+        " where seqrelid = to_regclass('message_store.messages_global_position_seq')"
     ).fetchone()
     if row and row[0] != 1:
         raise UnsafeSequence(

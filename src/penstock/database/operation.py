@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, LiteralString, TypeVar
 
 Result = TypeVar("Result")
+Result_co = TypeVar("Result_co", covariant=True)
 Row = tuple[Any, ...]
 
 
@@ -23,12 +24,12 @@ class Statement:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation(Generic[Result]):
+class Operation(Generic[Result_co]):
     """Statements to run in one transaction; the rows of the last are decoded into the result."""
 
     name: str
     statements: tuple[Statement, ...]
-    decode: Callable[[list[Row]], Result]
+    decode: Callable[[list[Row]], Result_co]
     #: what it is about, for interceptors
     facts: Mapping[str, Any] = field(default_factory=dict)
 

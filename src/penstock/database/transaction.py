@@ -43,7 +43,7 @@ class Terms:
 
     def begin(self, server_version: int) -> sql.Composed:
         """Return the statements that begin it, to be sent in one go."""
-        access = sql.SQL("read only" if self.read_only else "read write")
+        access = sql.SQL("read only" if self.read_only else "")  # else as the session is set
         bounds = (
             ("transaction_timeout",)
             if server_version >= _HAS_TRANSACTION_TIMEOUT
@@ -79,10 +79,15 @@ def terms(
     isolation: IsolationLevel | str | None, read_only: bool, timeout: float | None, default_ms: int
 ) -> Terms:
     """Return the checked terms of a transaction. `timeout` is in seconds."""
-    if timeout is not None and not (isinstance(timeout, int | float) and 0 < timeout < 2_000_000):
+    if timeout is not None and not _is_time(timeout):
         raise ValidationError("timeout", timeout, "a number of seconds above 0")
     timeout_ms = default_ms if timeout is None else max(1, int(timeout * 1000))
     return Terms(_isolation_level(isolation), bool(read_only), timeout_ms)
+
+
+def _is_time(value: object) -> bool:
+    """Whether the value is a number of seconds that the server can count."""
+    return isinstance(value, int | float) and value is not True and 0 < value < 2_000_000
 
 
 def _isolation_level(value: IsolationLevel | str | None) -> IsolationLevel:
@@ -92,6 +97,6 @@ def _isolation_level(value: IsolationLevel | str | None) -> IsolationLevel:
         return value
     try:
         return IsolationLevel(value.lower().replace("_", " "))
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, TypeError):
         known = ", ".join(repr(level.value) for level in IsolationLevel)
         raise ValidationError("isolation", value, f"one of {known}") from None

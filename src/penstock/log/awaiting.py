@@ -13,8 +13,9 @@ from uuid import UUID
 
 from penstock.database import edition
 from penstock.database.operation import Operation
-from penstock.log import paging, read, write
+from penstock.log import overview, paging, read, write
 from penstock.log.context import LogContext
+from penstock.log.overview import CategorySummary, Status, StreamSummary
 from penstock.message import Message, RecordedMessage
 
 Result = TypeVar("Result")
@@ -142,6 +143,20 @@ class AsyncLogOperations(ABC):
         """Return the version of Message DB whose interface the database has, such as `1.3.0`."""
         return await self.run(edition.message_store_version())
 
+    async def categories(self) -> list[CategorySummary]:
+        """Return all categories by name, each with its last global position."""
+        return await self.run(overview.categories(self.context))
+
+    async def streams(
+        self, category: str | None = None, after: str = "", limit: int = 100
+    ) -> list[StreamSummary]:
+        """Return streams by name, each with its version; the next page is after the last name."""
+        return await self.run(overview.streams(self.context, category, after, limit))
+
+    async def status(self) -> Status:
+        """Return how the store stands: versions, head, watermark, and who holds it back."""
+        return await self.run(overview.status(self.context))
+
     async def read_stream(
         self,
         stream_name: str,
@@ -209,21 +224,25 @@ class AsyncLogOperations(ABC):
         paging.check_interval(polling_interval_ms)
         sparse = paging.is_sparse(self.context, correlation, consumer_group_size, condition)
         while not stop():
-            # what a filter leaves out is passed over too, or it would be looked at again for ever
-            head = await self.category_head(category_name) if sparse else 0
-            page = await self.get_category_messages(
-                category_name,
-                position,
-                size,
-                correlation,
-                consumer_group_member,
-                consumer_group_size,
-                condition,
+            # What a filter leaves out is passed over too, or it would be looked at again for ever.
+            # The page ends at that head and not at a fresh watermark, which may be a little lower.
+            head = await self.category_head(category_name) if sparse else None
+            page = await self.run(
+                read.get_category_messages(
+                    self.context.until(head),
+                    category_name,
+                    position,
+                    size,
+                    correlation,
+                    consumer_group_member,
+                    consumer_group_size,
+                    condition,
+                )
             )
             for message in page:
                 yield message
             if page:
                 position = page[-1].global_position + 1
             if len(page) < size:
-                position = max(position, head + 1)
+                position = max(position, (head or 0) + 1)
                 await asyncio.sleep(polling_interval_ms / 1000)

@@ -14,8 +14,9 @@ from uuid import UUID
 
 from penstock.database import edition
 from penstock.database.operation import Operation
-from penstock.log import paging, read, write
+from penstock.log import overview, paging, read, write
 from penstock.log.context import LogContext
+from penstock.log.overview import CategorySummary, Status, StreamSummary
 from penstock.message import Message, RecordedMessage
 
 Result = TypeVar("Result")
@@ -143,6 +144,20 @@ class LogOperations(ABC):
         """Return the version of Message DB whose interface the database has, such as `1.3.0`."""
         return self.run(edition.message_store_version())
 
+    def categories(self) -> list[CategorySummary]:
+        """Return all categories by name, each with its last global position."""
+        return self.run(overview.categories(self.context))
+
+    def streams(
+        self, category: str | None = None, after: str = "", limit: int = 100
+    ) -> list[StreamSummary]:
+        """Return streams by name, each with its version; the next page is after the last name."""
+        return self.run(overview.streams(self.context, category, after, limit))
+
+    def status(self) -> Status:
+        """Return how the store stands: versions, head, watermark, and who holds it back."""
+        return self.run(overview.status(self.context))
+
     def read_stream(
         self,
         stream_name: str,
@@ -208,20 +223,24 @@ class LogOperations(ABC):
         paging.check_interval(polling_interval_ms)
         sparse = paging.is_sparse(self.context, correlation, consumer_group_size, condition)
         while not stop():
-            # what a filter leaves out is passed over too, or it would be looked at again for ever
-            head = self.category_head(category_name) if sparse else 0
-            page = self.get_category_messages(
-                category_name,
-                position,
-                size,
-                correlation,
-                consumer_group_member,
-                consumer_group_size,
-                condition,
+            # What a filter leaves out is passed over too, or it would be looked at again for ever.
+            # The page ends at that head and not at a fresh watermark, which may be a little lower.
+            head = self.category_head(category_name) if sparse else None
+            page = self.run(
+                read.get_category_messages(
+                    self.context.until(head),
+                    category_name,
+                    position,
+                    size,
+                    correlation,
+                    consumer_group_member,
+                    consumer_group_size,
+                    condition,
+                )
             )
             yield from page
             if page:
                 position = page[-1].global_position + 1
             if len(page) < size:
-                position = max(position, head + 1)
+                position = max(position, (head or 0) + 1)
                 time.sleep(polling_interval_ms / 1000)

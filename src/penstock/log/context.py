@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC
-from typing import Any
+from typing import Any, TypeGuard
 from uuid import UUID
 
 import msgspec
@@ -31,11 +31,21 @@ class LogContext:
     sql_condition: bool = False
     #: taken before the transaction began, where it keeps its snapshot
     watermark: int | None = None
+    #: the message types that this store has declared already
+    declared: set[str] = field(default_factory=set)
+
+    def until(self, watermark: int | None) -> LogContext:
+        """Return the context for a read that ends at this watermark, if there is one."""
+        return self if watermark is None else replace(self, watermark=watermark)
 
     def encode(self, stream_name: str, message: Message) -> tuple[UUID, str, str, str | None]:
         """Return id, type, data and metadata as they are sent."""
         for interceptor in self.interceptors:
-            message = interceptor.on_write(stream_name, message)
+            result: object = interceptor.on_write(stream_name, message)
+            if not isinstance(result, Message):
+                name = f"the result of {type(interceptor).__name__}.on_write"
+                raise ValidationError(name, result, "a Message")
+            message = result
         metadata = message.metadata
         return (
             message.id,
@@ -91,7 +101,7 @@ def _message(row: Row, decode: Callable[[str, str], dict[str, Any]]) -> Recorded
         raise DecodingError(stream_name, position, global_position, reason) from error
 
 
-def is_whole(value: object) -> bool:
+def is_whole(value: object) -> TypeGuard[int]:
     """Whether the value is an integer that PostgreSQL's bigint can hold."""
     return (
         isinstance(value, int)

@@ -42,7 +42,7 @@ def write_message(
             arguments,
             only_value,
             stream_name=stream_name,
-            type=type,
+            type=sent[1],
         )
     return Operation(
         "write_message",
@@ -60,7 +60,7 @@ def write_message(
             ),
         ),
         only_value,
-        {"stream_name": stream_name, "type": type},
+        {"stream_name": stream_name, "type": sent[1]},
     )
 
 
@@ -74,7 +74,7 @@ def write_messages(
     """Write several messages to one stream, all or none; the result is their positions."""
     check_stream_name(stream_name)
     check_version(expected_version)
-    sent = [context.encode(stream_name, message) for message in _checked(messages)]
+    sent = [context.encode(stream_name, message) for message in checked_messages(messages)]
     ids, types, data, metadata = (list(column) for column in zip(*sent, strict=True))
     if context.edition is Edition.PENSTOCK:
         return call(
@@ -131,8 +131,8 @@ def lock_categories(context: LogContext, *categories: str) -> Operation[None]:
         )
     return call(
         "lock_categories",
-        "select message_store.acquire_lock(c) from (select distinct c from unnest(%s::varchar[]) c"
-        " order by message_store.hash_64(c)) as ordered(c)",
+        "select message_store.acquire_lock(c) from (select c from unnest(%s::varchar[]) c"
+        " group by c order by message_store.hash_64(c)) as ordered(c)",
         (list(categories),),
         lambda _: None,
     )
@@ -142,7 +142,10 @@ def _lock(stream_name: str) -> Statement:
     return Statement("select message_store.acquire_lock(%s)", (stream_name,))
 
 
-def _checked(messages: Iterable[Message]) -> list[Message]:
+def checked_messages(messages: Iterable[Message]) -> list[Message]:
+    """Return the messages as a list; refuse none, what is no message, and an id twice."""
+    if not isinstance(messages, Iterable):
+        raise ValidationError("messages", messages, "an iterable of Message objects")
     checked = list(messages)
     if not checked:
         raise ValidationError("messages", checked, "at least one message")

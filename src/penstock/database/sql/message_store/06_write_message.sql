@@ -56,7 +56,8 @@ begin
 
   if written.stream_name = write_message.stream_name then
     return written.position;
-  elsif written.stream_name is not null then
+  elsif written.stream_name is not null and (write_message.expected_version is null
+      or write_message.expected_version = stream_version) then
     raise exception using
       errcode = 'unique_violation',
       constraint = 'messages_id',
@@ -64,10 +65,9 @@ begin
       detail = jsonb_build_object(
         'code', 'PS002', 'id', message_id, 'stream_name', written.stream_name);
   else
-    raise exception using
-      message = format(
-        'Wrong expected version: %s (Stream: %s, Stream Version: %s)',
-        write_message.expected_version, write_message.stream_name, stream_version),
+    raise exception 'Wrong expected version: % (Stream: %, Stream Version: %)',
+      write_message.expected_version, write_message.stream_name, stream_version
+    using
       detail = jsonb_build_object(
         'code', 'PS001', 'stream_name', write_message.stream_name,
         'expected', write_message.expected_version, 'actual', stream_version);

@@ -23,8 +23,8 @@ returns setof message_store.message language plpgsql
 as $$
 begin
   if message_store.is_category(get_stream_messages.stream_name) then
-    raise exception using
-      message = format('Must be a stream name: %s', get_stream_messages.stream_name),
+    raise exception 'Must be a stream name: %', get_stream_messages.stream_name
+    using
       detail = jsonb_build_object('code', 'PS007', 'stream_name', get_stream_messages.stream_name);
   end if;
 
@@ -43,8 +43,7 @@ begin
       'select id::varchar, stream_name::varchar, type::varchar, position, global_position,
          data::varchar, metadata::varchar, time
        from message_store.messages
-       where stream_name = $1 and position >= $2 and (%s
-       )
+       where stream_name = $1 and position >= $2 and (%s)
        order by position
        limit $3', get_stream_messages.condition)
     using

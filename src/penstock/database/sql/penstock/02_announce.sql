@@ -10,6 +10,11 @@
 -- announces once; a rollback to a savepoint undoes setting and lock together. The transaction's id
 -- is in the setting, so that a value left behind by somebody's SET does no harm.
 --
+-- Setting and lock are made in a block with an exception clause, which is a subtransaction: so both
+-- belong to the transaction at its present savepoint, and nothing else. A lock taken straight from a
+-- query belongs to the query's cursor, and if that fails within a later savepoint the lock is gone
+-- while the rows it had written stay.
+--
 -- What would break it: a position that did not come from the sequence in this statement (a sequence
 -- cache, a position made by hand). The row trigger refuses that; `penstock init` refuses a cache.
 --
@@ -25,10 +30,18 @@ declare
 begin
   if split_part(current_setting('penstock.announced', true), ':', 1)
       is distinct from transaction_id then
-    bound := coalesce(
-      pg_sequence_last_value('message_store.messages_global_position_seq'::regclass), 0) + 1;
-    done := pg_advisory_xact_lock_shared(1885693285, (bound & 2147483647)::int);
-    done := set_config('penstock.announced', transaction_id || ':' || bound, true);
+    bound := pg_sequence_last_value('message_store.messages_global_position_seq'::regclass) + 1;
+    if bound is null then  -- not used since it was made or restarted: see penstock.last_position()
+      select last_value into strict bound from message_store.messages_global_position_seq;
+      bound := coalesce(
+        pg_sequence_last_value('message_store.messages_global_position_seq'::regclass) + 1, bound);
+    end if;
+    begin
+      done := pg_advisory_xact_lock_shared(1885693285, (bound & 2147483647)::int);
+      done := set_config('penstock.announced', transaction_id || ':' || bound, true);
+    exception
+      when no_data_found then raise;
+    end;
   end if;
   return null;
 end
@@ -52,6 +65,9 @@ $$;
 create or replace trigger penstock_announce
   before insert on message_store.messages
   for each statement execute function penstock.announce();
+
+-- also for those who write with session_replication_role = replica
+alter table message_store.messages enable always trigger penstock_announce;
 
 create or replace trigger penstock_refuse_unannounced_position
   after insert on message_store.messages

@@ -30,9 +30,38 @@ as $$
 $$;
 
 -- The last position that the sequence handed out, to anyone.
+--
+-- A plain SELECT will not do: once in 32 values, while nextval() writes its log record, the row shows
+-- for a moment the value 32 ahead. pg_sequence_last_value() waits for that; but it knows nothing of
+-- a sequence that was not used since it was made or restarted. There the SELECT is right, if
+-- nobody has used it in the meantime.
 create or replace function penstock.last_position()
-returns bigint language sql volatile security definer set search_path = pg_catalog
-as $$ select last_value - (not is_called)::int from message_store.messages_global_position_seq $$;
+returns bigint language plpgsql volatile security definer set search_path = pg_catalog
+as $$
+declare
+  last_position bigint :=
+    pg_sequence_last_value('message_store.messages_global_position_seq'::regclass);
+begin
+  if last_position is null then
+    select last_value - 1 into strict last_position
+    from message_store.messages_global_position_seq;
+    last_position := coalesce(
+      pg_sequence_last_value('message_store.messages_global_position_seq'::regclass),
+      last_position);
+  end if;
+  return last_position;
+end
+$$;
+
+create or replace function penstock.refuse_standby()
+returns bigint language plpgsql
+as $$
+begin
+  raise exception using
+    errcode = 'PS005',
+    message = 'a standby does not know which writers are open: read on the primary';
+end
+$$;
 
 create or replace function penstock.watermark()
 returns bigint language plpgsql volatile security definer set search_path = pg_catalog
@@ -42,9 +71,7 @@ declare
   lowest_bound bigint;
 begin
   if pg_is_in_recovery() then
-    raise exception using
-      errcode = 'PS005',
-      message = 'a standby does not know which writers are open: read on the primary';
+    return penstock.refuse_standby();
   end if;
 
   last_position := penstock.last_position();

@@ -88,7 +88,9 @@ create or replace function penstock.readable_until(watermark bigint)
 returns bigint language plpgsql volatile
 as $$
 begin
-  if watermark is not null then
+  if pg_is_in_recovery() then  -- also with a watermark of the primary's, which may be ahead of it
+    return penstock.refuse_standby();
+  elsif watermark is not null then
     return watermark;
   elsif current_setting('transaction_isolation') in ('read committed', 'read uncommitted') then
     return penstock.watermark();
@@ -119,6 +121,7 @@ as $$
 declare
   first constant bigint := coalesce(position, 1);
   most constant bigint := nullif(coalesce(batch_size, 1000), -1);
+  size smallint;  -- as in Message DB, which refuses a larger group
   until bigint;
 begin
   if not message_store.is_category(category) then
@@ -127,20 +130,22 @@ begin
       detail = jsonb_build_object('code', 'PS007', 'category', category);
   end if;
   perform penstock.check_group(consumer_group_member, consumer_group_size);
-
-  if first > coalesce(watermark, penstock.last_position()) then
-    return;
-  end if;
-  until := penstock.readable_until(watermark);
-
   if condition is not null then
     perform penstock.require_sql_condition();
+  end if;
+  size := consumer_group_size;
+
+  until := coalesce(watermark, penstock.last_position());
+  if first <= until then  -- else there is nothing new, and no need to look who is writing
+    until := penstock.readable_until(watermark);
+  end if;
+
+  if condition is not null then
     return query execute format(
       'select id::varchar, stream_name::varchar, type::varchar, position, global_position,
          data::varchar, metadata::varchar, time
        from message_store.messages
-       where (%s) and (%s
-       )
+       where (%s) and (%s)
        order by %s
        limit $4',
       case category
@@ -149,14 +154,14 @@ begin
               (message_store.category(stream_name), global_position) <= ($1, $3)'
       end
       || case when correlation is not null then ' and penstock.correlates(metadata, $5)' else '' end
-      || case when consumer_group_size is not null
+      || case when size is not null
            then ' and penstock.is_assigned(stream_name, $6, $7)' else '' end,
       condition,
       case category
         when '$all' then 'global_position'
         else 'message_store.category(stream_name), global_position'
       end)
-    using category, first, until, most, correlation, consumer_group_member, consumer_group_size;
+    using category, first, until, most, correlation, consumer_group_member, size;
 
   elsif category = '$all' then
     return query
@@ -166,8 +171,8 @@ begin
       where m.global_position >= first
         and m.global_position <= until
         and (correlation is null or penstock.correlates(m.metadata, correlation))
-        and (consumer_group_size is null
-          or penstock.is_assigned(m.stream_name, consumer_group_member, consumer_group_size))
+        and (size is null
+          or penstock.is_assigned(m.stream_name, consumer_group_member, size))
       order by m.global_position
       limit most;
 
@@ -179,8 +184,8 @@ begin
       where (message_store.category(m.stream_name), m.global_position) >= (category, first)
         and (message_store.category(m.stream_name), m.global_position) <= (category, until)
         and (correlation is null or penstock.correlates(m.metadata, correlation))
-        and (consumer_group_size is null
-          or penstock.is_assigned(m.stream_name, consumer_group_member, consumer_group_size))
+        and (size is null
+          or penstock.is_assigned(m.stream_name, consumer_group_member, size))
       order by message_store.category(m.stream_name), m.global_position
       limit most;
   end if;

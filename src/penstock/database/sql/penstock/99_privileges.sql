@@ -18,14 +18,34 @@ do $$
 begin
   if to_regrole('message_store') is not null then
     grant usage on schema penstock to message_store;
-    grant select on penstock.installations to message_store;
+    grant select, insert, update, delete on all tables in schema penstock to message_store;
+    revoke insert, update, delete on penstock.installations, penstock.retentions from message_store;
     grant execute on all functions in schema penstock to message_store;
+    revoke execute on function
+      penstock.retain(varchar, bigint, timestamptz, bigint, boolean, bigint) from message_store;
   end if;
   if to_regrole('penstock_reader') is not null then
     grant usage on schema message_store, penstock to penstock_reader;
-    grant select on message_store.messages to penstock_reader;
-    grant select on penstock.installations to penstock_reader;
+    grant select on all tables in schema message_store to penstock_reader;
+    grant select on all tables in schema penstock to penstock_reader;
     grant execute on all functions in schema message_store, penstock to penstock_reader;
   end if;
+end
+$$;
+
+-- Functions of message_store call functions of penstock, so whoever was given the one needs the other.
+do $$
+declare
+  granted record;
+begin
+  for granted in
+    select distinct coalesce(quote_ident(r.rolname), 'public') as role
+    from pg_namespace n
+    cross join aclexplode(n.nspacl) a
+    left join pg_roles r on r.oid = a.grantee
+    where n.nspname = 'message_store' and a.privilege_type = 'USAGE'
+  loop
+    execute 'grant usage on schema penstock to ' || granted.role;
+  end loop;
 end
 $$;

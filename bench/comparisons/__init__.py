@@ -1,0 +1,19 @@
+"""All comparisons, by the name that `python -m bench NAME` takes, in the order they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bench.comparisons import category_read, growth, write_message, write_messages
+from bench.measuring import Effort
+from bench.results import Comparison
+from bench.server import Server
+
+Compare = Callable[[Server, Effort], list[Comparison]]
+
+COMPARISONS: dict[str, Compare] = {
+    "write-message": write_message.compare,
+    "write-messages": write_messages.compare,
+    "category-read": category_read.compare,
+    "growth": growth.compare,
+}

@@ -1,0 +1,68 @@
+"""Contenders take turns, round after round; figures and ratios are medians over the rounds."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from bench.results import Figure
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """Something to measure: a name, and a function that runs one slice and returns its figure."""
+
+    name: str
+    slice: Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much to measure: how many rounds, and how long a slice under load lasts."""
+
+    quick: bool
+    rounds: int
+    seconds: int
+
+
+QUICK = Effort(quick=True, rounds=5, seconds=1)
+FULL = Effort(quick=False, rounds=11, seconds=2)
+
+
+def measure(
+    title: str, unit: str, contenders: Sequence[Contender], rounds: int
+) -> dict[str, Figure]:
+    """Return each contender's figures of all rounds, by its name.
+
+    A first round warms up and is not counted. Every other round goes backwards, so that whatever
+    drifts does not always hit the same contender last.
+    """
+    values: dict[str, list[float]] = {contender.name: [] for contender in contenders}
+    for number in range(rounds + 1):
+        turn = contenders if number % 2 else list(reversed(contenders))
+        for contender in turn:
+            tell(f"{title}: {f'round {number} of {rounds}' if number else 'warming up'}")
+            value = contender.slice()
+            if number:
+                values[contender.name].append(value)
+    return {name: Figure(name, unit, figures) for name, figures in values.items()}
+
+
+def tell(text: str) -> None:
+    """Say on standard error what is going on: in place on a terminal, else line by line, once each."""
+    global _told
+    if text == _told:
+        return
+    _told = text
+    sys.stderr.write(f"\r\033[K{text}" if sys.stderr.isatty() else f"{text}\n")
+    sys.stderr.flush()
+
+
+def done_telling() -> None:
+    """Clear the line that `tell` writes to."""
+    if sys.stderr.isatty():
+        sys.stderr.write("\r\033[K")
+
+
+_told = ""

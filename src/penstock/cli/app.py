@@ -1,0 +1,47 @@
+"""The commands, and how the process starts."""
+
+from __future__ import annotations
+
+import io
+import signal
+import sys
+from types import FrameType
+
+import typer
+
+from penstock.cli.doctor import doctor
+from penstock.cli.failing import ClearlyFailing
+from penstock.cli.init import init
+from penstock.cli.overview import categories, streams
+from penstock.cli.read import read
+from penstock.cli.status import status
+from penstock.cli.version import version
+from penstock.cli.write import write
+
+app = typer.Typer(
+    name="penstock",
+    cls=ClearlyFailing,
+    help="One message log in PostgreSQL: set it up, write to it, read it, look after it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,  # they would show the values of variables, passwords too
+)
+for command in (init, status, write, read, streams, categories, version, doctor):
+    app.command()(command)
+
+
+def run() -> None:
+    """Run the command in this process, which it then ends."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)  # Windows has no SIGHUP
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _interrupt)
+    app()
+
+
+def _interrupt(number: int, _: FrameType | None) -> None:
+    """End as Ctrl-C does: connections closed, and the embedded server left."""
+    raise KeyboardInterrupt(number)

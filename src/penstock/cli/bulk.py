@@ -1,0 +1,212 @@
+"""Many messages from JSON lines.
+
+They are written in batches, each whole or not at all: one long transaction would hold back every
+reader of the log. A file is checked as a whole before any of it is written; what comes through a
+pipe cannot be. Whatever stops the writing, the user is told which lines are in the log; and since
+the batches are the same each time, lines that have ids may simply be given again.
+"""
+
+from __future__ import annotations
+
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from os import fstat
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import msgspec
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from penstock import DatabaseUnreachable, Message, PenstockError, Store
+from penstock.cli.printing import console, note
+from penstock.log.write import check_stream_name
+from penstock.message import as_uuid, new_id
+
+LINES_PER_BATCH = 1000
+BYTES_PER_BATCH = 8_000_000
+
+
+class Line(msgspec.Struct, forbid_unknown_fields=True):
+    """What a line may hold. The fields that only `penstock read --json` writes are passed over."""
+
+    type: str
+    data: dict[str, Any] | None = None
+    metadata: dict[str, Any] | None = None
+    id: str | None = None
+    stream_name: Any = None
+    position: Any = None
+    global_position: Any = None
+    time: Any = None
+
+
+class Numbered(NamedTuple):
+    """A message, the number of the line it came from, and that line's length."""
+
+    line: int
+    size: int
+    message: Message
+
+
+@dataclass(eq=False)
+class BadLine(PenstockError):
+    """A line is no message."""
+
+    line: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.reason}"
+
+
+@dataclass(eq=False)
+class Stopped(PenstockError):
+    """Not all lines were written."""
+
+    reason: str
+    so_far: str
+
+    def __str__(self) -> str:
+        return f"{self.reason}; {self.so_far}"
+
+
+@dataclass
+class Import:
+    """Batches on their way into one stream, and how far they have come."""
+
+    store: Store
+    stream_name: str
+    expected_version: int | None
+    count: int = 0
+    first: int = -1
+    last: int = -1
+    last_line: int = 0
+    sending: list[Numbered] = field(default_factory=list)
+
+    def write(self, batch: list[Numbered]) -> None:
+        """Write one batch."""
+        self.sending = batch
+        positions = self.store.write_messages(
+            self.stream_name,
+            [one.message for one in batch],
+            expected_version=self.expected_version,
+        )
+        if self.expected_version is not None:
+            self.expected_version = positions[-1]
+        self.first = self.first if self.count else positions[0]
+        self.last = positions[-1]
+        self.count += len(batch)
+        self.last_line = batch[-1].line
+        self.sending = []
+
+    def so_far(self, *, in_doubt: bool) -> str:
+        """Return which lines are in the log. In doubt, those just sent may be too."""
+        known = f"lines 1 to {self.last_line} were written" if self.count else "nothing was written"
+        if in_doubt and self.sending:
+            return f"{known}, and perhaps those up to line {self.sending[-1].line}"
+        return known
+
+
+def write_lines(
+    store: Store, stream_name: str, source: str, expected_version: int | None
+) -> Import:
+    """Write all lines of a file, or of stdin as `-`, and return how it went."""
+    check_stream_name(stream_name)
+    work = Import(store, stream_name, expected_version)
+    with _opened(source) as file, _progress() as progress:
+        try:
+            total = _checked(work, file, progress)
+            task = progress.add_task("writing", total=total)
+            for batch in _batches(_messages(file)):
+                work.write(batch)
+                progress.advance(task, len(batch))
+        except PenstockError as error:
+            in_doubt = isinstance(error, DatabaseUnreachable)
+            raise Stopped(str(error), work.so_far(in_doubt=in_doubt)) from error
+        except KeyboardInterrupt:
+            progress.stop()
+            note(f"interrupted: {work.so_far(in_doubt=True)}")
+            raise
+    return work
+
+
+def _checked(work: Import, file: BinaryIO, progress: Progress) -> int | None:
+    """Return how many messages a file holds, if all are good; None for what is no file."""
+    if not _is_regular(file):
+        return None
+    count = 0
+    for one in progress.track(_messages(file), description="checking"):
+        with _at_line(one.line):
+            work.store.context.encode(work.stream_name, one.message)
+        count += 1
+    file.seek(0)
+    return count
+
+
+def _messages(file: BinaryIO) -> Iterator[Numbered]:
+    for number, text in enumerate(file, start=1):
+        if text.strip():
+            with _at_line(number):
+                message = _message(text)
+            yield Numbered(number, len(text), message)
+
+
+def _message(text: bytes) -> Message:
+    line = msgspec.json.decode(text, type=Line)
+    id = new_id() if line.id is None else as_uuid(line.id)
+    return Message(line.type, line.data, line.metadata, id=id)
+
+
+def _batches(messages: Iterable[Numbered]) -> Iterator[list[Numbered]]:
+    batch: list[Numbered] = []
+    size = 0
+    for one in messages:
+        batch.append(one)
+        size += one.size
+        if len(batch) >= LINES_PER_BATCH or size >= BYTES_PER_BATCH:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+@contextmanager
+def _at_line(number: int) -> Iterator[None]:
+    """Say in which line something is wrong."""
+    try:
+        yield
+    except (PenstockError, msgspec.DecodeError) as error:
+        raise BadLine(number, str(error)) from None
+
+
+@contextmanager
+def _opened(source: str) -> Iterator[BinaryIO]:
+    if source == "-":
+        yield sys.stdin.buffer
+        return
+    with Path(source).open("rb") as file:
+        yield file
+
+
+def _is_regular(file: BinaryIO) -> bool:
+    """Whether the input can be read twice."""
+    try:
+        return stat.S_ISREG(fstat(file.fileno()).st_mode)
+    except OSError:  # it is no file at all, only something in memory
+        return False
+
+
+def _progress() -> Progress:
+    """Return the bar that people see; in a pipe or a log there is none."""
+    out = console(stderr=True)
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=out,
+        disable=not out.is_terminal,
+        transient=True,
+    )

@@ -1,0 +1,174 @@
+"""Checks of a server and of the database on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any, LiteralString
+
+import psycopg
+
+from penstock.cli.doctor.finding import Finding, Level
+from penstock.cli.printing import shown_age
+from penstock.database import edition as editions
+from penstock.database.edition import OLDEST_POSTGRESQL, Edition, Found
+from penstock.database.execute import execute
+from penstock.database.install import install_on
+from penstock.errors import PenstockError, first_line
+
+Connection = psycopg.Connection[Any]
+
+#: from so many locks on, a transaction takes whole categories (see 04_locks.sql)
+MOST_LOCKS = 500
+#: as many transactions as one pool has connections, all of the largest kind
+LARGEST_AT_ONCE = 10
+#: a writer that is open for longer is worth a look
+LONG = timedelta(minutes=1)
+
+
+def checks(connection: Connection, where: str) -> Iterator[Finding]:
+    """Check what can be checked; what is not installed has no more to check."""
+    found = execute(connection, editions.find())
+    yield server(connection, found, where)
+    yield _guarded("message store", lambda: message_store(connection, found, where))
+    yield _guarded("durability", lambda: synchronous_commit(connection))
+    yield _guarded("lock table", lambda: lock_table(connection))
+    if found.has_message_store:
+        yield _guarded("sequence", lambda: sequence(connection))
+    if found.has_message_store and found.has_penstock:
+        yield _guarded("triggers", lambda: triggers(connection))
+        yield _guarded("open writers", lambda: open_writers(connection))
+
+
+def server(connection: Connection, found: Found, where: str) -> Finding:
+    """Look whether the server is new enough, and takes writes."""
+    version, standby = _row(
+        connection, "select current_setting('server_version'), pg_is_in_recovery()"
+    )
+    text = f"PostgreSQL {version}, {where}"
+    if found.server_version < OLDEST_POSTGRESQL * 10_000:
+        advice = f"Penstock needs PostgreSQL {OLDEST_POSTGRESQL} or newer"
+        return Finding("server", Level.PROBLEM, text, advice)
+    if standby:
+        advice = "only streams can be read here: write, and read categories, on the primary"
+        return Finding("server", Level.WARNING, f"{text}, a standby", advice)
+    return Finding("server", Level.OK, text)
+
+
+def message_store(connection: Connection, found: Found, where: str) -> Finding:
+    """Look whether a message store is installed, and by this version of Penstock."""
+    plan = install_on(connection, where, check=True)
+    if not found.has_message_store:
+        text, advice = "not installed", "install it with `penstock init`"
+        return Finding("message store", Level.PROBLEM, text, advice)
+    version = execute(connection, editions.message_store_version())
+    last = execute(connection, editions.last_installation()) if found.has_penstock else None
+    if last is None:
+        text = f"genuine Message DB {version}: no complete reads, no $all"
+        advice = "`penstock init` adds Penstock beside it"
+        return Finding("message store", Level.WARNING, text, advice)
+    whose = "Penstock's" if last.edition is Edition.PENSTOCK else f"Message DB {version}'s"
+    text = f"{whose} functions, schema version {last.version}"
+    if plan.needed:
+        level = Level.PROBLEM if last.version < editions.SCHEMA_VERSION else Level.WARNING
+        advice = "the SQL of this package is newer: install it with `penstock init`"
+        return Finding("message store", level, text, advice)
+    return Finding("message store", Level.OK, text)
+
+
+def synchronous_commit(connection: Connection) -> Finding:
+    """Look whether a commit that was seen can be lost in a crash."""
+    (value,) = _row(connection, "select current_setting('synchronous_commit')")
+    text = f"synchronous_commit = {value}"
+    if value == "off":
+        advice = (
+            "a crash may lose messages that readers have seen, and give their positions to "
+            "others: set it to on"
+        )
+        return Finding("durability", Level.WARNING, text, advice)
+    return Finding("durability", Level.OK, text)
+
+
+def lock_table(connection: Connection) -> Finding:
+    """Look whether PostgreSQL's lock table has room for transactions that write many streams."""
+    per_transaction, slots = _row(
+        connection,
+        "select current_setting('max_locks_per_transaction')::int,"
+        " current_setting('max_connections')::int"
+        " + current_setting('max_prepared_transactions')::int",
+    )
+    room = per_transaction * slots // MOST_LOCKS
+    text = (
+        f"max_locks_per_transaction = {per_transaction}: room for {room} transactions at once "
+        f"that each write to {MOST_LOCKS} streams"
+    )
+    if room < LARGEST_AT_ONCE:
+        enough = -(-LARGEST_AT_ONCE * MOST_LOCKS // slots)
+        advice = f"others fail with 'out of shared memory': raise it to {enough}, and restart"
+        return Finding("lock table", Level.WARNING, text, advice)
+    return Finding("lock table", Level.OK, text)
+
+
+def sequence(connection: Connection) -> Finding:
+    """Look whether positions are taken one by one, as the watermark needs it."""
+    (cache,) = _row(
+        connection,
+        "select seqcache from pg_sequence"
+        " where seqrelid = 'message_store.messages_global_position_seq'::regclass",
+    )
+    if cache != 1:
+        advice = "alter sequence message_store.messages_global_position_seq cache 1"
+        return Finding("sequence", Level.PROBLEM, f"has a cache of {cache}", advice)
+    return Finding("sequence", Level.OK, "no cache")
+
+
+def triggers(connection: Connection) -> Finding:
+    """Look whether writers announce themselves, as the watermark needs it."""
+    names, disabled = _row(
+        connection,
+        "select array_agg(tgname::text),"
+        " array_agg(tgname::text) filter (where tgenabled in ('D', 'R'))"
+        " from pg_trigger where tgrelid = 'message_store.messages'::regclass"
+        " and tgname like 'penstock%' and not tgisinternal",
+    )
+    if not names:
+        advice = "update penstock.installations set digest = ''; then run `penstock init`"
+        return Finding("triggers", Level.PROBLEM, "gone: readers can miss messages", advice)
+    if disabled:
+        text = f"switched off: {', '.join(disabled)}; readers can miss messages"
+        advice = f"alter table message_store.messages enable trigger {disabled[0]}"
+        return Finding("triggers", Level.PROBLEM, text, advice)
+    return Finding("triggers", Level.OK, "in place")
+
+
+def open_writers(connection: Connection) -> Finding:
+    """Look for a transaction that has held readers back for long."""
+    writers = connection.execute("select pid, age from penstock.open_writers()").fetchall()
+    for pid, age in writers:
+        if pid is None or (age is not None and age > LONG):
+            who = (
+                "a prepared transaction"
+                if pid is None
+                else f"pid {pid}, open for {shown_age(age)},"
+            )
+            return Finding(
+                "open writers",
+                Level.WARNING,
+                f"{who} holds readers of categories back",
+                "`penstock status` tells more",
+            )
+    return Finding("open writers", Level.OK, f"{len(writers)}, none for long")
+
+
+def _guarded(name: str, check: Callable[[], Finding]) -> Finding:
+    """Make a finding of a check that fails."""
+    try:
+        return check()
+    except (PenstockError, psycopg.Error) as error:
+        return Finding(name, Level.PROBLEM, first_line(error))
+
+
+def _row(connection: Connection, sql: LiteralString) -> tuple[Any, ...]:
+    row = connection.execute(sql).fetchone()
+    assert row is not None
+    return tuple(row)

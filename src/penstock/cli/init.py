@@ -1,0 +1,62 @@
+"""`penstock init`: install or upgrade the SQL."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+import penstock
+from penstock.cli.printing import console, print_wrapped, printable
+from penstock.cli.target import Folder, Url, has_database, place, settings_for
+from penstock.database.edition import Edition
+from penstock.database.install import Plan
+
+_NEW = Plan(
+    Edition.PENSTOCK,
+    needed=True,
+    actions=("make a PostgreSQL server in the folder, and install the message store in it",),
+)
+
+_WHY = {
+    Edition.PENSTOCK: "The functions in message_store are Penstock's: clients of Message DB 1.3 "
+    "work on them unchanged, and writers to different streams do not wait for each other.",
+    Edition.BESIDE: "The functions in message_store are Message DB's own, and stay so: writers to "
+    "one category take turns. `penstock init --take-over` replaces them by Penstock's.",
+}
+
+
+def init(
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Only say what is to do; exit code 1 if there is anything."),
+    ] = False,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Replace a genuine Message DB's functions by ours.")
+    ] = False,
+    url: Url = None,
+    folder: Folder = None,
+) -> None:
+    """Install the message store, or upgrade it.
+
+    Safe to repeat, and while others use it. A genuine Message DB keeps its functions and messages.
+    """
+    settings = settings_for(url, folder)
+    if check and not has_database(settings):
+        plan = _NEW
+    else:
+        plan = penstock.install(settings, take_over=take_over, check=check)
+    _tell(plan, place(settings), check)
+    raise typer.Exit(1 if check and plan.needed else 0)
+
+
+def _tell(plan: Plan, where: str, check: bool) -> None:
+    out = console()
+    if not plan.needed:
+        out.print(Text(f"Nothing to do in {printable(where)}: all is in place."))
+    else:
+        out.print(Text(f"{'To do' if check else 'Done'} in {printable(where)}:"))
+        for action in plan.actions:
+            print_wrapped(out, Text(f"- {action}"), "  ", "    ")
+    print_wrapped(out, Text(_WHY[plan.edition], style="dim"))

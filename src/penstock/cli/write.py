@@ -1,0 +1,102 @@
+"""`penstock write`: one message from the command line, or many from a file of JSON lines."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.text import Text
+
+import penstock
+from penstock import Message, Settings
+from penstock.cli.bulk import write_lines
+from penstock.cli.printing import console, printable
+from penstock.cli.target import Folder, Url, settings_for
+from penstock.message import as_uuid, new_id
+
+
+def write(
+    stream: Annotated[str, typer.Argument(help="The stream to write to.", show_default=False)],
+    type: Annotated[
+        str | None, typer.Argument(help="The message's type, such as Opened.", show_default=False)
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(metavar="JSON", help="The data, an object; - reads it from stdin.")
+    ] = None,
+    metadata: Annotated[
+        str | None, typer.Option(metavar="JSON", help="The metadata, an object.")
+    ] = None,
+    id: Annotated[
+        str | None,
+        typer.Option(metavar="UUID", help="The message's id: a repeated write does nothing."),
+    ] = None,
+    expected_version: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Write only if the stream's last position is this; -1: no stream."
+        ),
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="FILE",
+            help="Write many: JSON lines with type, data, metadata, id; - reads stdin.",
+        ),
+    ] = None,
+    url: Url = None,
+    folder: Folder = None,
+) -> None:
+    """Write a message to a stream, or many from a file.
+
+    Makes the embedded database if there is none yet and no other is named.
+    """
+    settings = settings_for(url, folder)
+    if source is not None:
+        if any(one is not None for one in (type, data, metadata, id)):
+            raise typer.BadParameter("with --from, type, data, metadata and id are in the file")
+        _write_many(settings, stream, source, expected_version)
+    elif type is None:
+        raise typer.BadParameter("give the message's TYPE, or a file of messages with --from")
+    else:
+        message = Message(
+            type,
+            _json("--data", sys.stdin.read() if data == "-" else data),
+            _json("--metadata", metadata),
+            id=new_id() if id is None else as_uuid(id),
+        )
+        _write_one(settings, stream, message, expected_version)
+
+
+def _write_one(
+    settings: Settings, stream_name: str, message: Message, expected_version: int | None
+) -> None:
+    with penstock.connect(settings) as store:
+        (position,) = store.write_messages(
+            stream_name, [message], expected_version=expected_version
+        )
+    _tell(f"{stream_name} #{position}  {message.id}")
+
+
+def _write_many(
+    settings: Settings, stream_name: str, source: str, expected_version: int | None
+) -> None:
+    with penstock.connect(settings) as store:
+        work = write_lines(store, stream_name, source, expected_version)
+    if work.count:
+        _tell(f"{stream_name} #{work.first} to #{work.last}: {work.count} messages")
+    else:
+        _tell("nothing: the input holds no messages")
+
+
+def _json(name: str, text: str | None) -> Any:
+    try:
+        return None if text is None else msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise typer.BadParameter(f"{name} is not JSON: {error}") from None
+
+
+def _tell(what: str) -> None:
+    console().print(Text(f"wrote {printable(what)}"), soft_wrap=True)

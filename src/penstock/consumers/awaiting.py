@@ -1,0 +1,218 @@
+"""A consumer for async code. The same as `blocking.py`; a test keeps the two alike."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, suppress
+from typing import Any, Protocol, TypeVar
+
+from penstock.consumers import parked
+from penstock.consumers.handlers import Handler, wrapped
+from penstock.consumers.parked import ParkedMessage
+from penstock.consumers.positions import StoredPosition
+from penstock.consumers.progress import Progress, logger
+from penstock.consumers.stopping import stopping_loop_on_signals
+from penstock.database.operation import Operation
+from penstock.errors import DatabaseUnreachable, PositionConflict, WrongExpectedVersion
+from penstock.log import read
+from penstock.log.context import LogContext
+from penstock.message import RecordedMessage
+
+Result = TypeVar("Result")
+
+
+class RunsAsync(Protocol):
+    """What can run an operation: a store or a transaction."""
+
+    context: LogContext
+
+    async def run(self, operation: Operation[Result]) -> Result:
+        """Run an operation and return its result."""
+
+
+class RunsAsyncTransactions(RunsAsync, Protocol):
+    """What a consumer needs of a store."""
+
+    def transaction(self) -> AbstractAsyncContextManager[Any]:
+        """Return a transaction for a `with` block."""
+
+
+class AsyncConsumer(Progress):
+    """Reads a category and calls a handler for each message, at least once and in order.
+
+    Register handlers with `@consumer.handler("Type")`, or pass `handlers`: a mapping by type, or an
+    object with methods marked `@handles("Type")`; plain functions will do as well as async ones.
+    Then `await consumer.run()`; it ends on SIGTERM, SIGINT or `stop()`, after the message in hand.
+    It resumes from its stored position, which is kept in `positions`: "stream" (the default),
+    "table" or "hybrid".
+
+    With `transactional=True` a handler is called with the message and a transaction; what it writes
+    there is committed together with the position: exactly once within the database.
+
+    `on_failure` is a `FailurePolicy`. `start` ("beginning", "end" or a global position) is for a
+    consumer that has no position yet. A database that goes away is waited for.
+    """
+
+    _store: RunsAsyncTransactions
+    _new_event = asyncio.Event
+
+    async def run(self) -> None:
+        """Handle messages as they come, until `stop()` or a signal."""
+        with stopping_loop_on_signals(self.stop):
+            try:
+                while not self._stopping.is_set():
+                    await self._pause(await self._step())
+            finally:
+                with suppress(DatabaseUnreachable):  # then what was not saved comes again
+                    await self._save_progress()
+
+    async def run_once(self) -> int:
+        """Handle one page of messages, save the position, and return how many messages it had."""
+        try:
+            return await self._handle_page()
+        finally:
+            await self._save_progress()
+
+    def stop(self) -> None:
+        """End `run()` after the message in hand. Call it from the event loop."""
+        self._stopping.set()
+
+    async def _step(self) -> float:
+        """Handle a page and return how long to wait before the next."""
+        try:
+            length = await self._handle_page()
+            if length == 0:
+                await self._be_idle()
+            return self._idle_pause(length)
+        except DatabaseUnreachable as error:
+            logger.warning("consumer %s waits for the database: %s", self.consumer_id, error)
+            self._stored = None  # look it up again: a save may or may not have got through
+            return self._longest_interval
+
+    async def _handle_page(self) -> int:
+        if self._stored is None:
+            await self._load_position()
+        head = await self._store.run(self._head()) if self._sparse else 0
+        page = await self._store.run(self._next_page(head))
+        for message in page:
+            if self._stopping.is_set() or not await self._handle(message):
+                return len(page)
+            if self._save_is_due():
+                await self._save_progress()
+        if len(page) < self._batch_size and head > self._position:
+            self._passed(head)
+        return len(page)
+
+    async def _handle(self, message: RecordedMessage) -> bool:
+        """Handle, park or pass over a message. False if `stop()` came before it was done with."""
+        handler = self._handler_of(message)
+        if handler is None:
+            self._passed(message.global_position)
+            return True
+        error = await self._attempt(lambda: self._call(handler, message), message)
+        if error is None:
+            return True
+        if self._stopping.is_set():
+            return False
+        if not self._policy.parks:
+            raise self._failed(message, error) from error
+        async with self._store.transaction() as transaction:
+            await transaction.run(self._park(message, error))
+            saved = await self._run_save(transaction, message.global_position)
+        self._saved(saved)
+        return True
+
+    async def _attempt(
+        self, call: Callable[[], Awaitable[None]], message: RecordedMessage
+    ) -> Exception | None:
+        """Call as often as the policy allows. Return the last error if every call failed."""
+        for attempt in range(1, self._policy.attempts + 1):
+            try:
+                await call()
+                return None
+            except (DatabaseUnreachable, PositionConflict):
+                raise  # not the handler's fault
+            except Exception as error:
+                failure = error
+                self._log_failure(message, attempt, error)
+            if attempt < self._policy.attempts:
+                await self._pause(self._policy.pause(attempt))
+            if self._stopping.is_set():
+                break
+        return failure
+
+    async def _call(self, handler: Handler, message: RecordedMessage) -> None:
+        if not self._transactional:
+            await _maybe(wrapped(self._middleware, handler)(message))
+            self._passed(message.global_position)
+            return
+        async with self._store.transaction() as transaction:
+            await _maybe(wrapped(self._middleware, lambda one: handler(one, transaction))(message))
+            saved = await self._run_save(transaction, message.global_position)
+        self._saved(saved)
+
+    async def _load_position(self) -> None:
+        stored = await self._store.run(self._load())
+        self._loaded(
+            stored, await self._store.run(self._head()) if self._starts_at_end(stored) else 0
+        )
+        if self._can_have_missed():
+            self._note_missed(await self._store.run(self._removed()))
+        await self._save_progress()
+
+    async def _save_progress(self) -> None:
+        if self._unsaved and self._stored is not None:
+            self._saved(await self._run_save(self._store, self._position))
+
+    async def _run_save(self, runner: RunsAsync, position: int) -> StoredPosition:
+        try:
+            return await runner.run(self._save(position))
+        except WrongExpectedVersion as error:
+            raise self._conflict(error.actual) from error
+
+    async def _be_idle(self) -> None:
+        if self._idle_save_is_due():
+            await self._save_progress()
+        if self._parked_look_is_due() and self._parked_changed(
+            await self._store.run(self._parked_end())
+        ):
+            for waiting in parked.fold([one async for one in self._parked_story()]).values():
+                if waiting.retry_requested and not self._stopping.is_set():
+                    await self._retry(waiting)
+
+    async def _retry(self, waiting: ParkedMessage) -> None:
+        """Handle a parked message again; park it anew if that fails."""
+        message = waiting.message
+        handler = self._handler_of(message)
+        if handler is None:
+            return
+        error = await self._attempt(lambda: self._call_parked(handler, message), message)
+        if error is not None:
+            await self._store.run(self._park(message, error, waiting.attempts))
+
+    async def _call_parked(self, handler: Handler, message: RecordedMessage) -> None:
+        async with self._store.transaction() as transaction:
+            arguments = (transaction,) if self._transactional else ()
+            await _maybe(wrapped(self._middleware, lambda one: handler(one, *arguments))(message))
+            await transaction.run(parked.mark(self.context, self.parked_stream, "Handled", message))
+
+    async def _parked_story(self) -> AsyncIterator[RecordedMessage]:
+        position = 0
+        while page := await self._store.run(
+            read.get_stream_messages(self.context, self.parked_stream, position)
+        ):
+            for one in page:
+                yield one
+            position = page[-1].position + 1
+
+    async def _pause(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+
+
+async def _maybe(result: Any) -> None:
+    """Await what an async handler returned; a plain one is done already."""
+    if inspect.isawaitable(result):
+        await result

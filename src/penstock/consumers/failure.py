@@ -1,0 +1,52 @@
+"""What a consumer does when a handler fails."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from penstock.errors import ValidationError
+
+
+@dataclass(frozen=True, slots=True)
+class FailurePolicy:
+    """How often to try a message, how long to wait between, and what to do when all tries failed.
+
+    Make one with `FailurePolicy.stop()`, `.retry(...)` or `.park(...)`.
+    """
+
+    attempts: int = 1
+    delay: float = 0.1
+    longest_delay: float = 30.0
+    parks: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse a policy that could never try."""
+        if not isinstance(self.attempts, int) or self.attempts < 1:
+            raise ValidationError("attempts", self.attempts, "at least 1")
+        if self.delay < 0 or self.longest_delay < self.delay:
+            raise ValidationError("delay", self.delay, "from 0 to longest_delay, in seconds")
+
+    @classmethod
+    def stop(cls) -> FailurePolicy:
+        """Stop the consumer at the first failure; it resumes with the same message."""
+        return cls()
+
+    @classmethod
+    def retry(
+        cls, attempts: int = 5, delay: float = 0.1, longest_delay: float = 30.0
+    ) -> FailurePolicy:
+        """Try again, with doubling pauses and jitter; stop the consumer when all tries failed."""
+        return cls(attempts, delay, longest_delay)
+
+    @classmethod
+    def park(
+        cls, attempts: int = 5, delay: float = 0.1, longest_delay: float = 30.0
+    ) -> FailurePolicy:
+        """Try again; when all tries failed, park the message with its error and go on."""
+        return cls(attempts, delay, longest_delay, parks=True)
+
+    def pause(self, attempt: int) -> float:
+        """Return the seconds to wait after this attempt (the first is 1) has failed."""
+        doubled = self.delay * 2.0 ** (attempt - 1)
+        return min(self.longest_delay, doubled) * random.uniform(0.5, 1.0)

@@ -1,0 +1,297 @@
+"""Partitioned consumer groups: the operations, and what a claim is.
+
+The mechanism is described in `sql/penstock/33_groups.sql`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import LiteralString
+from uuid import UUID
+
+from penstock import names
+from penstock.database.operation import Operation, Row, call, only_value
+from penstock.errors import UnsupportedEdition, ValidationError
+from penstock.guard import Guard, QueryCondition
+from penstock.log.append import MessageType
+from penstock.log.context import LogContext, check_position
+from penstock.message import RecordedMessage, check_text
+from penstock.typed import type_name
+
+MOST_ATTRIBUTES = 5  # a partition of n attributes reads 2^n - 1 feeds
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A partition that is yours until you acknowledge or release it, or its lease ends."""
+
+    group_id: str
+    offset_id: int
+    #: such as "course_name:Algebra|user_id:joe"
+    partition_key: str
+    #: such as {"course_name": "Algebra", "user_id": "joe"}
+    partition_value: dict[str, str]
+    #: what the partition has not handled yet, oldest first
+    messages: list[RecordedMessage]
+    #: covers everything of the partition that is visible now; None if no type has its attributes
+    guard: Guard
+    token: UUID
+    #: whether these messages were handled before, until the group was reset
+    replaying: bool
+    #: how often the partition was claimed since it last moved on
+    attempts: int
+
+    @property
+    def key_pair_ids(self) -> list[int]:
+        """The keys of the partition's attributes in the index."""
+        return [
+            names.hash_64(f"{len(name)}:{name}{value}")
+            for name, value in sorted(self.partition_value.items())
+        ]
+
+    @property
+    def last_position(self) -> int:
+        """The global position of the last message: what to acknowledge when all are done."""
+        return self.messages[-1].global_position
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatus:
+    """How a group stands."""
+
+    group_id: str
+    status: str
+    partition_by: list[str] | None
+    partitions: int
+    pending: int
+    claimed: int
+    parked: int
+    routed_to: int
+    oldest_pending: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedPartition:
+    """A partition that was set aside after too many failures."""
+
+    group_id: str
+    partition_key: str
+    attempts: int
+    error: str | None
+    parked_at: datetime
+
+
+def register(context: LogContext, group_id: str) -> Operation[None]:
+    """Make a group, active; nothing if it exists."""
+    return _group_call(
+        context, "register_consumer_group", group_id, "select penstock.register_consumer_group(%s)"
+    )
+
+
+def is_active(context: LogContext, group_id: str) -> Operation[bool]:
+    """Whether the group exists and is active."""
+    _check(context, group_id)
+    return call(
+        "consumer_group_active",
+        "select penstock.consumer_group_active(%s)",
+        (group_id,),
+        only_value,
+        group_id=group_id,
+    )
+
+
+def stop(context: LogContext, group_id: str) -> Operation[None]:
+    """Give out no more claims."""
+    return _group_call(
+        context,
+        "stop_consumer_group",
+        group_id,
+        "select penstock.set_consumer_group_status(%s, 'stopped')",
+    )
+
+
+def start(context: LogContext, group_id: str) -> Operation[None]:
+    """Give out claims again."""
+    return _group_call(
+        context,
+        "start_consumer_group",
+        group_id,
+        "select penstock.set_consumer_group_status(%s, 'active')",
+    )
+
+
+def reset(context: LogContext, group_id: str) -> Operation[None]:
+    """Forget all offsets."""
+    return _group_call(
+        context, "reset_consumer_group", group_id, "select penstock.reset_consumer_group(%s)"
+    )
+
+
+def clear(context: LogContext) -> Operation[None]:
+    """Remove all groups."""
+    return call(
+        "clear_consumer_groups", "select penstock.clear_consumer_groups()", (), lambda _: None
+    )
+
+
+def claim_next(
+    context: LogContext,
+    group_id: str,
+    *,
+    partition_by: str | Sequence[str],
+    handled_types: Sequence[MessageType],
+    worker_id: str,
+    batch_size: int,
+    lease: float,
+) -> Operation[Claim | None]:
+    """Claim the partition whose first unhandled message is the oldest."""
+    _check(context, group_id)
+    attributes = sorted({partition_by} if isinstance(partition_by, str) else set(partition_by))
+    if not 1 <= len(attributes) <= MOST_ATTRIBUTES:
+        raise ValidationError("partition_by", partition_by, f"1 to {MOST_ATTRIBUTES} attributes")
+    for name in attributes:
+        check_text("partition_by", name)
+    if isinstance(handled_types, str) or not handled_types:
+        raise ValidationError("handled_types", handled_types, "a list of at least one type")
+    check_text("worker_id", worker_id)
+    check_position("batch_size", batch_size, 1)
+    types = list(dict.fromkeys(type_name(one) for one in handled_types))
+
+    def decode(rows: list[Row]) -> Claim | None:
+        if not rows:
+            return None
+        offset_id, key, values, token, replaying, attempts, conditions, low, seen = rows[0][:9]
+        return Claim(
+            group_id,
+            offset_id,
+            key,
+            dict(zip(attributes, values, strict=True)),
+            context.decode([row[9:] for row in rows]),
+            Guard(_conditions(conditions), low, tuple(seen)),
+            token,
+            replaying,
+            attempts,
+        )
+
+    return call(
+        "claim_next",
+        "select * from penstock.claim_next(%s, %s::text[], %s::text[], %s, %s, %s)",
+        (group_id, attributes, types, worker_id, batch_size, as_lease(lease)),
+        decode,
+        group_id=group_id,
+    )
+
+
+def ack(
+    context: LogContext, group_id: str, offset_id: int, position: int, token: UUID
+) -> Operation[None]:
+    """Note that a partition is handled up to a position, and give it back."""
+    check_position("position", position)
+    return call(
+        "ack",
+        "select penstock.ack(%s, %s, %s, %s)",
+        (group_id, offset_id, position, token),
+        lambda _: None,
+        group_id=group_id,
+    )
+
+
+def release(
+    context: LogContext,
+    group_id: str,
+    offset_id: int,
+    token: UUID,
+    *,
+    delay: float = 0.0,
+    error: str | None = None,
+    park: bool = False,
+) -> Operation[None]:
+    """Give a partition back as it was."""
+    return call(
+        "release",
+        "select penstock.release(%s, %s, %s, %s, %s, %s)",
+        (group_id, offset_id, token, timedelta(seconds=delay), error, park),
+        lambda _: None,
+        group_id=group_id,
+    )
+
+
+def extend(
+    context: LogContext, group_id: str, offset_id: int, token: UUID, lease: float
+) -> Operation[None]:
+    """Keep a claim for another lease."""
+    return call(
+        "extend",
+        "select penstock.extend(%s, %s, %s, %s)",
+        (group_id, offset_id, token, as_lease(lease)),
+        lambda _: None,
+        group_id=group_id,
+    )
+
+
+def resume(context: LogContext, group_id: str, partition_key: str | None = None) -> Operation[int]:
+    """Let parked partitions go on."""
+    _check(context, group_id)
+    return call(
+        "resume_partitions",
+        "select penstock.resume_partitions(%s, %s)",
+        (group_id, partition_key),
+        only_value,
+        group_id=group_id,
+    )
+
+
+def overview(context: LogContext) -> Operation[list[GroupStatus]]:
+    """List all groups."""
+    _check(context, "groups")
+    return call(
+        "groups",
+        "select * from penstock.groups()",
+        (),
+        lambda rows: [GroupStatus(*row) for row in rows],
+    )
+
+
+def parked(context: LogContext, group_id: str) -> Operation[list[ParkedPartition]]:
+    """List the parked partitions of a group."""
+    _check(context, group_id)
+    return call(
+        "parked_partitions",
+        "select g.group_id, p.partition_key, p.attempts, p.error, p.parked_at"
+        " from penstock.partitions p join penstock.consumer_groups g on g.id = p.group_pk"
+        " where g.group_id = %s and p.parked_at is not null order by p.parked_at",
+        (group_id,),
+        lambda rows: [ParkedPartition(*row) for row in rows],
+        group_id=group_id,
+    )
+
+
+def as_lease(seconds: float) -> timedelta:
+    """Return a checked lease."""
+    if not isinstance(seconds, int | float) or not 0 < seconds <= 86_400:
+        raise ValidationError("lease", seconds, "above 0 and at most 86400 seconds")
+    return timedelta(seconds=seconds)
+
+
+def _conditions(compound: list[dict[str, dict[str, list[str]]]]) -> tuple[QueryCondition, ...]:
+    return tuple(
+        QueryCondition(str(one["type"]), name, value)
+        for one in compound
+        for name, values in sorted(one["attributes"].items())
+        for value in values
+    )
+
+
+def _group_call(
+    context: LogContext, name: str, group_id: str, sql: LiteralString
+) -> Operation[None]:
+    _check(context, group_id)
+    return call(name, sql, (group_id,), lambda _: None, group_id=group_id)
+
+
+def _check(context: LogContext, group_id: str) -> None:
+    check_text("group_id", group_id)
+    if not context.edition.has_watermark:
+        raise UnsupportedEdition("consumer groups need Penstock's schema: run `penstock init`")

@@ -1,0 +1,79 @@
+"""Which consumers there are, how far behind they are, and how to move one: for operators."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from penstock.consumers.positions import StreamPositions, TablePositions
+from penstock.database.operation import Operation, call
+from penstock.errors import UnsupportedEdition
+from penstock.log.context import LogContext, check_position
+from penstock.log.write import check_category
+from penstock.message import check_text
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerStatus:
+    """One consumer, its stored position and its backlog."""
+
+    category: str
+    consumer_id: str
+    kept_in: str
+    position: int | None
+    updated_at: datetime
+    head: int
+    #: messages after the position; counted up to a limit
+    behind: int
+    #: when the first message after the position was written; None if nothing waits
+    oldest_waiting: datetime | None
+
+    @property
+    def seconds_behind(self) -> float:
+        """How long the first waiting message has been waiting."""
+        if self.oldest_waiting is None:
+            return 0.0
+        return max(0.0, (datetime.now(UTC) - self.oldest_waiting).total_seconds())
+
+
+def consumers(context: LogContext, count_up_to: int = 10_000) -> Operation[list[ConsumerStatus]]:
+    """List every consumer that has stored a position."""
+    if not context.edition.has_watermark:
+        raise UnsupportedEdition("listing consumers needs Penstock's schema: run `penstock init`")
+    return call(
+        "consumers",
+        "select * from penstock.consumers(%s)",
+        (count_up_to,),
+        lambda rows: [ConsumerStatus(*row) for row in rows],
+    )
+
+
+def move_consumer(
+    context: LogContext, category: str, consumer_id: str, position: int, kept_in: str
+) -> Operation[object]:
+    """Put a consumer right after `position`, whatever its position was.
+
+    A running consumer notices at its next save and stops; started again, it goes on from there.
+    """
+    check_category(category)
+    check_text("consumer_id", consumer_id)
+    check_position("position", position)
+    if kept_in == "stream":
+        return StreamPositions(category, consumer_id).record(context, position)
+    return call(
+        "move_consumer",
+        "select penstock.set_position(%s, %s)",
+        (TablePositions(category, consumer_id).key, position),
+        lambda _: None,
+    )
+
+
+def position_before(context: LogContext, category: str, moment: datetime) -> Operation[int]:
+    """Look up the global position right before the first message written at or after `moment`."""
+    check_category(category)
+    return call(
+        "position_before",
+        "select penstock.position_before(%s, %s)",
+        (category, moment),
+        lambda rows: rows[0][0],
+    )

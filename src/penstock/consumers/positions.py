@@ -1,0 +1,222 @@
+"""Where a consumer keeps how far it has come: a stream, a table, or both.
+
+A position is the global position of the last message that was handled; a consumer resumes right
+after it. It is saved only from the value that was last seen, so a second process under the same
+consumer id is noticed (`PositionConflict`) instead of overwritten.
+
+| kept in | reading it | its history | needs |
+|---|---|---|---|
+| stream `{category}:position-{consumer_id}` | last message of the stream | all of it | Message DB |
+| table `penstock.consumer_positions` | one row | none | Penstock's schema |
+| both (hybrid) | the row, else the stream | every tenth save | Penstock's schema |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+from penstock.database.operation import Operation, Row, call
+from penstock.errors import InvalidPosition, UnsupportedEdition, ValidationError
+from penstock.log import read, write
+from penstock.log.context import LogContext, is_whole
+from penstock.message import RecordedMessage
+
+HISTORY_INTERVAL = 10
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPosition:
+    """A position as it was last read or saved: 0 if there is none yet."""
+
+    position: int = 0
+    #: what the next save must find unchanged: the version of the stream, or the row's position
+    seen: int | None = None
+    saves: int = 0
+
+
+class Positions(Protocol):
+    """Builds the operations that load and save one consumer's position."""
+
+    def load(self, context: LogContext) -> Operation[StoredPosition]:
+        """Look up the position."""
+
+    def save(
+        self, context: LogContext, stored: StoredPosition, position: int
+    ) -> Operation[StoredPosition]:
+        """Move on from `stored` to `position`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPositions:
+    """Keeps the position in a stream, as Message DB's consumers do."""
+
+    category: str
+    consumer_id: str
+
+    @property
+    def stream_name(self) -> str:
+        """The position stream."""
+        return f"{self.category}:position-{self.consumer_id}"
+
+    def load(self, context: LogContext) -> Operation[StoredPosition]:
+        """Look up the last message of the position stream."""
+        last = read.get_last_stream_message(context, self.stream_name)
+
+        def decode(rows: list[Row]) -> StoredPosition:
+            message = last.decode(rows)
+            if message is None:
+                return StoredPosition(0, -1)
+            return StoredPosition(position_in(message), message.position)
+
+        return Operation("load_position", last.statements, decode, last.facts)
+
+    def save(
+        self, context: LogContext, stored: StoredPosition, position: int
+    ) -> Operation[StoredPosition]:
+        """Write the new position to the stream, if nobody else did."""
+        written = self.record(context, position, expected_version=stored.seen)
+        return Operation(
+            "save_position",
+            written.statements,
+            lambda rows: StoredPosition(position, written.decode(rows), stored.saves + 1),
+            written.facts,
+        )
+
+    def record(
+        self, context: LogContext, position: int, expected_version: int | None = None
+    ) -> Operation[int]:
+        """Write a position to the stream."""
+        return write.write_message(
+            context,
+            self.stream_name,
+            "PositionUpdated",
+            {"position": position},
+            expected_version=expected_version,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TablePositions:
+    """Keeps the position in one row of `penstock.consumer_positions`."""
+
+    category: str
+    consumer_id: str
+
+    @property
+    def key(self) -> str:
+        """The row's key."""
+        return f"{self.category}-{self.consumer_id}"
+
+    def load(self, context: LogContext) -> Operation[StoredPosition]:
+        """Look up the row."""
+        _check_edition(context)
+        return call(
+            "load_position",
+            "select position from penstock.consumer_positions where consumer_id = %s",
+            (self.key,),
+            lambda rows: StoredPosition(rows[0][0], rows[0][0]) if rows else StoredPosition(),
+            consumer_id=self.key,
+        )
+
+    def save(
+        self, context: LogContext, stored: StoredPosition, position: int
+    ) -> Operation[StoredPosition]:
+        """Change the row, if it still holds what was seen."""
+        _check_edition(context)
+        return call(
+            "save_position",
+            "select penstock.save_position(%s, %s, %s)",
+            (self.key, position, stored.seen),
+            lambda _: StoredPosition(position, position, stored.saves + 1),
+            consumer_id=self.key,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class HybridPositions:
+    """Keeps the position in the table, and every tenth one in the stream too, for its history."""
+
+    category: str
+    consumer_id: str
+
+    @property
+    def _table(self) -> TablePositions:
+        return TablePositions(self.category, self.consumer_id)
+
+    @property
+    def _stream(self) -> StreamPositions:
+        return StreamPositions(self.category, self.consumer_id)
+
+    def load(self, context: LogContext) -> Operation[StoredPosition]:
+        """Look up the row; where there is none, the last message of the stream."""
+        _check_edition(context)
+        from_stream = self._stream.load(context)
+
+        def decode(rows: list[Row]) -> StoredPosition:
+            (in_table, *message) = rows[0]
+            if in_table is not None:
+                return StoredPosition(in_table, in_table)
+            if message[0] is None:
+                return StoredPosition()
+            return StoredPosition(from_stream.decode([tuple(message)]).position)
+
+        return call(
+            "load_position",
+            "select p.position, m.*"
+            " from (values (1)) as one"
+            " left join penstock.consumer_positions p on p.consumer_id = %s"
+            " left join lateral message_store.get_last_stream_message(%s) m on true",
+            (self._table.key, self._stream.stream_name),
+            decode,
+            consumer_id=self._table.key,
+        )
+
+    def save(
+        self, context: LogContext, stored: StoredPosition, position: int
+    ) -> Operation[StoredPosition]:
+        """Change the row; now and then write to the stream in the same transaction."""
+        saved = self._table.save(context, stored, position)
+        if stored.saves % HISTORY_INTERVAL:
+            return saved
+        history = self._stream.record(context, position)
+        return Operation(
+            saved.name, (*history.statements, *saved.statements), saved.decode, saved.facts
+        )
+
+
+KINDS: dict[str, Callable[[str, str], Positions]] = {
+    "stream": StreamPositions,
+    "table": TablePositions,
+    "hybrid": HybridPositions,
+}
+
+
+def positions_for(kind: Any, category: str, consumer_id: str) -> Positions:
+    """Return the positions of a kind by name, or the object the caller made."""
+    if isinstance(kind, str):
+        if kind not in KINDS:
+            raise ValidationError("positions", kind, "'stream', 'table' or 'hybrid'")
+        return KINDS[kind](category, consumer_id)
+    if not (hasattr(kind, "load") and hasattr(kind, "save")):
+        raise ValidationError(
+            "positions", kind, "'stream', 'table', 'hybrid' or a Positions object"
+        )
+    return cast(Positions, kind)
+
+
+def position_in(message: RecordedMessage) -> int:
+    """Return the position that a message of a position stream holds."""
+    position = message.data.get("position")
+    if not is_whole(position) or position < 0:
+        raise InvalidPosition(message.stream_name, message.position, message.data)
+    return position
+
+
+def _check_edition(context: LogContext) -> None:
+    if not context.edition.has_watermark:
+        raise UnsupportedEdition(
+            "positions in a table need Penstock's schema, and this is a genuine Message DB: "
+            "run `penstock init` to add it, or keep positions in a stream"
+        )

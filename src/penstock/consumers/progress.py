@@ -1,0 +1,267 @@
+"""What a consumer knows and decides, apart from doing it: shared by blocking and async consumers.
+
+The promise: at least once. A position is saved only after every message up to it was handled,
+parked or passed over; so a consumer that dies resumes at or before the first message it did not
+finish. With `transactional=True` the handler's writes and the position commit together: exactly
+once within the database.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from penstock.consumers.failure import FailurePolicy
+from penstock.consumers.handlers import Handler, Middleware, Routes
+from penstock.consumers.parked import park, parked_stream
+from penstock.consumers.positions import StoredPosition, positions_for
+from penstock.database.operation import Operation, call, only_value
+from penstock.errors import HandlerFailed, PositionConflict, ValidationError, first_line
+from penstock.log import paging, read
+from penstock.log.context import LogContext, check_position, is_whole
+from penstock.log.write import check_category
+from penstock.message import RecordedMessage, check_text
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+logger = logging.getLogger("penstock")
+
+#: how often an idle consumer looks whether a parked message is to be tried again
+PARKED_LOOK_SECONDS = 1.0
+#: how long a consumer with nothing to do keeps unsaved progress to itself
+IDLE_SAVE_SECONDS = 1.0
+
+
+class HasContext(Protocol):
+    """What is known of a store before it is known whether it is blocking or async."""
+
+    context: LogContext
+
+
+class Progress:
+    """One consumer's settings, routes and position. `Consumer` and `AsyncConsumer` inherit it."""
+
+    def __init__(
+        self,
+        store: HasContext,
+        category: str,
+        consumer_id: str,
+        *,
+        handlers: object = None,
+        positions: Any = "stream",
+        start: int | str = "beginning",
+        batch_size: int = 100,
+        polling_interval_ms: int = 100,
+        longest_polling_interval_ms: int = 1000,
+        position_update_interval: int = 100,
+        consumer_group_member: int | None = None,
+        consumer_group_size: int | None = None,
+        correlation: str | None = None,
+        condition: str | None = None,
+        on_failure: FailurePolicy | None = None,
+        unknown: str = "ignore",
+        transactional: bool = False,
+        middleware: Sequence[Middleware] = (),
+    ) -> None:
+        context = store.context
+        check_category(category)
+        check_text("consumer_id", consumer_id)
+        if start not in ("beginning", "end"):
+            check_position("start", start)  # type: ignore[arg-type]
+        if not is_whole(position_update_interval) or position_update_interval < 1:
+            raise ValidationError(
+                "position_update_interval", position_update_interval, "at least 1 message"
+            )
+        paging.check_interval(polling_interval_ms)
+        paging.check_interval(longest_polling_interval_ms)
+        read.check_group(consumer_group_member, consumer_group_size)
+
+        self.context = context
+        self.category = category
+        self.consumer_id = consumer_id
+        self._routes = Routes(handlers, unknown)
+        self._positions = positions_for(positions, category, consumer_id)
+        self._start = start
+        self._batch_size = paging.page_size(context, batch_size)
+        self._polling_interval = polling_interval_ms / 1000
+        self._longest_interval = max(longest_polling_interval_ms / 1000, self._polling_interval)
+        self._update_interval = position_update_interval
+        self._filters = (correlation, consumer_group_member, consumer_group_size, condition)
+        self._sparse = paging.is_sparse(context, correlation, consumer_group_size, condition)
+        self._policy = on_failure or FailurePolicy.stop()
+        self._transactional = transactional
+        self._middleware = tuple(middleware)
+        self.parked_stream = parked_stream(category, consumer_id)
+
+        self._store = store
+        self._stopping = self._new_event()
+        self._stored: StoredPosition | None = None
+        #: at most how many messages retention had removed before this consumer could read them
+        self.missed = 0
+        self._last_saved = 0
+        self._position = 0
+        self._unsaved = 0
+        self._last_progress = 0.0
+        self._idle_looks = 0
+        self._parked_version: int | None = None
+        self._next_parked_look = 0.0
+
+    @staticmethod
+    def _new_event() -> Any:
+        """Return the event that `stop()` sets."""
+        raise NotImplementedError
+
+    def handler(self, *types: str) -> Callable[[Function], Function]:
+        """Decorate the handler of these message types; of all others, if none is named."""
+
+        def register(function: Function) -> Function:
+            self._routes.add(function, *types)
+            return function
+
+        return register
+
+    @property
+    def position(self) -> int:
+        """The global position of the last message that is done with; 0 before the first."""
+        return self._position
+
+    def _load(self) -> Operation[StoredPosition]:
+        return self._positions.load(self.context)
+
+    def _loaded(self, stored: StoredPosition, head: int) -> None:
+        """Begin where the position says, or at the chosen start if there is none.
+
+        After the database was away, what was handled meanwhile and not saved stays handled, unless
+        somebody moved the position back.
+        """
+        handled = self._position if stored.position >= self._last_saved else 0
+        first = head if self._start == "end" else self._first_position()
+        self._stored = stored
+        self._last_saved = stored.position
+        self._position = max(stored.position or first, handled)
+        self._unsaved = 1 if self._position > stored.position else 0
+
+    def _first_position(self) -> int:
+        return max(0, self._start - 1) if isinstance(self._start, int) else 0
+
+    def _can_have_missed(self) -> bool:
+        return self._position > 0 and self.context.edition.has_watermark
+
+    def _removed(self) -> Operation[int]:
+        return call(
+            "missed", "select penstock.missed(%s, %s)", (self.category, self._position), only_value
+        )
+
+    def _note_missed(self, missed: int) -> None:
+        self.missed = missed
+        if missed:
+            logger.warning(
+                "consumer %s fell behind retention: up to %d messages of %s after position %d "
+                "were removed before it could read them",
+                self.consumer_id,
+                missed,
+                self.category,
+                self._position,
+            )
+
+    def _next_page(self, head: int) -> Operation[list[RecordedMessage]]:
+        """Read on, up to that head: a fresh watermark may be a little lower."""
+        correlation, member, size, condition = self._filters
+        return read.get_category_messages(
+            self.context.until(head if self._sparse else None),
+            self.category,
+            self._position + 1,
+            self._batch_size,
+            correlation,
+            member,
+            size,
+            condition,
+        )
+
+    def _head(self) -> Operation[int]:
+        return read.category_head(self.context, self.category)
+
+    def _passed(self, position: int) -> None:
+        """Note that everything up to a position is done with."""
+        self._position = max(self._position, position)
+        self._unsaved += 1
+        self._last_progress = time.monotonic()
+
+    def _save_is_due(self) -> bool:
+        return self._unsaved >= self._update_interval
+
+    def _idle_save_is_due(self) -> bool:
+        waited = time.monotonic() - self._last_progress
+        return self._unsaved > 0 and waited >= IDLE_SAVE_SECONDS
+
+    def _save(self, position: int) -> Operation[StoredPosition]:
+        assert self._stored is not None, "a consumer loads its position before it saves one"
+        return self._positions.save(self.context, self._stored, position)
+
+    def _saved(self, stored: StoredPosition) -> None:
+        self._stored = stored
+        self._last_saved = stored.position
+        self._position = max(self._position, stored.position)
+        self._unsaved = 0
+
+    def _conflict(self, actual: int) -> PositionConflict:
+        expected = self._stored.position if self._stored else None
+        return PositionConflict(f"{self.category}-{self.consumer_id}", expected, actual)
+
+    def _idle_pause(self, page_length: int) -> float:
+        """Return how long to wait before the next look: not at all after a full page."""
+        if page_length == self._batch_size:
+            self._idle_looks = 0
+            return 0.0
+        self._idle_looks = 0 if page_length else self._idle_looks + 1
+        doubled = self._polling_interval * 2.0 ** min(max(self._idle_looks - 1, 0), 16)
+        return min(self._longest_interval, doubled)
+
+    def _starts_at_end(self, stored: StoredPosition) -> bool:
+        return stored.position == 0 and self._start == "end"
+
+    def _handler_of(self, message: RecordedMessage) -> Handler | None:
+        return self._routes.handler_of(message)
+
+    def _failed(self, message: RecordedMessage, error: BaseException) -> HandlerFailed:
+        return HandlerFailed(
+            message.type,
+            message.stream_name,
+            message.global_position,
+            self._policy.attempts,
+            f"{type(error).__name__}: {first_line(error)}",
+        )
+
+    def _log_failure(self, message: RecordedMessage, attempt: int, error: BaseException) -> None:
+        logger.warning(
+            "consumer %s: attempt %d of %d on %s at %d failed: %s",
+            self.consumer_id,
+            attempt,
+            self._policy.attempts,
+            message.type,
+            message.global_position,
+            error,
+        )
+
+    def _park(
+        self, message: RecordedMessage, error: BaseException, attempts_before: int = 0
+    ) -> Operation[int]:
+        attempts = attempts_before + self._policy.attempts
+        return park(self.context, self.parked_stream, message, error, attempts)
+
+    def _parked_end(self) -> Operation[int | None]:
+        return read.stream_version(self.context, self.parked_stream)
+
+    def _parked_look_is_due(self) -> bool:
+        """Whether to look for parked messages to try again: now and then, if any are parked."""
+        if not self._policy.parks or time.monotonic() < self._next_parked_look:
+            return False
+        self._next_parked_look = time.monotonic() + PARKED_LOOK_SECONDS
+        return True
+
+    def _parked_changed(self, version: int | None) -> bool:
+        changed = version is not None and version != self._parked_version
+        self._parked_version = version
+        return changed

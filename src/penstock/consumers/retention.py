@@ -1,0 +1,117 @@
+"""Remove the oldest messages of a stream, a category or a queue.
+
+The rules are in `sql/penstock/22_retention.sql`: only a prefix goes, no consumer loses what it has
+not read unless it is overruled, and the last message of each stream stays. Here the work is cut
+into short transactions, so that a long clean-up holds nobody back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from penstock.consumers.awaiting import RunsAsync
+from penstock.consumers.blocking import Runs
+from penstock.database.operation import Operation, call
+from penstock.errors import UnsupportedEdition, ValidationError
+from penstock.log.context import LogContext, check_position
+from penstock.message import check_text
+
+BATCH = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Retained:
+    """How many messages were removed, and which consumer kept more from going, if one did."""
+
+    removed: int
+    held_back_by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """What to keep: exactly one of a number of messages, an age, or a position to keep from."""
+
+    count: int | None = None
+    age: timedelta | None = None
+    from_position: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse none and several, and what makes no sense."""
+        given = [one for one in (self.count, self.age, self.from_position) if one is not None]
+        if len(given) != 1:
+            raise ValidationError("keep", self, "exactly one of a count, an age or a position")
+        if self.count is not None:
+            check_position("count", self.count)
+        if self.from_position is not None:
+            check_position("from_position", self.from_position)
+        if self.age is not None and not (
+            isinstance(self.age, timedelta) and self.age >= timedelta()
+        ):
+            raise ValidationError("age", self.age, "a timedelta of 0 or more")
+
+
+def retain(
+    store: Runs,
+    target: str,
+    keep: Keep,
+    *,
+    ignore_consumers: bool = False,
+    progress: Callable[[int], None] = lambda removed: None,
+) -> Retained:
+    """Remove what need not be kept, batch by batch; `progress` is told the sum after each."""
+    since = _since(keep)
+    removed = 0
+    while True:
+        batch = store.run(remove_batch(store.context, target, keep, since, ignore_consumers))
+        removed += batch.removed
+        progress(removed)
+        if batch.removed < BATCH:
+            return Retained(removed, batch.held_back_by)
+
+
+async def retain_async(
+    store: RunsAsync,
+    target: str,
+    keep: Keep,
+    *,
+    ignore_consumers: bool = False,
+    progress: Callable[[int], None] = lambda removed: None,
+) -> Retained:
+    """Do the same for async code."""
+    since = _since(keep)
+    removed = 0
+    while True:
+        batch = await store.run(remove_batch(store.context, target, keep, since, ignore_consumers))
+        removed += batch.removed
+        progress(removed)
+        if batch.removed < BATCH:
+            return Retained(removed, batch.held_back_by)
+
+
+def remove_batch(
+    context: LogContext,
+    target: str,
+    keep: Keep,
+    since: datetime | None,
+    ignore_consumers: bool,
+) -> Operation[Retained]:
+    """Remove one batch."""
+    check_text("target", target)
+    if target == "$all":
+        raise ValidationError("target", target, "a stream or a category")
+    if not context.edition.has_watermark:
+        raise UnsupportedEdition("retention needs Penstock's schema: run `penstock init`")
+    return call(
+        "retain",
+        "select * from penstock.retain(%s, %s, %s, %s, %s, %s)",
+        (target, keep.count, since, keep.from_position, ignore_consumers, BATCH),
+        lambda rows: Retained(*rows[0]),
+        target=target,
+    )
+
+
+def _since(keep: Keep) -> datetime | None:
+    """Fix the moment once, so that a long clean-up does not run after the clock."""
+    return None if keep.age is None else datetime.now(UTC) - keep.age

@@ -1,0 +1,202 @@
+"""A worker: claim a partition, handle its messages, append the outcome and acknowledge, at once.
+
+The promise: every message of every partition is handled in order, at least once, by one worker at a
+time; and what a handler returns is appended exactly once, under the partition's guard, in the same
+transaction as the acknowledgement. If somebody else wrote to the boundary meanwhile, nothing is
+appended and the partition is claimed again, with what is true then.
+
+A worker that dies loses its claim when the lease ends; while it lives, the lease is extended. A
+partition that keeps failing is parked, alone; the others go on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
+
+from penstock.consumers.failure import FailurePolicy
+from penstock.consumers.group_calls import this_process
+from penstock.consumers.groups import Claim
+from penstock.consumers.progress import logger
+from penstock.consumers.stopping import stopping_on_signals
+from penstock.errors import ConcurrencyError, DatabaseUnreachable, StaleClaim, first_line
+from penstock.log import paging
+from penstock.log.append import MessageType
+from penstock.message import Message
+from penstock.typed import TypedMessage
+
+#: gets the claim, and returns the messages to append, or None
+ClaimHandler = Callable[[Claim], Iterable[Message | TypedMessage] | Message | TypedMessage | None]
+
+
+class GroupStore(Protocol):
+    """What a worker needs of a store."""
+
+    def register_consumer_group(self, group_id: str) -> None:
+        """Make a consumer group."""
+
+    def claim_next(
+        self,
+        group_id: str,
+        *,
+        partition_by: str | Sequence[str],
+        handled_types: Sequence[MessageType],
+        worker_id: str | None = None,
+        batch_size: int = 100,
+        lease: float = 30.0,
+    ) -> Claim | None:
+        """Claim a partition."""
+
+    def release(
+        self, claim: Claim, *, delay: float = 0.0, error: str | None = None, park: bool = False
+    ) -> None:
+        """Give a claim back."""
+
+    def extend(self, claim: Claim, lease: float = 30.0) -> None:
+        """Keep a claim."""
+
+    def transaction(self) -> AbstractContextManager[Any]:
+        """Return a transaction for a `with` block."""
+
+
+class Worker:
+    """Handles the partitions of a consumer group, one after the other. Run as many as you like.
+
+    `handler` gets a claim and returns messages to append, or None. It should write nothing itself:
+    what it returns is appended under the claim's guard, together with the acknowledgement. When it
+    raises, the partition is tried again as `on_failure` says, and then parked with its error.
+    """
+
+    def __init__(
+        self,
+        store: GroupStore,
+        group_id: str,
+        handler: ClaimHandler,
+        *,
+        partition_by: str | Sequence[str],
+        handled_types: Sequence[MessageType],
+        worker_id: str | None = None,
+        batch_size: int = 100,
+        lease: float = 30.0,
+        on_failure: FailurePolicy | None = None,
+        polling_interval_ms: int = 100,
+    ) -> None:
+        paging.check_interval(polling_interval_ms)
+        self._store = store
+        self.group_id = group_id
+        self._handler = handler
+        self._partition_by = partition_by
+        self._handled_types = handled_types
+        self.worker_id = worker_id or f"{this_process()}:{threading.get_ident()}"
+        self._batch_size = batch_size
+        self._lease = lease
+        self._policy = on_failure or FailurePolicy.park()
+        self._polling_interval = polling_interval_ms / 1000
+        self._stopping = threading.Event()
+        store.register_consumer_group(group_id)
+
+    def run(self) -> None:
+        """Handle partitions as they become ready, until `stop()`, SIGTERM or SIGINT."""
+        with stopping_on_signals(self.stop):
+            while not self._stopping.is_set():
+                try:
+                    busy = self.run_once()
+                except DatabaseUnreachable as error:
+                    logger.warning("worker %s waits for the database: %s", self.worker_id, error)
+                    busy = False
+                if not busy:
+                    self._stopping.wait(self._polling_interval)
+
+    def run_once(self) -> bool:
+        """Claim one partition and handle it. Return False if there was nothing to do."""
+        claim = self._store.claim_next(
+            self.group_id,
+            partition_by=self._partition_by,
+            handled_types=self._handled_types,
+            worker_id=self.worker_id,
+            batch_size=self._batch_size,
+            lease=self._lease,
+        )
+        if claim is None:
+            return False
+        try:
+            with self._kept_alive(claim):
+                self._settle(claim, self._handler(claim))
+        except StaleClaim as error:
+            logger.warning("worker %s: %s", self.worker_id, error)
+        except ConcurrencyError as error:
+            logger.info("worker %s decides again: %s", self.worker_id, error)
+            self._give_back(claim)
+        except DatabaseUnreachable:
+            raise
+        except Exception as error:
+            self._fail(claim, error)
+        return True
+
+    def stop(self) -> None:
+        """End `run()` after the claim in hand. Any thread, and a signal handler, may call it."""
+        self._stopping.set()
+
+    def _settle(
+        self,
+        claim: Claim,
+        outcome: Iterable[Message | TypedMessage] | Message | TypedMessage | None,
+    ) -> None:
+        messages = _listed(outcome)
+        with self._store.transaction() as transaction:
+            if messages:
+                transaction.append(messages, guard=claim.guard)
+            transaction.ack(claim)
+
+    def _fail(self, claim: Claim, error: Exception) -> None:
+        park = claim.attempts >= self._policy.attempts
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        logger.warning(
+            "worker %s: attempt %d on %s failed%s: %s",
+            self.worker_id,
+            claim.attempts,
+            claim.partition_key,
+            ", so it is parked" if park else "",
+            reason,
+        )
+        self._give_back(claim, self._policy.pause(claim.attempts), reason, park)
+
+    def _give_back(
+        self, claim: Claim, delay: float = 0.0, error: str | None = None, park: bool = False
+    ) -> None:
+        try:
+            self._store.release(claim, delay=delay, error=error, park=park)
+        except StaleClaim as stale:
+            logger.warning("worker %s: %s", self.worker_id, stale)
+
+    @contextmanager
+    def _kept_alive(self, claim: Claim) -> Iterator[None]:
+        """Extend the lease from a thread of its own for as long as the block runs."""
+        done = threading.Event()
+
+        def keep() -> None:
+            while not done.wait(self._lease / 3):
+                try:
+                    self._store.extend(claim, self._lease)
+                except StaleClaim:
+                    return
+                except Exception as error:
+                    logger.warning("worker %s cannot extend its lease: %s", self.worker_id, error)
+
+        keeper = threading.Thread(target=keep, name=f"lease of {claim.offset_id}", daemon=True)
+        keeper.start()
+        try:
+            yield
+        finally:
+            done.set()
+            keeper.join()
+
+
+def _listed(
+    outcome: Iterable[Message | TypedMessage] | Message | TypedMessage | None,
+) -> list[Message | TypedMessage]:
+    if outcome is None:
+        return []
+    return [outcome] if isinstance(outcome, Message | TypedMessage) else list(outcome)

@@ -1,0 +1,257 @@
+-- Sessions: a consumer of one stream, which keeps the offset of the record it will read next.
+--
+-- A queue is one stream, and a record's offset is its position there. Positions are handed out under
+-- the stream's lock, which is held until the commit: so they have no gaps, they become visible in
+-- order, and a session needs no watermark. Only retention makes a gap, at the beginning.
+--
+-- The promise: of the sessions that were opened with one consumer id only the newest moves the
+-- offset. What an older one does after that is refused, and changes nothing.
+--
+-- How it is kept. Opening a session raises the epoch of its row and returns it; every later call
+-- brings its epoch along, and whatever stores an offset is one `update ... where epoch = ...`. A
+-- concurrent opening and such an update wait for each other on the row: the update either came first,
+-- and then the new session starts after it, or finds another epoch, and then it raises.
+--
+-- Every call may be repeated with the same arguments, as a client does whose connection broke before
+-- the answer came: the session says where it stands, so a repeated poll returns the same record.
+--
+-- What would break it: a row deleted and made again, whose epoch would start anew; the last message of
+-- a stream removed, after which positions would start anew.
+
+create table if not exists penstock.sessions (
+  stream_name text not null,
+  consumer_id text not null,
+  next_offset bigint not null default 0 check (next_offset >= 0),
+  epoch bigint not null default 0,         -- how many sessions were opened
+  created_at timestamptz not null default now(),
+  updated_at timestamptz not null default now(),
+  primary key (stream_name, consumer_id)
+)
+with (fillfactor = 50);                    -- room to move an offset within its page
+
+-- Open a session: fence the one that is open, and return where to go on.
+create or replace function penstock.open_session(stream_name varchar, consumer_id varchar)
+returns table (epoch bigint, next_offset bigint) language plpgsql
+as $$
+#variable_conflict use_column
+begin
+  return query
+    insert into penstock.sessions as s (stream_name, consumer_id, epoch)
+    values (open_session.stream_name, open_session.consumer_id, 1)
+    on conflict (stream_name, consumer_id) do update
+      set epoch = s.epoch + 1, updated_at = clock_timestamp()
+    returning s.epoch, s.next_offset;
+end
+$$;
+
+-- Return the record at `next_offset`, or the oldest after it if retention has removed that one; no
+-- row if there is none yet. With `auto_commit` the offset after it is stored in the same call.
+create or replace function penstock.poll_session(
+  stream_name varchar,
+  consumer_id varchar,
+  epoch bigint,
+  next_offset bigint,
+  auto_commit boolean
+)
+returns setof message_store.message language plpgsql
+as $$
+#variable_conflict use_column
+declare
+  record message_store.message;
+begin
+  select m.id::varchar, m.stream_name::varchar, m.type::varchar, m.position, m.global_position,
+    m.data::varchar, m.metadata::varchar, m.time
+  into record
+  from message_store.messages m
+  where m.stream_name = poll_session.stream_name and m.position >= poll_session.next_offset
+  order by m.position
+  limit 1;
+
+  if record.position is not null and poll_session.auto_commit then
+    perform penstock.store_offset(
+      poll_session.stream_name, poll_session.consumer_id, poll_session.epoch, record.position + 1);
+  else
+    perform penstock.committed_offset(
+      poll_session.stream_name, poll_session.consumer_id, poll_session.epoch);
+  end if;
+
+  if record.position is not null then
+    return next record;
+  else
+    perform penstock.refuse_beyond_tail(poll_session.stream_name, poll_session.next_offset);
+  end if;
+end
+$$;
+
+-- Store that all before `next_offset` is done with. A lower offset than the stored one is ignored,
+-- unless `rewind` says that the session went back on purpose. Returns what is stored then.
+create or replace function penstock.commit_session(
+  stream_name varchar,
+  consumer_id varchar,
+  epoch bigint,
+  next_offset bigint,
+  rewind boolean default false
+)
+returns bigint language plpgsql
+as $$
+begin
+  perform penstock.refuse_beyond_tail(
+    commit_session.stream_name, commit_session.next_offset, commit_session.next_offset - 1);
+  return penstock.store_offset(
+    commit_session.stream_name, commit_session.consumer_id, commit_session.epoch,
+    commit_session.next_offset, commit_session.rewind);
+end
+$$;
+
+-- Find where a session that wants to be at an offset (null: at the tail) will be, and how many records
+-- in between are there no more. `persist` stores it at once.
+create or replace function penstock.seek_session(
+  stream_name varchar,
+  consumer_id varchar,
+  epoch bigint,
+  wanted bigint,
+  persist boolean
+)
+returns table (next_offset bigint, skipped bigint) language plpgsql
+as $$
+begin
+  perform penstock.committed_offset(
+    seek_session.stream_name, seek_session.consumer_id, seek_session.epoch);
+
+  if seek_session.wanted is null then
+    next_offset := penstock.tail(seek_session.stream_name);
+  else
+    next_offset := coalesce((
+      select m.position from message_store.messages m
+      where m.stream_name = seek_session.stream_name and m.position >= seek_session.wanted
+      order by m.position
+      limit 1), seek_session.wanted);
+    perform penstock.refuse_beyond_tail(seek_session.stream_name, next_offset);
+  end if;
+  skipped := next_offset - coalesce(seek_session.wanted, next_offset);
+
+  if seek_session.persist then
+    perform penstock.store_offset(
+      seek_session.stream_name, seek_session.consumer_id, seek_session.epoch, next_offset, true);
+  end if;
+  return next;
+end
+$$;
+
+-- The stored offset of a session that is still the newest of its consumer id.
+create or replace function penstock.committed_offset(
+  stream_name varchar, consumer_id varchar, epoch bigint)
+returns bigint language plpgsql
+as $$
+#variable_conflict use_column
+declare
+  stored bigint;
+begin
+  select s.next_offset into stored
+  from penstock.sessions s
+  where s.stream_name = committed_offset.stream_name
+    and s.consumer_id = committed_offset.consumer_id
+    and s.epoch = committed_offset.epoch;
+
+  if stored is null then
+    perform penstock.refuse_fenced(committed_offset.stream_name, committed_offset.consumer_id);
+  end if;
+  return stored;
+end
+$$;
+
+-- Store a consumer's offset without a session: no lower one than is stored, none beyond the tail.
+create or replace function penstock.commit_offset(
+  stream_name varchar, consumer_id varchar, next_offset bigint)
+returns bigint language plpgsql
+as $$
+#variable_conflict use_column
+declare
+  stored bigint;
+begin
+  perform penstock.refuse_beyond_tail(commit_offset.stream_name, commit_offset.next_offset);
+
+  insert into penstock.sessions as s (stream_name, consumer_id, next_offset)
+  values (commit_offset.stream_name, commit_offset.consumer_id, commit_offset.next_offset)
+  on conflict (stream_name, consumer_id) do update
+    set next_offset = greatest(s.next_offset, excluded.next_offset), updated_at = clock_timestamp()
+  returning s.next_offset into stored;
+  return stored;
+end
+$$;
+
+-- The only place where a session's offset is stored.
+create or replace function penstock.store_offset(
+  stream_name varchar,
+  consumer_id varchar,
+  epoch bigint,
+  next_offset bigint,
+  rewind boolean default false
+)
+returns bigint language plpgsql
+as $$
+#variable_conflict use_column
+declare
+  stored bigint;
+begin
+  update penstock.sessions s
+  set next_offset = case
+      when store_offset.rewind then store_offset.next_offset
+      else greatest(s.next_offset, store_offset.next_offset)
+    end,
+    updated_at = clock_timestamp()
+  where s.stream_name = store_offset.stream_name
+    and s.consumer_id = store_offset.consumer_id
+    and s.epoch = store_offset.epoch
+  returning s.next_offset into stored;
+
+  if stored is null then
+    perform penstock.refuse_fenced(store_offset.stream_name, store_offset.consumer_id);
+  end if;
+  return stored;
+end
+$$;
+
+-- The offset that the next record of a stream will get.
+create or replace function penstock.tail(stream_name varchar)
+returns bigint language plpgsql
+as $$
+begin
+  return coalesce((
+    select max(m.position) + 1 from message_store.messages m
+    where m.stream_name = tail.stream_name), 0);
+end
+$$;
+
+-- Refuse to go on from an offset that no record may have yet. `asked` is what the caller called it.
+create or replace function penstock.refuse_beyond_tail(
+  stream_name varchar, next_offset bigint, asked bigint default null)
+returns void language plpgsql
+as $$
+declare
+  tail constant bigint := penstock.tail(refuse_beyond_tail.stream_name);
+  named constant bigint := coalesce(refuse_beyond_tail.asked, refuse_beyond_tail.next_offset);
+begin
+  if refuse_beyond_tail.next_offset > tail then
+    raise exception using
+      errcode = 'PS021',
+      message = format('offset %s of %s is beyond the tail, %s',
+        named, refuse_beyond_tail.stream_name, tail),
+      detail = jsonb_build_object(
+        'stream_name', refuse_beyond_tail.stream_name, 'offset', named, 'tail', tail);
+  end if;
+end
+$$;
+
+create or replace function penstock.refuse_fenced(stream_name varchar, consumer_id varchar)
+returns void language plpgsql
+as $$
+begin
+  raise exception using
+    errcode = 'PS020',
+    message = format('another session was opened on %s with consumer id %s',
+      refuse_fenced.stream_name, refuse_fenced.consumer_id),
+    detail = jsonb_build_object(
+      'stream_name', refuse_fenced.stream_name, 'consumer_id', refuse_fenced.consumer_id);
+end
+$$;

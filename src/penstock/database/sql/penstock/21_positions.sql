@@ -1,0 +1,121 @@
+-- How far each consumer has come, one row a consumer, for those that keep their position in a table.
+--
+-- A position is changed only from the value that its consumer last saw. So two processes that run
+-- under one consumer id, or a seek behind a running consumer's back, are noticed and not overwritten.
+
+create table if not exists penstock.consumer_positions (
+  consumer_id text primary key,            -- {category}-{consumer id}
+  position bigint not null,                -- global position of the last message that was handled
+  updated_at timestamptz not null default now()
+);
+
+create index if not exists consumer_positions_updated on penstock.consumer_positions (updated_at);
+
+-- Move a consumer from `previous` (null: it has no position yet) to `position`.
+create or replace function penstock.save_position(
+  consumer_id text, "position" bigint, previous bigint)
+returns bigint language plpgsql
+as $$
+#variable_conflict use_column
+declare
+  found_position bigint;
+begin
+  insert into penstock.consumer_positions as p (consumer_id, position)
+  values (save_position.consumer_id, save_position.position)
+  on conflict (consumer_id) do update
+    set position = excluded.position, updated_at = clock_timestamp()
+    where p.position is not distinct from save_position.previous
+      or p.position = save_position.position;  -- a repeated call
+  if found then
+    return save_position.position;
+  end if;
+
+  select p.position into found_position from penstock.consumer_positions p
+  where p.consumer_id = save_position.consumer_id;
+  raise exception using
+    errcode = 'PS030',
+    message = format('consumer %s is at position %s, not %s',
+      save_position.consumer_id, found_position, coalesce(save_position.previous::text, 'new')),
+    detail = jsonb_build_object('consumer_id', save_position.consumer_id,
+      'expected', save_position.previous, 'actual', found_position);
+end
+$$;
+
+-- Put a consumer at a position, whatever it was: for the operator, not for the consumer.
+create or replace function penstock.set_position(consumer_id text, "position" bigint)
+returns void language sql
+as $$
+  insert into penstock.consumer_positions (consumer_id, position)
+  values (set_position.consumer_id, set_position.position)
+  on conflict (consumer_id) do update set position = excluded.position, updated_at = clock_timestamp()
+$$;
+
+-- Every consumer that has stored a position, in the table or in a position stream, and its backlog:
+-- `behind` counts the messages after its position, but no more than `most` of them.
+create or replace function penstock.consumers(most bigint default 10000)
+returns table (
+  category varchar,
+  consumer_id varchar,
+  kept_in text,
+  "position" bigint,
+  updated_at timestamptz,
+  head bigint,
+  behind bigint,
+  oldest_waiting timestamptz
+)
+language sql volatile
+as $$
+  with stored as (
+    -- the positions in the table
+    select message_store.category(p.consumer_id) as category,
+      message_store.id(p.consumer_id) as consumer_id,
+      'table' as kept_in, p.position, p.updated_at
+    from penstock.consumer_positions p
+    union all
+    -- the last message of each position stream
+    select left(c.category, -length(':position')), message_store.id(s.stream_name), 'stream',
+      case when last.data::jsonb ->> 'position' ~ '^\d{1,18}$'
+        then (last.data::jsonb ->> 'position')::bigint end,
+      last.time at time zone 'utc'
+    from penstock.categories() c
+    cross join lateral penstock.streams(c.category, '', 1000000) s
+    cross join lateral message_store.get_last_stream_message(s.stream_name) last
+    where c.category like '%:position'
+      and not exists (  -- a hybrid: the table is ahead of its history
+        select from penstock.consumer_positions p
+        where p.consumer_id = left(c.category, -length(':position')) || '-'
+          || message_store.id(s.stream_name))
+  )
+  select s.category, s.consumer_id, s.kept_in, s.position, s.updated_at,
+    penstock.category_head(s.category),
+    (select count(*) from (
+      select from message_store.messages m
+      where (message_store.category(m.stream_name), m.global_position) > (s.category, s.position)
+        and (message_store.category(m.stream_name), m.global_position)
+          <= (s.category, 9223372036854775807)
+      order by message_store.category(m.stream_name), m.global_position
+      limit consumers.most) waiting),
+    (select m.time at time zone 'utc' from message_store.messages m
+      where (message_store.category(m.stream_name), m.global_position) > (s.category, s.position)
+        and (message_store.category(m.stream_name), m.global_position)
+          <= (s.category, 9223372036854775807)
+      order by message_store.category(m.stream_name), m.global_position
+      limit 1)
+  from stored s
+  order by s.category, s.consumer_id, s.kept_in
+$$;
+
+-- The global position right before the first message of a category written at or after a moment.
+create or replace function penstock.position_before(category varchar, moment timestamptz)
+returns bigint language sql volatile
+as $$
+  select coalesce((
+    select m.global_position - 1 from message_store.messages m
+    where (message_store.category(m.stream_name), m.global_position) >= (position_before.category, 0)
+      and (message_store.category(m.stream_name), m.global_position)
+        <= (position_before.category, 9223372036854775807)
+      and m.time >= position_before.moment at time zone 'utc'
+    order by message_store.category(m.stream_name), m.global_position
+    limit 1
+  ), penstock.category_head(position_before.category))
+$$;

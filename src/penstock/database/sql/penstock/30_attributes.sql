@@ -1,0 +1,188 @@
+-- The attribute index: which messages carry course_name = Algebra, whoever wrote them.
+--
+-- A message type may declare attributes, names of fields of its data. Each message of a declared type
+-- has one index row for each attribute it carries, and one for the type itself. A field that is
+-- missing or null is absent; values compare as text, as `->>` gives them. A pair's key is a 64-bit
+-- digest, so nothing is looked up and no writer waits for another to name a pair; readers compare the
+-- values again.
+--
+-- The promise: a condition on a declared attribute finds every message. The statement trigger indexes
+-- set by set whatever is inserted; it exists once a type is declared, so a log without attributes does
+-- not pay for it. Older messages are filled in by penstock.fill_attributes, batch by batch; until that
+-- is done, conditions on the type are refused.
+
+create table if not exists penstock.message_types (
+  id integer generated always as identity primary key,
+  type text not null unique,
+  attributes text[] not null,
+  declared_by xid8 not null default pg_current_xact_id(),
+  filled_to bigint,                        -- messages up to here are indexed; null: all are
+  fill_until bigint                        -- where filling ends, once that can be said
+);
+
+create table if not exists penstock.message_attributes (
+  key_pair bigint not null,
+  type_id integer not null,
+  global_position bigint not null,
+  primary key (key_pair, type_id, global_position)
+);
+
+-- The key of an attribute with a value; of a type, under the empty name.
+create or replace function penstock.key_pair(name text, value text)
+returns bigint language sql immutable parallel safe
+as $$ select hashtextextended(length(name) || ':' || name || value, 0) $$;
+
+-- The keys of a message: of its type, and of each attribute that it carries.
+create or replace function penstock.key_pairs(type text, attributes text[], data jsonb)
+returns setof bigint language sql immutable parallel safe
+as $$
+  select penstock.key_pair('', type)
+  union all
+  select penstock.key_pair(a.name, data ->> a.name)
+  from unnest(attributes) as a(name)
+  where data ->> a.name is not null
+$$;
+
+create or replace function penstock.index_attributes()
+returns trigger language plpgsql
+as $$
+declare
+  keys bigint[];
+begin
+  with indexed as (
+    insert into penstock.message_attributes (key_pair, type_id, global_position)
+    select k.key_pair, t.id, m.global_position
+    from inserted m
+    join penstock.message_types t on t.type = m.type
+    cross join lateral penstock.key_pairs(t.type, t.attributes, m.data) as k(key_pair)
+    on conflict do nothing
+    returning key_pair
+  )
+  select array_agg(distinct i.key_pair order by i.key_pair) into keys from indexed i;
+
+  if keys is not null then
+    perform penstock.share_boundaries(keys);
+  end if;
+  return null;
+end
+$$;
+
+create or replace function penstock.forget_attributes()
+returns trigger language plpgsql
+as $$
+begin
+  delete from penstock.message_attributes a
+  using removed m
+  join penstock.message_types t on t.type = m.type
+  cross join lateral penstock.key_pairs(t.type, t.attributes, m.data) as k(key_pair)
+  where a.key_pair = k.key_pair and a.type_id = t.id and a.global_position = m.global_position;
+  return null;
+end
+$$;
+
+-- Declare the attributes of a message type. Attributes declared before stay.
+--
+-- Writers are kept out for a moment (and if they cannot be, within five seconds, it fails), so that each later statement sees the declaration. A transaction
+-- that keeps an older snapshot does not: that is why filling waits until all those have ended.
+create or replace function penstock.declare_type(type text, attributes text[])
+returns void language plpgsql security definer set search_path = pg_catalog
+as $$
+#variable_conflict use_variable
+declare
+  known record;
+  wanted text[];
+begin
+  select t.attributes into known from penstock.message_types t where t.type = declare_type.type;
+  if found and known.attributes @> declare_type.attributes then
+    return;
+  end if;
+
+  begin
+    perform set_config('lock_timeout', '5s', true);
+    lock table message_store.messages in share row exclusive mode;
+  exception
+    when lock_not_available then
+      raise exception using errcode = 'PS048',
+        message = format('message type %s could not be declared: a transaction is writing', type),
+        detail = jsonb_build_object('type', type);
+  end;
+  wanted := array(
+    select distinct a from unnest(coalesce(known.attributes, '{}') || declare_type.attributes) a
+    order by a);
+  insert into penstock.message_types as t (type, attributes, filled_to)
+  values (declare_type.type, wanted, 0)
+  on conflict on constraint message_types_type_key do update
+    set attributes = excluded.attributes, declared_by = pg_current_xact_id(),
+      filled_to = 0, fill_until = null;
+  if not exists (select from message_store.messages) then
+    update penstock.message_types t set filled_to = null where t.type = declare_type.type;
+  end if;
+  perform penstock.attach_attribute_triggers();
+end
+$$;
+
+create or replace function penstock.attach_attribute_triggers()
+returns void language plpgsql security definer set search_path = pg_catalog
+as $$
+begin
+  if not exists (
+    select from pg_catalog.pg_trigger
+    where tgrelid = 'message_store.messages'::regclass and tgname = 'penstock_index_attributes'
+  ) then
+    create trigger penstock_index_attributes
+      after insert on message_store.messages
+      referencing new table as inserted
+      for each statement execute function penstock.index_attributes();
+    create trigger penstock_forget_attributes
+      after delete on message_store.messages
+      referencing old table as removed
+      for each statement execute function penstock.forget_attributes();
+  end if;
+end
+$$;
+
+-- Index the next `most` positions of the log for a declared type. Returns how far it is and how far
+-- it has to go, both null when it is done. Safe to repeat, to stop and to run from several places.
+create or replace function penstock.fill_attributes(type text, most bigint default 10000)
+returns table (filled_to bigint, fill_until bigint)
+language plpgsql
+as $$
+#variable_conflict use_variable
+declare
+  filling record;
+  upto bigint;
+begin
+  select t.* into filling from penstock.message_types t
+  where t.type = fill_attributes.type for update;
+  if not found or filling.filled_to is null then
+    return next;
+    return;
+  end if;
+
+  if filling.fill_until is null then
+    if pg_snapshot_xmin(pg_current_snapshot()) <= filling.declared_by then
+      filled_to := 0;  -- a transaction from before the declaration is still open
+      fill_until := penstock.last_position();
+      return next;
+      return;
+    end if;
+    filling.fill_until := penstock.watermark();
+  end if;
+
+  upto := least(filling.filled_to + most, filling.fill_until);
+  insert into penstock.message_attributes (key_pair, type_id, global_position)
+  select k.key_pair, filling.id, m.global_position
+  from message_store.messages m
+  cross join lateral penstock.key_pairs(filling.type, filling.attributes, m.data) as k(key_pair)
+  where m.type = filling.type
+    and m.global_position > filling.filled_to and m.global_position <= upto
+  on conflict do nothing;
+
+  filled_to := nullif(upto, filling.fill_until);
+  fill_until := case when filled_to is not null then filling.fill_until end;
+  update penstock.message_types t
+  set filled_to = fill_attributes.filled_to, fill_until = fill_attributes.fill_until
+  where t.id = filling.id;
+  return next;
+end
+$$;

@@ -1,0 +1,252 @@
+-- Consistency boundaries: what a decision was made on, and whether it still holds.
+--
+-- A boundary is a list of conditions, one for each message type that matters:
+--   [{"type": "user.joined_course", "attributes": {"course_name": ["Algebra"], "user_id": ["joe"]}}]
+-- A message matches a condition of its type if it carries at least one of the attributes, and each of
+-- them that it carries has one of the values. A condition without attributes matches every message of
+-- its type. This rule stands once, in penstock.matching_positions; reading, checking and routing use it.
+--
+-- A guard is a boundary, a position `low` and a list `seen`: the reader saw every matching message at
+-- or below `low`, the watermark of that moment, and those of `seen` above it.
+--
+-- The promise: a guarded append commits only if no matching message was written since. How it is kept:
+-- whoever writes a message shares a lock on each of its keys until it commits, and a guard takes the
+-- keys of its conditions alone. So under its locks a guard sees every matching message there is, and
+-- none can come until it has committed. A guard locks every attribute it names, since a message may
+-- match by any one of them. A bulk write holds the gate in place of its many keys.
+
+create table if not exists penstock.boundary_gate ();
+
+create or replace function penstock.carries(data jsonb, wanted jsonb)
+returns boolean language sql immutable parallel safe
+as $$
+  select not exists (
+    select from jsonb_each(wanted) as w(name, values)
+    where data ->> w.name is not null and not w.values ? (data ->> w.name)
+  )
+$$;
+
+-- The keys under which messages that match a condition are indexed.
+create or replace function penstock.condition_keys(condition jsonb)
+returns setof bigint language sql immutable parallel safe
+as $$
+  select penstock.key_pair('', condition ->> 'type') where condition -> 'attributes' = '{}'
+  union all
+  select penstock.key_pair(a.name, v.value)
+  from jsonb_each(condition -> 'attributes') as a(name, values)
+  cross join lateral jsonb_array_elements_text(a.values) as v(value)
+$$;
+
+-- The positions of the messages after a position that match one of the conditions.
+create or replace function penstock.matching_positions(conditions jsonb, after bigint)
+returns setof bigint language plpgsql stable
+as $$
+begin
+  return query
+    select distinct m.global_position
+    from jsonb_array_elements(conditions) as c(condition)
+    join penstock.message_types t on t.type = c.condition ->> 'type'
+    cross join lateral penstock.condition_keys(c.condition) as k(key_pair)
+    join penstock.message_attributes i
+      on i.key_pair = k.key_pair and i.type_id = t.id and i.global_position > after
+    join message_store.messages m on m.global_position = i.global_position
+    where m.type = t.type and penstock.carries(m.data, c.condition -> 'attributes')
+    order by m.global_position;
+end
+$$;
+
+-- Refuse conditions on types or attributes that are not declared, or not filled in yet.
+create or replace function penstock.check_conditions(conditions jsonb)
+returns void language plpgsql stable
+as $$
+declare
+  wrong record;
+begin
+  select c.condition ->> 'type' as type, t.type is null as unknown, t.filled_to is not null as filling,
+    array(
+      select a.name from jsonb_object_keys(c.condition -> 'attributes') as a(name)
+      where not a.name = any (t.attributes)) as undeclared
+  into wrong
+  from jsonb_array_elements(conditions) as c(condition)
+  left join penstock.message_types t on t.type = c.condition ->> 'type'
+  where t.type is null or t.filled_to is not null
+    or exists (
+      select from jsonb_object_keys(c.condition -> 'attributes') as a(name)
+      where not a.name = any (t.attributes))
+  limit 1;
+  if not found then
+    return;
+  end if;
+
+  if wrong.unknown then
+    raise exception using errcode = 'PS040',
+      message = format('message type %s declares no attributes', wrong.type),
+      detail = jsonb_build_object('type', wrong.type);
+  elsif wrong.filling then
+    raise exception using errcode = 'PS041',
+      message = format('the attributes of message type %s are still being indexed', wrong.type),
+      detail = jsonb_build_object('type', wrong.type);
+  else
+    raise exception using errcode = 'PS042',
+      message = format('message type %s does not declare %s', wrong.type, wrong.undeclared),
+      detail = jsonb_build_object('type', wrong.type, 'attributes', wrong.undeclared);
+  end if;
+end
+$$;
+
+create or replace function penstock.refuse_old_snapshot()
+returns void language plpgsql
+as $$
+begin
+  if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted') then
+    raise exception using errcode = 'PS003',
+      message = format('a guard does not work in a %s transaction, which reads an old snapshot',
+        current_setting('transaction_isolation'));
+  end if;
+end
+$$;
+
+-- Read what matches, after a position, and what a guard needs to know. Unlike other reads this one is
+-- not bounded by the watermark: a decision counts all that is visible. The first row carries the
+-- guard's `low` and `seen`; there is always one.
+create or replace function penstock.read_boundary(
+  conditions jsonb, after bigint default 0, most bigint default null)
+returns table (
+  low bigint, seen bigint[],
+  id varchar, stream_name varchar, type varchar, "position" bigint, global_position bigint,
+  data varchar, metadata varchar, "time" timestamp
+)
+language plpgsql volatile
+as $$
+#variable_conflict use_column
+declare
+  watermark bigint;
+begin
+  perform penstock.refuse_old_snapshot();
+  perform penstock.check_conditions(conditions);
+  watermark := penstock.watermark();
+
+  return query
+    with matching as materialized (
+      select p.position from penstock.matching_positions(conditions, least(after, watermark)) p(position)
+    ), fetched as (
+      select m.*, row_number() over (order by m.global_position) as number
+      from matching p
+      join message_store.messages m on m.global_position = p.position
+      where p.position > after
+      order by m.global_position
+      limit most
+    )
+    select watermark,
+      array(select p.position from matching p where p.position > watermark order by 1),
+      f.id::varchar, f.stream_name::varchar, f.type::varchar, f.position, f.global_position,
+      f.data::varchar, f.metadata::varchar, f.time
+    from (values (1)) as one
+    left join fetched f on true
+    order by f.global_position;
+end
+$$;
+
+-- Raise if a message that matches was written since the guard was made. Call it under the locks, in a
+-- statement of its own.
+create or replace function penstock.check_guard(guard jsonb)
+returns void language plpgsql volatile
+as $$
+declare
+  conflict record;
+begin
+  select m.global_position, m.type into conflict
+  from penstock.matching_positions(guard -> 'conditions', (guard ->> 'low')::bigint) p(position)
+  join message_store.messages m on m.global_position = p.position
+  where not guard -> 'seen' @> to_jsonb(p.position)
+  order by 1 limit 1;
+  if found then
+    raise exception using errcode = 'PS043',
+      message = format('a message of type %s was written at %s since the guard was made',
+        conflict.type, conflict.global_position),
+      detail = jsonb_build_object('type', conflict.type, 'position', conflict.global_position);
+  end if;
+end
+$$;
+
+-- Take boundary keys, exclusively or shared, in the order of the keys. The strongest mode wins.
+create or replace function penstock.lock_boundaries(exclusive bigint[], shared bigint[])
+returns void language plpgsql volatile
+as $$
+declare
+  held constant integer := penstock.held_locks();
+  wanted record;
+  done text;
+begin
+  if exclusive <> '{}' then
+    lock table penstock.boundary_gate in row exclusive mode;
+  end if;
+  if held + cardinality(shared) >= 500 then
+    lock table penstock.boundary_gate in share mode;
+    shared := '{}';
+  end if;
+
+  for wanted in
+    select k.key, bool_or(k.is_exclusive) as is_exclusive
+    from (
+      select unnest(exclusive), true
+      union all
+      select unnest(shared), false
+    ) as k(key, is_exclusive)
+    group by k.key
+    order by k.key
+  loop
+    if not wanted.is_exclusive then
+      done := pg_advisory_xact_lock_shared(wanted.key);
+    elsif held = 0 then
+      done := pg_advisory_xact_lock(wanted.key);
+    elsif not pg_try_advisory_xact_lock(wanted.key) then
+      raise exception using errcode = '40001',
+        message = 'another decision on the same boundary is under way',
+        hint = 'Lock the guard as the first statement of the transaction, or retry.';
+    end if;
+  end loop;
+  done := set_config('penstock.locks',
+    (held + cardinality(exclusive) + cardinality(shared))::text, true);
+end
+$$;
+
+-- For the trigger: share the keys of rows just written. penstock.append holds them by then; for every
+-- other writer this is the moment. It comes after the insert, and may have to wait for a decision in
+-- progress: that one does not see these rows, and commits before them.
+create or replace function penstock.share_boundaries(keys bigint[])
+returns void language plpgsql volatile
+as $$
+declare
+  key bigint;
+  done text;
+begin
+  if penstock.held_locks() + cardinality(keys) >= 500 then
+    lock table penstock.boundary_gate in share mode;
+    return;
+  end if;
+  foreach key in array keys loop
+    done := pg_advisory_xact_lock_shared(key);
+  end loop;
+end
+$$;
+
+-- The keys of all conditions of a boundary.
+create or replace function penstock.boundary_keys(conditions jsonb)
+returns bigint[] language sql immutable parallel safe
+as $$
+  select coalesce(array_agg(distinct k.key), '{}')
+  from jsonb_array_elements(conditions) as c(condition)
+  cross join lateral penstock.condition_keys(c.condition) as k(key)
+$$;
+
+-- Take a guard's locks now. As the first statement of a transaction it keeps later ones from failing.
+create or replace function penstock.lock_guard(conditions jsonb)
+returns void language plpgsql volatile
+as $$
+begin
+  perform penstock.refuse_old_snapshot();
+  perform penstock.check_conditions(conditions);
+  perform penstock.lock_boundaries(penstock.boundary_keys(conditions), '{}');
+end
+$$;

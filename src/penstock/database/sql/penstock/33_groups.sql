@@ -1,0 +1,726 @@
+-- Partitioned consumer groups: the log cut into partitions of the user's choosing, each handled in
+-- order by one worker at a time.
+--
+-- A partition is a combination of attribute values, such as (course_name = Algebra, user_id = joe).
+-- It comes to be with the first message that carries all of the group's attributes. A message that
+-- carries only some of them belongs to every partition that agrees with it.
+--
+-- The promise: a claim, an ack and a look for work cost the same however long the log is, however many
+-- partitions there are, and however hot one key is. How it is kept: each message is *routed* once per
+-- group. Routing writes one feed row: the message's projection on the group's attributes, with gaps:
+-- (Algebra, joe), (Algebra, -), (-, joe). A partition of n attributes reads its 2^n - 1 feeds in the
+-- order of positions. A partition's `next_position` is the first message it has not handled; that
+-- column is indexed, and a claim is one look at it.
+--
+-- `next_position` changes only under the partition's row lock: an ack locks the row, and then looks
+-- for the next message in a statement of its own. The router never waits: partitions whose rows it
+-- cannot lock, it puts on a list, and looks at them the next time. A message that touches very many
+-- partitions is fanned out in slices.
+
+create table if not exists penstock.consumer_groups (
+  id integer generated always as identity primary key,
+  group_id text not null unique,
+  status text not null default 'active' check (status in ('active', 'stopped')),
+  partition_by text[],                     -- sorted; set by the first claim
+  routed_to bigint not null default 0,     -- every message up to here is in the feeds
+  looked_at bigint not null default -1,    -- the log's last position when there was nothing to route
+  replaying_to bigint not null default 0,  -- messages up to here were handled before a reset
+  created_at timestamptz not null default now(),
+  updated_at timestamptz not null default now()
+);
+
+-- The types that a group handles: all that any claim has named. A new one is routed from the start.
+create table if not exists penstock.group_types (
+  group_pk integer not null,
+  type_id integer not null,
+  routed_to bigint,                        -- null: as far as the group
+  primary key (group_pk, type_id)
+);
+
+create table if not exists penstock.group_feeds (
+  group_pk integer not null,
+  feed bigint not null,
+  global_position bigint not null,
+  type_id integer not null,
+  primary key (group_pk, feed, global_position)
+);
+
+create table if not exists penstock.partitions (
+  offset_id bigint generated always as identity primary key,
+  group_pk integer not null,
+  partition_key text not null,
+  partition_values text[] not null,
+  feed bigint not null,                    -- of the messages that carry all of these values
+  feeds bigint[] not null,                 -- and of those that carry some
+  last_position bigint not null default 0,
+  next_position bigint,
+  token uuid,
+  claimed_by text,
+  claimed_at timestamptz,
+  lease_until timestamptz,
+  attempts integer not null default 0,
+  retry_at timestamptz,
+  error text,
+  parked_at timestamptz,
+  unique (group_pk, partition_key)
+);
+
+create unique index if not exists partitions_feed on penstock.partitions (group_pk, feed);
+create index if not exists partitions_ready on penstock.partitions
+  (group_pk, next_position, offset_id)
+  where next_position is not null and token is null and parked_at is null;
+create index if not exists partitions_claimed on penstock.partitions (group_pk, lease_until)
+  where token is not null;
+create index if not exists partitions_parked on penstock.partitions (group_pk, parked_at)
+  where parked_at is not null;
+
+-- Which partitions read a feed with gaps.
+create table if not exists penstock.feed_partitions (
+  group_pk integer not null,
+  feed bigint not null,
+  offset_id bigint not null,
+  primary key (group_pk, feed, offset_id)
+);
+
+-- Messages in a feed with gaps, of which not all partitions have been told yet.
+create table if not exists penstock.group_fanouts (
+  id bigint generated always as identity primary key,
+  group_pk integer not null,
+  feed bigint not null,
+  global_position bigint not null,
+  after_offset_id bigint not null default 0
+);
+create index if not exists group_fanouts_group on penstock.group_fanouts (group_pk, id);
+
+-- Partitions to look at again, since their row was locked when the router came by.
+create table if not exists penstock.group_rechecks (
+  group_pk integer not null,
+  offset_id bigint not null,
+  primary key (group_pk, offset_id)
+);
+
+-- The key of a projection: the values in the order of the group's attributes, null for a gap. The text
+-- of an array tells a gap from every value.
+create or replace function penstock.feed_key(projection text[])
+returns bigint language sql immutable parallel safe
+as $$ select hashtextextended(projection::text, 0) $$;
+
+-- The keys of all feeds that a partition reads: its values with every choice of gaps but all.
+create or replace function penstock.feed_keys(partition_values text[])
+returns bigint[] language sql immutable parallel safe
+as $$
+  select array(
+    select penstock.feed_key(array(
+      select case when (choice.kept >> (i - 1)) & 1 = 1 then partition_values[i] end
+      from generate_series(1, cardinality(partition_values)) i order by i))
+    from generate_series(1, (1 << cardinality(partition_values)) - 1) as choice(kept))
+$$;
+
+-- Such as course_name:Algebra|user_id:joe; a backslash goes before a separator within a value.
+create or replace function penstock.partition_key(names text[], partition_values text[])
+returns text language sql immutable parallel safe
+as $$
+  select array_to_string(array(
+    select replace(replace(replace(p.name, '\', '\\'), '|', '\|'), ':', '\:') || ':'
+      || replace(replace(replace(p.value, '\', '\\'), '|', '\|'), ':', '\:')
+    from unnest(names, partition_values) with ordinality as p(name, value, ordinality)
+    order by p.ordinality), '|')
+$$;
+
+-- The first message of a partition after a position.
+create or replace function penstock.next_in_feeds(group_pk integer, feeds bigint[], after bigint)
+returns bigint language plpgsql stable
+as $$
+begin
+  return (
+    select min(n.global_position)
+    from unnest(next_in_feeds.feeds) as f(feed)
+    cross join lateral (
+      select g.global_position from penstock.group_feeds g
+      where g.group_pk = next_in_feeds.group_pk and g.feed = f.feed
+        and g.global_position > next_in_feeds.after
+      order by g.global_position limit 1
+    ) n);
+end
+$$;
+
+create or replace function penstock.find_group(group_id text)
+returns penstock.consumer_groups language plpgsql stable
+as $$
+declare
+  found_group penstock.consumer_groups;
+begin
+  select g.* into found_group from penstock.consumer_groups g where g.group_id = find_group.group_id;
+  if not found then
+    raise exception using errcode = 'PS044',
+      message = format('no consumer group %s was registered', group_id),
+      detail = jsonb_build_object('group_id', group_id);
+  end if;
+  return found_group;
+end
+$$;
+
+create or replace function penstock.register_consumer_group(group_id text)
+returns void language sql volatile
+as $$
+  insert into penstock.consumer_groups (group_id) values (register_consumer_group.group_id)
+  on conflict (group_id) do nothing
+$$;
+
+create or replace function penstock.consumer_group_active(group_id text)
+returns boolean language sql stable
+as $$
+  select exists (
+    select from penstock.consumer_groups g
+    where g.group_id = consumer_group_active.group_id and g.status = 'active')
+$$;
+
+create or replace function penstock.set_consumer_group_status(group_id text, status text)
+returns void language plpgsql volatile
+as $$
+begin
+  perform penstock.find_group(group_id);
+  update penstock.consumer_groups g
+  set status = set_consumer_group_status.status, updated_at = clock_timestamp()
+  where g.group_id = set_consumer_group_status.group_id;
+end
+$$;
+
+-- Forget all offsets: every partition starts again. Claims in flight become stale.
+create or replace function penstock.reset_consumer_group(group_id text)
+returns void language plpgsql volatile
+as $$
+declare
+  own constant penstock.consumer_groups := penstock.find_group(group_id);
+begin
+  perform pg_advisory_xact_lock(1885693286, own.id);
+  update penstock.consumer_groups g
+  set partition_by = null, routed_to = 0, looked_at = -1, updated_at = clock_timestamp(),
+    replaying_to = greatest(g.replaying_to, coalesce(
+      (select max(p.last_position) from penstock.partitions p where p.group_pk = own.id), 0))
+  where g.id = own.id;
+  delete from penstock.group_rechecks r where r.group_pk = own.id;
+  delete from penstock.group_fanouts f where f.group_pk = own.id;
+  delete from penstock.feed_partitions f where f.group_pk = own.id;
+  delete from penstock.partitions p where p.group_pk = own.id;
+  delete from penstock.group_feeds f where f.group_pk = own.id;
+  delete from penstock.group_types t where t.group_pk = own.id;
+end
+$$;
+
+-- A message on its way into the feeds of a group.
+do $$
+begin
+  if to_regtype('penstock.routed_message') is null then
+    create type penstock.routed_message as (
+      global_position bigint,
+      type_id integer,
+      projection text[],
+      feed bigint,
+      complete boolean,                    -- it carries all of the group's attributes
+      handled boolean                      -- the group handles its type
+    );
+  end if;
+end
+$$;
+
+-- Put a batch of messages into the feeds, make the partitions that they reveal, and tell the partitions
+-- that they concern. Returns how far it came. Only the holder of the group's lock may call it.
+create or replace function penstock.route_batch(
+  own penstock.consumer_groups, type_ids integer[], after bigint, until bigint, most integer)
+returns bigint language plpgsql volatile
+as $$
+declare
+  handled constant integer[] := array(
+    select g.type_id from penstock.group_types g where g.group_pk = own.id);
+  positions bigint[];
+  routed penstock.routed_message[];
+  made bigint[];
+begin
+  -- the first messages of these types after `after`
+  positions := array(
+    select i.global_position
+    from penstock.message_types t
+    cross join lateral (
+      select a.global_position from penstock.message_attributes a
+      where a.key_pair = penstock.key_pair('', t.type) and a.type_id = t.id
+        and a.global_position > after and a.global_position <= until
+      order by a.global_position limit most
+    ) i
+    where t.id = any (type_ids)
+    order by i.global_position limit most);
+
+  -- those that carry an attribute of the group's, with their projections
+  routed := array(
+    select row(m.global_position, t.id, p.projection, penstock.feed_key(p.projection),
+      array_position(p.projection, null) is null, t.id = any (handled))::penstock.routed_message
+    from message_store.messages m
+    join penstock.message_types t on t.type = m.type
+    cross join lateral (
+      select array(
+        select m.data ->> n.name from unnest(own.partition_by) with ordinality as n(name, number)
+        order by n.number) as projection
+    ) p
+    where m.global_position = any (positions) and t.id = any (type_ids)
+      and array_remove(p.projection, null) <> '{}'
+    order by m.global_position);
+
+  insert into penstock.group_feeds (group_pk, feed, global_position, type_id)
+  select own.id, r.feed, r.global_position, r.type_id from unnest(routed) r where r.handled
+  on conflict do nothing;
+
+  -- the partitions that are new with this batch, in the order of their first messages
+  with revealed as (
+    select r.feed, r.projection, min(r.global_position) as first_position
+    from unnest(routed) r
+    where r.complete
+      and not exists (
+        select from penstock.partitions p where p.group_pk = own.id and p.feed = r.feed)
+    group by r.feed, r.projection
+  ), new as (
+    insert into penstock.partitions
+      (group_pk, partition_key, partition_values, feed, feeds, next_position)
+    select own.id, penstock.partition_key(own.partition_by, v.projection), v.projection, v.feed,
+      k.feeds, penstock.next_in_feeds(own.id, k.feeds, 0)  -- they read what came before them, too
+    from revealed v
+    cross join lateral (select penstock.feed_keys(v.projection) as feeds) k
+    order by v.first_position
+    on conflict do nothing
+    returning offset_id, feed, feeds
+  ), registered as (
+    insert into penstock.feed_partitions (group_pk, feed, offset_id)
+    select own.id, f.feed, n.offset_id
+    from new n cross join lateral unnest(n.feeds) as f(feed)
+    where f.feed <> n.feed
+    on conflict do nothing
+  )
+  select coalesce(array_agg(n.offset_id), '{}') into made from new n;
+
+  -- the partitions that a complete message concerns: all of them, since one that has something to
+  -- do by our snapshot may have been acknowledged meanwhile, by somebody who did not see these rows
+  perform penstock.tell_partitions(own.id, array(
+    select p.offset_id
+    from (select distinct r.feed from unnest(routed) r where r.complete and r.handled) as told
+    join penstock.partitions p on p.group_pk = own.id and p.feed = told.feed
+    where p.offset_id <> all (made)));
+
+  -- feeds with gaps are fanned out in slices
+  insert into penstock.group_fanouts (group_pk, feed, global_position)
+  select own.id, r.feed, min(r.global_position)
+  from unnest(routed) r
+  where r.handled and not r.complete
+  group by r.feed
+  order by 3;
+
+  return case when cardinality(positions) = most then positions[most] else until end;
+end
+$$;
+
+-- Look for the next message of these partitions, where their rows can be locked; note the others.
+create or replace function penstock.tell_partitions(group_pk integer, offset_ids bigint[])
+returns void language plpgsql volatile
+as $$
+declare
+  locked bigint[];
+begin
+  if offset_ids = '{}' then
+    return;
+  end if;
+  locked := array(
+    select p.offset_id from penstock.partitions p
+    where p.offset_id = any (offset_ids)
+    order by p.offset_id
+    for update skip locked);
+  update penstock.partitions p
+  set next_position = penstock.next_in_feeds(tell_partitions.group_pk, p.feeds, p.last_position)
+  where p.offset_id = any (locked) and p.next_position is null;
+  insert into penstock.group_rechecks (group_pk, offset_id)
+  select tell_partitions.group_pk, o.offset_id
+  from unnest(offset_ids) as o(offset_id)
+  where o.offset_id <> all (locked)
+    and exists (select from penstock.partitions p where p.offset_id = o.offset_id)
+  on conflict do nothing;
+end
+$$;
+
+-- Do a bounded piece of the group's routing, if nobody else is doing it. Returns whether more is left.
+create or replace function penstock.route(own penstock.consumer_groups, most integer default 500)
+returns boolean language plpgsql volatile
+as $$
+declare
+  last_position bigint;
+  until bigint;
+  fanout record;
+  slice bigint[];
+  late record;
+  type_ids integer[];
+  rechecks bigint[];
+begin
+  if not pg_try_advisory_xact_lock(1885693286, own.id) then
+    return false;
+  end if;
+  select g.* into own from penstock.consumer_groups g where g.id = own.id;  -- under the lock
+
+  with taken as (
+    delete from penstock.group_rechecks r
+    where (r.group_pk, r.offset_id) in (
+      select c.group_pk, c.offset_id from penstock.group_rechecks c
+      where c.group_pk = own.id limit most)
+    returning r.offset_id
+  )
+  select coalesce(array_agg(t.offset_id), '{}') into rechecks from taken t;
+  perform penstock.tell_partitions(own.id, rechecks);
+
+  select f.* into fanout from penstock.group_fanouts f
+  where f.group_pk = own.id order by f.id limit 1;
+  if found then
+    slice := array(
+      select m.offset_id from penstock.feed_partitions m
+      where m.group_pk = own.id and m.feed = fanout.feed and m.offset_id > fanout.after_offset_id
+      order by m.offset_id limit most);
+    perform penstock.tell_partitions(own.id, slice);
+    if cardinality(slice) < most then
+      delete from penstock.group_fanouts f where f.id = fanout.id;
+    else
+      update penstock.group_fanouts f set after_offset_id = slice[cardinality(slice)]
+      where f.id = fanout.id;
+    end if;
+  end if;
+
+  -- a type that the group has not handled before
+  select t.type_id, t.routed_to into late from penstock.group_types t
+  where t.group_pk = own.id and t.routed_to is not null order by t.type_id limit 1;
+  if found then
+    late.routed_to := penstock.route_batch(
+      own, array[late.type_id], late.routed_to, own.routed_to, most);
+    update penstock.group_types t set routed_to = nullif(late.routed_to, own.routed_to)
+    where t.group_pk = own.id and t.type_id = late.type_id;
+    return true;
+  end if;
+
+  last_position := penstock.last_position();
+  until := penstock.watermark();
+  type_ids := array(
+    select t.id from penstock.message_types t
+    where t.attributes @> own.partition_by
+      or exists (select from penstock.group_types g where g.group_pk = own.id and g.type_id = t.id)
+    order by t.id);
+  until := case when until > own.routed_to
+    then penstock.route_batch(own, type_ids, own.routed_to, until, most) else own.routed_to end;
+  update penstock.consumer_groups g
+  set routed_to = until, updated_at = clock_timestamp(),
+    looked_at = case
+      when until >= last_position
+        and not exists (select from penstock.group_fanouts f where f.group_pk = own.id)
+        and not exists (select from penstock.group_rechecks r where r.group_pk = own.id)
+      then last_position else -1 end
+  where g.id = own.id;
+  return until < penstock.watermark();
+end
+$$;
+
+-- Remember the group's attributes and types, as this claim names them.
+create or replace function penstock.enrol_in_group(
+  own penstock.consumer_groups, names text[], handled_types text[])
+returns penstock.consumer_groups language plpgsql volatile
+as $$
+declare
+  unknown text;
+begin
+  if own.partition_by is distinct from names then
+    if own.partition_by is not null then
+      raise exception using errcode = 'PS046',
+        message = format('group %s is partitioned by %s, not by %s: reset it to change that',
+          own.group_id, own.partition_by, names),
+        detail = jsonb_build_object('group_id', own.group_id,
+          'partition_by', own.partition_by, 'given', names);
+    end if;
+    update penstock.consumer_groups g set partition_by = coalesce(g.partition_by, names)
+    where g.id = own.id returning g.* into own;
+    if own.partition_by <> names then
+      return penstock.enrol_in_group(own, names, handled_types);  -- somebody was first
+    end if;
+  end if;
+
+  select w.type into unknown
+  from unnest(handled_types) as w(type)
+  left join penstock.message_types t on t.type = w.type
+  where t.id is null or t.filled_to is not null limit 1;
+  if found then
+    perform penstock.check_conditions(
+      jsonb_build_array(jsonb_build_object('type', unknown, 'attributes', '{}'::jsonb)));
+  end if;
+
+  insert into penstock.group_types (group_pk, type_id, routed_to)
+  select own.id, t.id, nullif(0, own.routed_to)
+  from penstock.message_types t
+  where t.type = any (handled_types)
+    and not exists (
+      select from penstock.group_types g where g.group_pk = own.id and g.type_id = t.id)
+  on conflict do nothing;
+  return own;
+end
+$$;
+
+-- Claim the partition whose first unhandled message is the oldest. The rows are its messages; no row
+-- means that there is nothing to do. `low` and `seen` make the guard, see 31_boundaries.sql.
+create or replace function penstock.claim_next(
+  group_id text,
+  partition_by text[],
+  handled_types text[],
+  worker_id text,
+  batch_size integer default 100,
+  lease interval default '30 seconds'
+)
+returns table (
+  offset_id bigint, partition_key text, partition_values text[], token uuid, replaying boolean,
+  attempts integer, conditions jsonb, low bigint, seen bigint[],
+  id varchar, stream_name varchar, type varchar, "position" bigint, global_position bigint,
+  data varchar, metadata varchar, "time" timestamp
+)
+language plpgsql volatile
+as $$
+#variable_conflict use_column
+declare
+  own penstock.consumer_groups := penstock.find_group(claim_next.group_id);
+  names constant text[] := array(select distinct n from unnest(claim_next.partition_by) n order by n);
+  type_ids integer[];
+  chosen penstock.partitions;
+  passed_over bigint[] := '{}';
+  new_token constant uuid := gen_random_uuid();
+  watermark bigint;
+  boundary jsonb;
+begin
+  if own.status <> 'active' then
+    return;
+  end if;
+  perform penstock.refuse_old_snapshot();
+  if own.partition_by is distinct from names or exists (
+    select from unnest(handled_types) as w(type)
+    where not exists (
+      select from penstock.group_types g join penstock.message_types t on t.id = g.type_id
+      where g.group_pk = own.id and t.type = w.type)
+  ) then
+    own := penstock.enrol_in_group(own, names, handled_types);
+  end if;
+  type_ids := array(
+    select t.id from penstock.message_types t where t.type = any (handled_types) order by t.id);
+
+  if own.looked_at <> penstock.last_position() then
+    perform penstock.route(own);
+    select g.* into own from penstock.consumer_groups g where g.id = own.id;
+  end if;
+  if exists (
+    select from penstock.group_types g where g.group_pk = own.id and g.routed_to is not null
+  ) then
+    return;  -- a new type is still being routed: what comes first is not known yet
+  end if;
+
+  loop
+    -- a claim whose lease has lapsed, else the partition with the oldest message
+    select p.* into chosen from penstock.partitions p
+    where p.group_pk = own.id and p.token is not null and p.lease_until < clock_timestamp()
+      and p.offset_id <> all (passed_over)
+    order by p.lease_until limit 1
+    for update skip locked;
+    if not found then
+      select p.* into chosen from penstock.partitions p
+      where p.group_pk = own.id and p.next_position is not null and p.token is null
+        and p.parked_at is null and (p.retry_at is null or p.retry_at <= clock_timestamp())
+        and p.offset_id <> all (passed_over)
+      order by p.next_position, p.offset_id limit 1
+      for update skip locked;
+    end if;
+    if not found then
+      return;
+    end if;
+    exit when exists (
+      select from unnest(chosen.feeds) as f(feed)
+      cross join lateral (
+        select from penstock.group_feeds g
+        where g.group_pk = own.id and g.feed = f.feed
+          and g.global_position > chosen.last_position and g.global_position <= own.routed_to
+          and g.type_id = any (type_ids)
+        order by g.global_position limit 1) n);
+    passed_over := passed_over || chosen.offset_id;  -- only types that this worker does not handle
+    if cardinality(passed_over) >= 20 then
+      return;
+    end if;
+  end loop;
+
+  update penstock.partitions p
+  set token = new_token, claimed_by = worker_id, claimed_at = clock_timestamp(),
+    lease_until = clock_timestamp() + lease, attempts = p.attempts + 1
+  where p.offset_id = chosen.offset_id;
+
+  boundary := penstock.partition_conditions(names, chosen.partition_values, handled_types);
+  watermark := penstock.watermark();
+  return query
+    with fetched as (
+      select n.global_position
+      from unnest(chosen.feeds) as f(feed)
+      cross join lateral (
+        select g.global_position from penstock.group_feeds g
+        where g.group_pk = own.id and g.feed = f.feed
+          and g.global_position > chosen.last_position and g.global_position <= own.routed_to
+          and g.type_id = any (type_ids)
+        order by g.global_position limit batch_size) n
+      order by n.global_position limit batch_size
+    )
+    select chosen.offset_id, chosen.partition_key, chosen.partition_values, new_token,
+      m.global_position <= own.replaying_to, chosen.attempts + 1, boundary, watermark,
+      array(select s.position from penstock.matching_positions(boundary, watermark) s(position)),
+      m.id::varchar, m.stream_name::varchar, m.type::varchar, m.position, m.global_position,
+      m.data::varchar, m.metadata::varchar, m.time
+    from fetched f
+    join message_store.messages m on m.global_position = f.global_position
+    order by m.global_position;
+end
+$$;
+
+-- The boundary of a partition: for each type, the attributes that it declares of the partition's.
+create or replace function penstock.partition_conditions(
+  names text[], partition_values text[], handled_types text[])
+returns jsonb language sql stable
+as $$
+  select coalesce(jsonb_agg(
+    jsonb_build_object('type', c.type, 'attributes', c.attributes) order by c.ordinality), '[]')
+  from (
+    select t.type, h.ordinality, jsonb_object_agg(p.name, jsonb_build_array(p.value)) as attributes
+    from unnest(handled_types) with ordinality as h(type, ordinality)
+    join penstock.message_types t on t.type = h.type
+    cross join lateral unnest(names, partition_values) as p(name, value)
+    where p.name = any (t.attributes)
+    group by t.type, h.ordinality
+  ) c
+$$;
+
+-- Lock a claimed partition for its holder, or say that the claim is no longer theirs.
+create or replace function penstock.held_partition(group_id text, offset_id bigint, token uuid)
+returns penstock.partitions language plpgsql volatile
+as $$
+declare
+  own constant penstock.consumer_groups := penstock.find_group(group_id);
+  held penstock.partitions;
+begin
+  select p.* into held from penstock.partitions p
+  where p.offset_id = held_partition.offset_id and p.group_pk = own.id
+    and p.token = held_partition.token
+  for update;
+  if not found then
+    raise exception using errcode = 'PS045',
+      message = format('the claim on partition %s of group %s is not yours any more',
+        offset_id, group_id),
+      detail = jsonb_build_object('group_id', group_id, 'offset_id', offset_id);
+  end if;
+  return held;
+end
+$$;
+
+-- Note that a partition's messages up to a position are handled, and give it back.
+create or replace function penstock.ack(
+  group_id text, offset_id bigint, "position" bigint, token uuid)
+returns void language plpgsql volatile
+as $$
+declare
+  held constant penstock.partitions := penstock.held_partition(group_id, offset_id, token);
+  routed_to bigint;
+begin
+  select g.routed_to into routed_to from penstock.consumer_groups g where g.id = held.group_pk;
+  if ack.position <= held.last_position or ack.position > routed_to then
+    raise exception using errcode = 'PS047',
+      message = format('position %s is not after %s and up to %s',
+        ack.position, held.last_position, routed_to),
+      detail = jsonb_build_object('group_id', group_id, 'position', ack.position,
+        'last_position', held.last_position);
+  end if;
+  update penstock.partitions p
+  set last_position = ack.position, token = null, claimed_by = null, claimed_at = null,
+    lease_until = null, attempts = 0, retry_at = null, error = null,
+    next_position = penstock.next_in_feeds(held.group_pk, held.feeds, ack.position)
+  where p.offset_id = held.offset_id;
+end
+$$;
+
+-- Give a partition back as it was: at once, after a delay, or parked until somebody resumes it.
+create or replace function penstock.release(
+  group_id text, offset_id bigint, token uuid,
+  delay interval default '0', error text default null, park boolean default false)
+returns void language plpgsql volatile
+as $$
+declare
+  held constant penstock.partitions := penstock.held_partition(group_id, offset_id, token);
+begin
+  update penstock.partitions p
+  set token = null, claimed_by = null, claimed_at = null, lease_until = null,
+    retry_at = case when delay > '0' then clock_timestamp() + delay end,
+    error = release.error, parked_at = case when park then clock_timestamp() end,
+    next_position = penstock.next_in_feeds(held.group_pk, held.feeds, held.last_position)
+  where p.offset_id = held.offset_id;
+end
+$$;
+
+-- Keep a claim for another lease.
+create or replace function penstock.extend(
+  group_id text, offset_id bigint, token uuid, lease interval)
+returns void language plpgsql volatile
+as $$
+declare
+  held constant penstock.partitions := penstock.held_partition(group_id, offset_id, token);
+begin
+  update penstock.partitions p set lease_until = clock_timestamp() + lease
+  where p.offset_id = held.offset_id;
+end
+$$;
+
+-- Let parked partitions of a group go on: one, or all. Returns how many.
+create or replace function penstock.resume_partitions(group_id text, partition_key text default null)
+returns bigint language plpgsql volatile
+as $$
+declare
+  own constant penstock.consumer_groups := penstock.find_group(group_id);
+  resumed bigint;
+begin
+  update penstock.partitions p set parked_at = null, retry_at = null, attempts = 0
+  where p.group_pk = own.id and p.parked_at is not null
+    and (resume_partitions.partition_key is null
+      or p.partition_key = resume_partitions.partition_key);
+  get diagnostics resumed = row_count;
+  return resumed;
+end
+$$;
+
+create or replace function penstock.clear_consumer_groups()
+returns void language sql volatile
+as $$
+  delete from penstock.group_rechecks;
+  delete from penstock.group_fanouts;
+  delete from penstock.feed_partitions;
+  delete from penstock.partitions;
+  delete from penstock.group_feeds;
+  delete from penstock.group_types;
+  delete from penstock.consumer_groups
+$$;
+
+-- How the groups stand, for operators.
+create or replace function penstock.groups()
+returns table (
+  group_id text, status text, partition_by text[], partitions bigint, pending bigint,
+  claimed bigint, parked bigint, routed_to bigint, oldest_pending timestamptz
+)
+language sql stable
+as $$
+  select g.group_id, g.status, g.partition_by, c.partitions, c.pending, c.claimed, c.parked,
+    g.routed_to, m.time at time zone 'utc'
+  from penstock.consumer_groups g
+  cross join lateral (
+    select count(*) as partitions,
+      count(*) filter (where p.next_position is not null) as pending,
+      count(*) filter (where p.token is not null) as claimed,
+      count(*) filter (where p.parked_at is not null) as parked,
+      min(p.next_position) as oldest
+    from penstock.partitions p where p.group_pk = g.id
+  ) c
+  left join message_store.messages m on m.global_position = c.oldest
+  order by g.group_id
+$$;

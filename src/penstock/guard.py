@@ -1,0 +1,103 @@
+"""What a decision was made on: conditions, and a guard that tells whether they still hold.
+
+A condition names a message type, an attribute and a value. Conditions of one type belong together:
+a message matches if it carries at least one of their attributes, and each of them that it carries
+has the value (two values for one attribute are alternatives). Different types are alternatives. A
+condition without an attribute means every message of its type.
+
+A guard says: I have seen every message that matches these conditions, at or below `low`, and those
+at the positions `seen` above it. An append under a guard fails if another one has been written. A
+guard is a value: it can be kept, sent and used again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from penstock.errors import ValidationError
+from penstock.message import check_text
+
+
+@dataclass(frozen=True, slots=True)
+class QueryCondition:
+    """A message type and, unless every message of it is meant, an attribute and its value."""
+
+    type: str
+    name: str | None = None
+    value: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse half a condition; turn a value into text as PostgreSQL does."""
+        check_text("type", self.type)
+        if self.name is not None:
+            check_text("name", self.name)
+            object.__setattr__(self, "value", attribute_text(self.name, self.value))
+        elif self.value is not None:
+            raise ValidationError("name", self.name, f"the attribute whose value is {self.value!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Conditions, and which of the messages that match them have been seen."""
+
+    conditions: tuple[QueryCondition, ...]
+    #: everything that matches, at or below this global position, was seen
+    low: int = 0
+    #: and so were these, above it
+    seen: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse a guard that guards nothing."""
+        object.__setattr__(self, "conditions", tuple(self.conditions))
+        object.__setattr__(self, "seen", tuple(self.seen))
+        if not self.conditions:
+            raise ValidationError("conditions", self.conditions, "at least one condition")
+        for one in self.conditions:
+            if not isinstance(one, QueryCondition):
+                raise ValidationError("conditions", one, "QueryCondition objects")
+
+    def after(self, positions: Iterable[int]) -> Guard:
+        """Return the guard that has seen these positions too."""
+        return Guard(self.conditions, self.low, (*self.seen, *positions))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the guard as the database reads it."""
+        return {
+            "conditions": grouped(self.conditions),
+            "low": self.low,
+            "seen": list(self.seen),
+        }
+
+
+def grouped(conditions: Iterable[QueryCondition]) -> list[dict[str, Any]]:
+    """Return one compound condition for each type, as the database reads them."""
+    by_type: dict[str, dict[str, list[str]]] = {}
+    whole_types: set[str] = set()
+    for one in conditions:
+        attributes = by_type.setdefault(one.type, {})
+        if one.name is None:
+            whole_types.add(one.type)
+        elif one.value is not None:
+            values = attributes.setdefault(one.name, [])
+            if one.value not in values:
+                values.append(one.value)
+    return [
+        {"type": type, "attributes": {} if type in whole_types else attributes}
+        for type, attributes in by_type.items()
+    ]
+
+
+def attribute_text(name: str, value: object) -> str:
+    """Return an attribute's value as the text that PostgreSQL's `->>` gives for it."""
+    plain = msgspec.to_builtins(value) if not isinstance(value, str) else value
+    if isinstance(plain, bool):
+        return "true" if plain else "false"
+    if isinstance(plain, int):
+        return str(plain)
+    if isinstance(plain, str) and "\0" not in plain:
+        return plain
+    raise ValidationError(f"attribute {name}", value, "text, a whole number or a truth value")

@@ -1,0 +1,210 @@
+"""Append under a guard, and read what a decision needs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from penstock.database.edition import Edition
+from penstock.database.operation import Operation, Row, call
+from penstock.errors import UnsupportedEdition, ValidationError
+from penstock.guard import Guard, QueryCondition, attribute_text, grouped
+from penstock.log.context import LogContext, check_position
+from penstock.log.write import check_stream_name, check_version, checked_messages
+from penstock.message import Message, RecordedMessage, check_text
+from penstock.typed import TypedMessage, class_of, find_class, type_name
+
+FILL_PAUSE = 0.05  # seconds
+SLICES_AT_ONCE = 100  # of ten thousand positions
+MessageType = str | type[TypedMessage]
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where messages were appended, and the guard to use for the next append."""
+
+    #: the global position of the last one
+    position: int
+    #: the global positions of all of them
+    positions: tuple[int, ...]
+    #: the guard that was used, having seen these messages too; None if there was none
+    guard: Guard | None
+
+
+def append(
+    context: LogContext,
+    messages: Iterable[Message | TypedMessage],
+    guard: Guard | None = None,
+    *,
+    stream_name: str | None = None,
+    expected_version: int | None = None,
+) -> Operation[Appended]:
+    """Append messages, all or none, if nothing that the guard watches has been written since."""
+    _check_edition(context, "append")
+    if stream_name is not None:
+        check_stream_name(stream_name)
+    elif expected_version is not None:
+        raise ValidationError("stream_name", stream_name, "the stream that has a version")
+    check_version(expected_version)
+    if guard is not None and not isinstance(guard, Guard):
+        raise ValidationError("guard", guard, "a Guard")
+    plain = checked_messages(
+        one.to_message() if isinstance(one, TypedMessage) else one for one in messages
+    )
+    sent = [
+        context.encode(stream_name or f"{message.type}-{message.id}", message) for message in plain
+    ]
+    if stream_name is None:
+        for message in plain:
+            if "-" in message.type:
+                raise ValidationError("type", message.type, "a name without '-', or give a stream")
+    ids, types, data, metadata = (list(column) for column in zip(*sent, strict=True))
+
+    def decode(rows: list[Row]) -> Appended:
+        positions = tuple(rows[0][0])
+        return Appended(positions[-1], positions, guard.after(positions) if guard else None)
+
+    return call(
+        "append",
+        "select penstock.append("
+        "%s, %s::uuid[], %s::text[], %s::text[], %s::text[], %s, %s::jsonb, %s)",
+        (
+            stream_name,
+            ids,
+            types,
+            data,
+            metadata,
+            expected_version,
+            None if guard is None else _json(guard.as_json()),
+            context.edition is Edition.BESIDE,
+        ),
+        decode,
+        count=len(ids),
+        guarded=guard is not None,
+    )
+
+
+def read_boundary(
+    context: LogContext,
+    conditions: Iterable[QueryCondition],
+    after: int = 0,
+    limit: int | None = None,
+) -> Operation[tuple[list[RecordedMessage], Guard]]:
+    """Read the messages that match, and the guard that says so."""
+    _check_edition(context, "read")
+    wanted = tuple(conditions)
+    guard = Guard(wanted)  # refuses an empty list, and what is no condition
+    check_position("after", after)
+    if limit is not None:
+        check_position("limit", limit, 1)
+
+    def decode(rows: list[Row]) -> tuple[list[RecordedMessage], Guard]:
+        low, seen = rows[0][:2]
+        found = [row[2:] for row in rows if row[2] is not None]
+        return context.decode(found), Guard(guard.conditions, low, tuple(seen))
+
+    return call(
+        "read",
+        "select * from penstock.read_boundary(%s::jsonb, %s, %s)",
+        (_json(grouped(wanted)), after, limit),
+        decode,
+        conditions=len(wanted),
+    )
+
+
+def lock_guard(context: LogContext, guard: Guard | Iterable[QueryCondition]) -> Operation[None]:
+    """Keep others from deciding on the same boundary until the transaction ends."""
+    conditions = guard.conditions if isinstance(guard, Guard) else Guard(tuple(guard)).conditions
+    return call(
+        "lock",
+        "select penstock.lock_guard(%s::jsonb)",
+        (_json(grouped(conditions)),),
+        lambda _: None,
+    )
+
+
+def partition_conditions(
+    attributes: Mapping[str, object], handled_types: Sequence[MessageType]
+) -> list[QueryCondition]:
+    """Return the conditions of a partition, for classes or names of classes."""
+    if not attributes:
+        raise ValidationError("attributes", attributes, "at least one attribute")
+    if not handled_types or isinstance(handled_types, str):
+        raise ValidationError("handled_types", handled_types, "a list of at least one type")
+    values = {name: attribute_text(name, value) for name, value in attributes.items()}
+    conditions = [
+        condition
+        for one in handled_types
+        for condition in class_of(type_name(one)).to_conditions(**values)
+    ]
+    if not conditions:
+        raise ValidationError("attributes", dict(attributes), "attributes of the handled types")
+    return conditions
+
+
+def declare(context: LogContext, type: str, attributes: Sequence[str]) -> Operation[None]:
+    """Declare the attributes of a message type."""
+    _check_edition(context, "attributes")
+    check_text("type", type)
+    for name in attributes:
+        check_text("attribute", name)
+    return call(
+        "declare_type",
+        "select penstock.declare_type(%s, %s::text[])",
+        (type, list(attributes)),
+        lambda _: None,
+        type=type,
+    )
+
+
+def fill(context: LogContext, type: str) -> Operation[tuple[int, int] | None]:
+    """Index the next slice of older messages of a type; None when all are indexed."""
+    return call(
+        "fill_attributes",
+        "select * from penstock.fill_attributes(%s)",
+        (type,),
+        lambda rows: None if rows[0][0] is None else (rows[0][0], rows[0][1]),
+        type=type,
+    )
+
+
+def several(
+    messages: Message | TypedMessage | Iterable[Message | TypedMessage],
+) -> list[Message | TypedMessage]:
+    """Return one message, or several, as a list."""
+    return [messages] if isinstance(messages, Message | TypedMessage) else list(messages)
+
+
+def classes_of(messages: Iterable[Message | TypedMessage]) -> list[type[TypedMessage]]:
+    """Return the classes of the typed messages among these."""
+    return list({type(one): None for one in messages if isinstance(one, TypedMessage)})
+
+
+def known_classes(types: Iterable[str]) -> list[type[TypedMessage]]:
+    """Return the classes of those types that have one in this process."""
+    return [found for type in dict.fromkeys(types) if (found := find_class(type)) is not None]
+
+
+def pause_if_waiting(state: tuple[int, int]) -> None:
+    """Wait a moment where filling cannot begin, since older transactions are still open."""
+    if state[0] == 0:
+        time.sleep(FILL_PAUSE)
+
+
+async def pause_if_waiting_async(state: tuple[int, int]) -> None:
+    """Do the same in async code."""
+    if state[0] == 0:
+        await asyncio.sleep(FILL_PAUSE)
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _check_edition(context: LogContext, what: str) -> None:
+    if not context.edition.has_watermark:
+        raise UnsupportedEdition(f"{what} needs Penstock's schema: run `penstock init`")

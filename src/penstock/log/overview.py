@@ -1,0 +1,185 @@
+"""What is in the log, for people: its categories and streams, and how complete reading is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from penstock.database.edition import Edition
+from penstock.database.operation import Operation, Row, call
+from penstock.errors import ValidationError
+from penstock.log.context import LogContext, is_whole
+from penstock.log.write import check_category
+from penstock.message import check_text
+
+
+@dataclass(frozen=True, slots=True)
+class CategorySummary:
+    """A category, the global position of its last message, and when that was written."""
+
+    category: str
+    head: int
+    last_written: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSummary:
+    """A stream, the position of its last message, and when that was written."""
+
+    stream_name: str
+    version: int
+    last_written: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class OpenWriter:
+    """A transaction that has written and is still open: no reader passes `bound` until it ends."""
+
+    pid: int | None
+    role: str | None
+    application_name: str | None
+    state: str | None
+    age: timedelta | None
+    bound: int
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How a message store stands. What only Penstock's schema can tell is None without it."""
+
+    edition: Edition
+    schema_version: int | None
+    message_store_version: str
+    server_version: str
+    #: whether the server is a copy that follows another one
+    standby: bool
+    #: the global position of the last message that is committed, 0 if there is none
+    head: int
+    #: how far the log is complete, and readers of many streams read
+    watermark: int | None
+    #: who holds the watermark back, oldest first
+    open_writers: tuple[OpenWriter, ...]
+
+    @property
+    def behind(self) -> int:
+        """How many positions up to the head are held back from readers of many streams."""
+        return 0 if self.watermark is None else max(0, self.head - self.watermark)
+
+
+def categories(context: LogContext) -> Operation[list[CategorySummary]]:
+    """List the categories, by name."""
+
+    def decode(rows: list[Row]) -> list[CategorySummary]:
+        return [CategorySummary(name, head, _utc(time)) for name, head, time in rows]
+
+    if context.edition.has_watermark:
+        return call("categories", "select * from penstock.categories() order by 1", (), decode)
+    return call(
+        "categories",
+        "select message_store.category(stream_name), max(global_position), max(time)"
+        " from message_store.messages group by 1 order by 1",
+        (),
+        decode,
+    )
+
+
+def streams(
+    context: LogContext, category: str | None = None, after: str = "", limit: int = 100
+) -> Operation[list[StreamSummary]]:
+    """List streams by name, of one category or of all, from the first name after `after` on."""
+    if category is not None:
+        check_category(category)
+    if after != "":
+        check_text("after", after)
+    if not is_whole(limit) or limit < 1:
+        raise ValidationError("limit", limit, "at least 1")
+
+    def decode(rows: list[Row]) -> list[StreamSummary]:
+        return [StreamSummary(name, version, _utc(time)) for name, version, time in rows]
+
+    if context.edition.has_watermark:
+        return call(
+            "streams",
+            "select * from penstock.streams(%s, %s, %s) order by 1",
+            (category, after, limit),
+            decode,
+        )
+    return call(
+        "streams",
+        "select stream_name, max(position), max(time) from message_store.messages"
+        " where stream_name > %s"
+        " and (%s::varchar is null or message_store.category(stream_name) = %s::varchar)"
+        " group by 1 order by 1 limit %s",
+        (after, category, category, limit),
+        decode,
+    )
+
+
+def status(context: LogContext) -> Operation[Status]:
+    """Look how the message store stands: versions, head, watermark, and who holds it back."""
+
+    def decode(rows: list[Row]) -> Status:
+        schema_version, message_db, server, standby, head, watermark, writers = rows[0]
+        return Status(
+            edition=context.edition,
+            schema_version=schema_version,
+            message_store_version=message_db,
+            server_version=server,
+            standby=standby,
+            head=head,
+            watermark=watermark,
+            open_writers=tuple(_open_writer(*writer) for writer in writers),
+        )
+
+    if context.edition.has_watermark:
+        return call(
+            "status",
+            """
+            select
+              (select version from penstock.installations order by id desc limit 1),
+              message_store.message_store_version()::text,
+              current_setting('server_version'),
+              pg_is_in_recovery(),
+              coalesce((select max(global_position) from message_store.messages), 0),
+              case when not pg_is_in_recovery() then penstock.watermark() end,
+              coalesce(
+                (select json_agg(json_build_array(
+                   w.pid, w.role, w.application_name, w.state, extract(epoch from w.age), w.bound))
+                 from penstock.open_writers() w),
+                '[]')
+            """,
+            (),
+            decode,
+        )
+    return call(
+        "status",
+        """
+        select
+          null::int,
+          message_store.message_store_version()::text,
+          current_setting('server_version'),
+          pg_is_in_recovery(),
+          coalesce((select max(global_position) from message_store.messages), 0),
+          null::bigint,
+          json_build_array()
+        """,
+        (),
+        decode,
+    )
+
+
+def _open_writer(
+    pid: int | None,
+    role: str | None,
+    application_name: str | None,
+    state: str | None,
+    seconds: float | None,
+    bound: int,
+) -> OpenWriter:
+    age = None if seconds is None else timedelta(seconds=seconds)
+    return OpenWriter(pid, role, application_name, state, age, bound)
+
+
+def _utc(time: datetime) -> datetime:
+    """Return a time as Message DB stores it, without its zone, with it."""
+    return time.replace(tzinfo=UTC)

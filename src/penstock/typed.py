@@ -1,0 +1,249 @@
+"""Typed messages: one small class per message type.
+
+    class UserJoinedCourse(TypedMessage, type="user.joined_course"):
+        course_name: str
+        user_id: str
+
+A class declares which attributes its messages have. Those of a simple type (text, whole number,
+truth value, UUID, date, decimal, enum, or one of these or None) are indexed, so that messages can
+be found by them and decisions guarded; name those to keep out in `unindexed`. None means absent.
+
+A type has exactly one class in a process. Old versions of a message are brought up to date as they
+are read: `schema_version` is written to the metadata, and `upcasters` says for each older version
+how to make the next one of it.
+"""
+
+from __future__ import annotations
+
+import enum
+import types
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, Field, dataclass, fields
+from datetime import date
+from decimal import Decimal
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    Self,
+    Union,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+from uuid import UUID
+
+import msgspec
+
+from penstock.errors import DecodingError, UnknownMessageType, ValidationError, first_line
+from penstock.guard import QueryCondition
+from penstock.message import Message, RecordedMessage, as_uuid, check_text, new_id
+
+#: makes the data of the next schema version out of an older one's
+Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
+
+_INDEXABLE = (str, int, bool, UUID, date, Decimal, enum.Enum)  # a datetime is a date
+_RESERVED = ("message_id", "message_metadata", "message_type", "to_message", "with_metadata")
+_registry: dict[str, type[TypedMessage]] = {}
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+class TypedMessage:
+    """The base of typed messages. Immutable; the values are checked when one is made."""
+
+    #: the message type, such as "user.joined_course"
+    message_type: ClassVar[str] = ""
+    #: the names of all payload attributes, in the order of the class
+    payload_attribute_names: ClassVar[tuple[str, ...]] = ()
+    #: those by which messages can be found, and decisions guarded
+    indexed_attribute_names: ClassVar[tuple[str, ...]] = ()
+    #: the version that is written to the metadata, if any
+    schema_version: ClassVar[str | None] = None
+    _upcasters: ClassVar[Mapping[str | None, Upcaster]] = {}
+    _payload: ClassVar[type[msgspec.Struct]]
+
+    def __init_subclass__(
+        cls,
+        *,
+        type: str,
+        unindexed: Iterable[str] = (),
+        schema_version: str | None = None,
+        upcasters: Mapping[str | None, Upcaster] | None = None,
+    ) -> None:
+        """Define the class of a message type."""
+        super().__init_subclass__()
+        check_text("type", type)
+        if "-" in type:
+            raise ValidationError("type", type, "a name without '-', since it is a category")
+        dataclass(frozen=True, kw_only=True)(cls)
+        hints = get_type_hints(cls)
+        names = tuple(one.name for one in fields(cls))  # type: ignore[arg-type]
+        _check_names(cls, names, unindexed)
+        cls.message_type = type
+        cls.schema_version = schema_version
+        cls._upcasters = dict(upcasters or {})
+        cls._payload = _payload_of(cls, hints)
+        cls.payload_attribute_names = names
+        cls.indexed_attribute_names = tuple(
+            name for name in names if name not in set(unindexed) and _is_indexable(hints[name])
+        )
+        _register(cls)
+
+    def __post_init__(self) -> None:
+        """Check the values against the annotations, and give the message its id."""
+        values = {name: getattr(self, name) for name in self.payload_attribute_names}
+        try:
+            msgspec.convert(values, self._payload)
+        except msgspec.ValidationError as error:
+            raise ValidationError(type(self).__name__, values, f"valid: {error}") from None
+        object.__setattr__(self, "_message_id", new_id())
+        object.__setattr__(self, "_message_metadata", None)
+
+    @property
+    def message_id(self) -> UUID:
+        """The id that the message will have in the log."""
+        return self._message_id  # type: ignore[attr-defined, no-any-return]
+
+    @property
+    def message_metadata(self) -> dict[str, Any] | None:
+        """The metadata that the message will have in the log."""
+        return self._message_metadata  # type: ignore[attr-defined, no-any-return]
+
+    def with_id(self, id: UUID | str) -> Self:
+        """Return the same message with this id, so that writing it twice is once."""
+        return self._copy(as_uuid(id), self.message_metadata)
+
+    def with_metadata(self, **fields: Any) -> Self:
+        """Return the same message, same id, with these metadata fields set."""
+        return self._copy(self.message_id, {**(self.message_metadata or {}), **fields})
+
+    def caused_by(self, cause: Message | RecordedMessage) -> Self:
+        """Return the same message with the cause's correlation, and the cause's id as causation."""
+        return self.with_metadata(**(cause.follow(self.message_type).metadata or {}))
+
+    def to_message(self) -> Message:
+        """Return the message as it is written: attributes that are None are absent."""
+        data = {
+            name: value
+            for name in self.payload_attribute_names
+            if (value := getattr(self, name)) is not None
+        }
+        metadata = self.message_metadata
+        if self.schema_version is not None:
+            metadata = {"schema_version": self.schema_version, **(metadata or {})}
+        return Message(self.message_type, data, metadata, id=self.message_id)
+
+    @classmethod
+    def to_conditions(cls, **attributes: object) -> list[QueryCondition]:
+        """Return one condition for each of these attributes that the class has and indexes."""
+        return [
+            QueryCondition(cls.message_type, name, attributes[name])  # type: ignore[arg-type]
+            for name in cls.indexed_attribute_names
+            if attributes.get(name) is not None
+        ]
+
+    @classmethod
+    def from_recorded(cls, message: RecordedMessage) -> Self:
+        """Return the typed message that a recorded one stands for, brought up to date."""
+        try:
+            payload = msgspec.convert(cls._up_to_date(message), cls._payload, strict=True)
+            typed = cls(**{name: getattr(payload, name) for name in cls.payload_attribute_names})
+        except (msgspec.ValidationError, ValidationError, LookupError) as error:
+            raise DecodingError(
+                message.stream_name, message.position, message.global_position, first_line(error)
+            ) from error
+        return typed._copy(message.id, message.metadata)
+
+    @classmethod
+    def _up_to_date(cls, message: RecordedMessage) -> dict[str, Any]:
+        data, version = dict(message.data), message.schema_version
+        if version == cls.schema_version:
+            return data
+        older = list(cls._upcasters)
+        if version not in older:
+            raise LookupError(
+                f"{cls.__name__} is of version {cls.schema_version} and has no upcaster "
+                f"for version {version}"
+            )
+        for step in older[older.index(version) :]:
+            data = cls._upcasters[step](data)
+        return data
+
+    def _copy(self, id: UUID, metadata: dict[str, Any] | None) -> Self:
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__)
+        object.__setattr__(copy, "_message_id", id)
+        object.__setattr__(copy, "_message_metadata", metadata)
+        return copy
+
+
+def class_of(type: str) -> type[TypedMessage]:
+    """Return the class of a message type, or say that there is none."""
+    if type not in _registry:
+        raise UnknownMessageType(type, tuple(sorted(_registry)))
+    return _registry[type]
+
+
+def find_class(type: str) -> type[TypedMessage] | None:
+    """Return the class of a message type, None if it has none in this process."""
+    return _registry.get(type)
+
+
+def typed(message: RecordedMessage) -> TypedMessage:
+    """Return a recorded message as an instance of the class of its type."""
+    return class_of(message.type).from_recorded(message)
+
+
+def type_name(value: str | type[TypedMessage]) -> str:
+    """Return the message type that a class or a name stands for."""
+    return value if isinstance(value, str) else value.message_type
+
+
+def _register(cls: type[TypedMessage]) -> None:
+    known = _registry.get(cls.message_type)
+    if known is not None and (known.__module__, known.__qualname__) != (
+        cls.__module__,
+        cls.__qualname__,
+    ):
+        raise ValidationError(
+            "type",
+            cls.message_type,
+            f"of one class; {known.__module__}.{known.__qualname__} has it",
+        )
+    _registry[cls.message_type] = cls
+
+
+def _check_names(cls: type[TypedMessage], names: tuple[str, ...], unindexed: Iterable[str]) -> None:
+    for name in names:
+        if name in _RESERVED:
+            raise ValidationError(f"attribute of {cls.__name__}", name, "another name: it is taken")
+    for name in unindexed:
+        if name not in names:
+            raise ValidationError("unindexed", name, f"one of {', '.join(names)}")
+
+
+def _payload_of(cls: type[TypedMessage], hints: Mapping[str, Any]) -> type[msgspec.Struct]:
+    """Return a struct with the same attributes, which msgspec checks values against."""
+    return msgspec.defstruct(
+        cls.__name__,
+        [(one.name, hints[one.name], _default(one)) for one in fields(cls)],  # type: ignore[arg-type]
+        kw_only=True,
+    )
+
+
+def _default(attribute: Field[Any]) -> Any:
+    """Return msgspec's form of a default. An attribute that may be None may be missing, too."""
+    if attribute.default is not MISSING:
+        return msgspec.field(default=attribute.default)
+    if attribute.default_factory is not MISSING:
+        return msgspec.field(default_factory=attribute.default_factory)
+    return msgspec.field()
+
+
+def _is_indexable(hint: Any) -> bool:
+    if get_origin(hint) in (Union, types.UnionType):
+        return all(one is types.NoneType or _is_indexable(one) for one in get_args(hint))
+    if get_origin(hint) is Literal:
+        return all(isinstance(one, str | int) for one in get_args(hint))
+    return isinstance(hint, type) and issubclass(hint, _INDEXABLE)

@@ -1,0 +1,100 @@
+"""Run the real command: in this process where that is enough, as a process where it is not."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from penstock.cli.app import app
+
+Run = Callable[..., Result]
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+def run(
+    *arguments: str,
+    url: str | None = None,
+    stdin: str | bytes | None = None,
+    columns: int | None = None,
+    env: Mapping[str, str] = {},
+) -> Result:
+    """Run the command in this process, on the database at `url`."""
+    width = None if columns is None else str(columns)
+    environment: dict[str, str | None] = {"PENSTOCK_URL": url, "COLUMNS": width, **env}
+    return CliRunner().invoke(app, arguments, input=stdin, env=environment, catch_exceptions=False)
+
+
+@pytest.fixture
+def penstock(database_url: str) -> Run:
+    """The command, on a fresh database with Penstock installed."""
+    return lambda *arguments, **options: run(*arguments, **{"url": database_url, **options})
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start the command as a process, which must not outlive the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(
+        *arguments: str,
+        url: str | None = None,
+        cwd: Path | None = None,
+        stdin: int = subprocess.DEVNULL,
+        stdout: int = subprocess.PIPE,
+        env: Mapping[str, str] = {},
+    ) -> subprocess.Popen[str]:
+        started.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "penstock", *arguments],
+                env={**os.environ, **({"PENSTOCK_URL": url} if url else {}), **env},
+                cwd=cwd,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+        return started[-1]
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def on_terminal(url: str, *arguments: str, columns: int = 80) -> str:
+    """Return what people see of the command, on a terminal so many columns wide."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    environment = {**os.environ, "PENSTOCK_URL": url, "TERM": "xterm-256color"}
+    environment.pop("COLUMNS", None)
+    with subprocess.Popen(
+        [sys.executable, "-m", "penstock", *arguments],
+        env=environment,
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+    ) as process:
+        os.close(slave)
+        seen = b"".join(iter(lambda: _read(master), b""))
+        process.wait(timeout=60)
+    os.close(master)
+    return seen.decode().replace("\r\n", "\n")
+
+
+def _read(master: int) -> bytes:
+    try:
+        return os.read(master, 65536)
+    except OSError:  # Linux says so when the last writer has gone
+        return b""

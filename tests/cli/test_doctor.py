@@ -1,0 +1,129 @@
+"""`penstock doctor` finds what is wrong and says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.cli.conftest import Run, run
+
+CHECKS = [
+    "Python", "psycopg", "embedded server", "server", "message store", "durability", "lock table",
+    "sequence", "triggers", "open writers",
+]  # fmt: skip
+
+
+def execute(url: str, statement: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(statement.encode())
+
+
+def test_a_healthy_store_passes_every_check(penstock: Run) -> None:
+    result = penstock("doctor")
+
+    lines = result.stdout.splitlines()
+    assert [line.split("  ")[1].strip() for line in lines[:-1]] == CHECKS
+    assert all(line.startswith("OK  ") for line in lines[:-1])
+    assert lines[-1] == "All is well."
+    assert result.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("statement", "finding", "advice"),
+    [
+        (
+            "alter sequence message_store.messages_global_position_seq cache 20",
+            "PROBLEM  sequence         has a cache of 20",
+            "alter sequence message_store.messages_global_position_seq cache 1",
+        ),
+        (
+            "alter table message_store.messages disable trigger penstock_announce",
+            "PROBLEM  triggers         switched off: penstock_announce",
+            "alter table message_store.messages enable trigger penstock_announce",
+        ),
+        (
+            "drop trigger penstock_announce on message_store.messages;"
+            " drop trigger penstock_refuse_unannounced_position on message_store.messages",
+            "PROBLEM  triggers         gone",
+            "then run `penstock init`",
+        ),
+        (
+            "update penstock.installations set version = 0, digest = 'old'",
+            "PROBLEM  message store    Penstock's functions, schema version 0",
+            "install it with `penstock init`",
+        ),
+        (
+            "update penstock.installations set version = 99",
+            "PROBLEM  message store    ",
+            "upgrade the Python package penstock",
+        ),
+    ],
+)
+def test_a_problem_comes_with_what_to_do(
+    penstock: Run, database_url: str, statement: str, finding: str, advice: str
+) -> None:
+    execute(database_url, statement)
+
+    result = penstock("doctor")
+
+    assert result.exit_code == 1
+    assert finding in result.stdout
+    assert advice in result.stdout
+
+
+def test_what_the_doctor_advises_for_lost_triggers_brings_them_back(
+    penstock: Run, database_url: str
+) -> None:
+    execute(database_url, "drop trigger penstock_announce on message_store.messages")
+    execute(database_url, "update penstock.installations set digest = ''")
+
+    penstock("init")
+
+    assert "OK  triggers         in place" in penstock("doctor").stdout
+
+
+def test_commits_that_a_crash_may_lose_are_a_warning(
+    new_database: Callable[[str], str], database_url: str
+) -> None:
+    name = psycopg.conninfo.conninfo_to_dict(database_url)["dbname"]
+    execute(database_url, f"alter database {name} set synchronous_commit = off")
+
+    result = run("doctor", url=database_url)
+
+    assert "warning  durability       synchronous_commit = off" in result.stdout
+    assert "0 problems, 1 warning." in result.stdout
+    assert result.exit_code == 0
+
+
+def test_an_empty_database_is_a_problem(new_database: Callable[[str], str]) -> None:
+    result = run("doctor", url=new_database("empty"))
+
+    assert result.exit_code == 1
+    assert "PROBLEM  message store    not installed" in result.stdout
+    assert "install it with `penstock init`" in result.stdout
+
+
+def test_a_genuine_message_db_is_a_warning(new_database: Callable[[str], str]) -> None:
+    result = run("doctor", url=new_database("genuine"))
+
+    assert result.exit_code == 0
+    assert "warning  message store    genuine Message DB 1.3.0" in result.stdout
+
+
+def test_a_server_that_is_away_is_a_problem() -> None:
+    result = run("doctor", "--url", "postgresql://ada:secret@127.0.0.1:1/shop")
+
+    assert result.exit_code == 1
+    assert "PROBLEM  server           PostgreSQL at 127.0.0.1:1/shop cannot" in result.stdout
+    assert "secret" not in result.output
+
+
+def test_no_database_at_all_is_a_warning_and_none_is_made(tmp_path: Path) -> None:
+    result = run("doctor", "--folder", str(tmp_path / "new"))
+
+    assert result.exit_code == 0
+    assert "warning  server           there is no database in" in result.stdout
+    assert not (tmp_path / "new").exists()

@@ -1,0 +1,103 @@
+"""`penstock status` answers the question of the night: who holds everybody up?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+import penstock
+from penstock import Store
+from tests.cli.conftest import Run, run
+
+
+def test_status_tells_where_and_what_the_store_is(penstock: Run, store: Store) -> None:
+    store.write_message("account-1", "Opened")
+
+    result = penstock("status")
+
+    assert result.exit_code == 0
+    for fact in (
+        f"where           {store.settings.where()}",
+        "edition         penstock: all functions are Penstock's",
+        "schema version  1; this client's is 1",
+        "Message DB      1.3.0",
+        "server          PostgreSQL ",
+        "head            1, ",
+        "watermark       1, not behind",
+        "pool            1 to 10 connections, 30 s to wait for one",
+    ):
+        assert fact in result.stdout
+    assert "Open writers" not in result.stdout
+
+
+def test_status_names_the_writer_that_holds_readers_back(penstock: Run, store: Store) -> None:
+    with store.transaction() as open_writer:
+        open_writer.write_message("account-1", "Opened")
+        store.write_message("account-2", "Opened")
+
+        result = penstock("status")
+
+        pid = open_writer.connection.info.backend_pid
+        assert "watermark       0, 2 behind" in result.stdout
+        assert f"{pid}  0 s  idle in transaction  penstock     postgres" in result.stdout
+        assert f"select pg_terminate_backend({pid})" in result.stdout
+
+
+def test_status_as_json_has_the_same_facts(
+    penstock: Run, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_POOL_MAX_SIZE", "7")
+    with store.transaction() as open_writer:
+        open_writer.write_message("account-1", "Opened")
+        store.write_message("account-2", "Opened")
+
+        found = json.loads(penstock("status", "--json").stdout)
+
+        (writer,) = found.pop("open_writers")
+        assert found == {
+            "where": store.settings.where(),
+            "edition": "penstock",
+            "schema_version": 1,
+            "client_schema_version": 1,
+            "message_store_version": "1.3.0",
+            "server_version": found["server_version"],
+            "standby": False,
+            "head": 2,
+            "watermark": 0,
+            "behind": 2,
+            "pool": {"min_size": 1, "max_size": 7, "timeout_ms": 30000},
+        }
+        assert writer.pop("age_seconds") >= 0
+        assert writer == {
+            "pid": open_writer.connection.info.backend_pid,
+            "role": "postgres",
+            "application_name": "penstock",
+            "state": "idle in transaction",
+            "bound": 1,
+        }
+
+
+@pytest.mark.parametrize(
+    ("edition", "watermark"), [("beside", "1, not behind"), ("genuine", "none: only Penstock")]
+)
+def test_status_works_on_a_message_db(
+    new_database: Callable[[str], str], edition: str, watermark: str
+) -> None:
+    url = new_database(edition)
+    with penstock.connect(url) as store:
+        store.write_message("account-1", "Opened")
+
+    result = run("status", url=url)
+
+    assert result.exit_code == 0
+    assert "head            1, " in result.stdout
+    assert f"watermark       {watermark}" in result.stdout
+
+
+def test_status_of_an_empty_database_says_what_to_do(new_database: Callable[[str], str]) -> None:
+    result = run("status", url=new_database("empty"))
+
+    assert result.exit_code == 1
+    assert "holds no message store: run `penstock init`" in result.stderr

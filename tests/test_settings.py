@@ -1,0 +1,364 @@
+"""Settings: from arguments and the environment, checked before any connection is made."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+import penstock
+from penstock import DatabaseUnreachable, PenstockError, Settings, Store, ValidationError
+from penstock.settings import redact
+
+URL = "postgresql://ada:hunter2@db.example:5433/store"
+
+
+class TestLoading:
+    def test_without_anything_means_the_embedded_server(self) -> None:
+        settings = Settings.load()
+
+        assert settings.embedded
+        assert settings.folder == Path(".penstock")
+
+    def test_has_the_defaults_of_the_specification(self) -> None:
+        settings = Settings.load()
+
+        assert (
+            settings.schema_name,
+            settings.default_batch_size,
+            settings.command_timeout_ms,
+            settings.transaction_timeout_ms,
+            settings.session_timezone,
+        ) == ("message_store", 1000, 30_000, 30_000, "UTC")
+
+    def test_takes_an_address_and_options(self) -> None:
+        settings = Settings.load(URL, default_batch_size=50)
+
+        assert not settings.embedded
+        assert (settings.database_url, settings.default_batch_size) == (URL, 50)
+
+    def test_takes_the_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PENSTOCK_URL", URL)
+        monkeypatch.setenv("PENSTOCK_POOL_MAX_SIZE", "3")
+        monkeypatch.setenv("PENSTOCK_SQL_CONDITION", "on")
+        monkeypatch.setenv("PENSTOCK_READ_ONLY", "No")
+        monkeypatch.setenv("PENSTOCK_FOLDER", "/data/penstock")
+        monkeypatch.setenv("PENSTOCK_PORT", "")
+
+        settings = Settings.load()
+
+        assert (settings.database_url, settings.pool_max_size) == (URL, 3)
+        assert (settings.sql_condition, settings.read_only) == (True, False)
+        assert (settings.folder, settings.port) == (Path("/data/penstock"), None)
+
+    def test_prefers_an_argument_to_the_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PENSTOCK_URL", "postgresql://elsewhere/store")
+        monkeypatch.setenv("PENSTOCK_POOL_MAX_SIZE", "3")
+
+        settings = Settings.load(URL, pool_max_size=7)
+
+        assert (settings.database_url, settings.pool_max_size) == (URL, 7)
+
+    def test_refuses_an_option_that_does_not_exist(self) -> None:
+        with pytest.raises(ValidationError, match=r"'pool_size'") as caught:
+            Settings.load(pool_size=3)
+
+        assert "pool_max_size" in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("variable", "value"),
+        [
+            ("PENSTOCK_POOL_MAX_SIZE", "three"),
+            ("PENSTOCK_POOL_MAX_SIZE", "3.5"),
+            ("PENSTOCK_READ_ONLY", "maybe"),
+        ],
+    )
+    def test_names_a_variable_that_cannot_be_read(
+        self, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+    ) -> None:
+        monkeypatch.setenv(variable, value)
+
+        with pytest.raises(ValidationError, match=value) as caught:
+            Settings.load()
+
+        assert caught.value.name == variable
+
+    def test_makes_a_value_that_cannot_be_changed(self) -> None:
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            Settings.load().port = 5  # type: ignore[misc]
+
+    def test_may_be_done_before_connecting(self, database_url: str) -> None:
+        settings = Settings.load(database_url, default_batch_size=7)
+
+        with penstock.connect(settings, pool_max_size=2) as store:
+            assert store.settings == dataclasses.replace(settings, pool_max_size=2)
+
+
+class TestTheAddress:
+    def test_may_come_in_parts(self) -> None:
+        settings = Settings.load(
+            host="db.example",
+            port=5433,
+            dbname="store",
+            user="ada",
+            password="it's \\ a secret",
+            sslmode="verify-full",
+            sslrootcert="/ca.pem",
+            sslcert="/c.pem",
+            sslkey="/k.pem",
+        )
+
+        parts = conninfo_to_dict(settings.conninfo())
+        assert not settings.embedded
+        assert {name: parts[name] for name in parts if name not in OURS} == {
+            "host": "db.example",
+            "port": "5433",
+            "dbname": "store",
+            "user": "ada",
+            "password": "it's \\ a secret",
+            "sslmode": "verify-full",
+            "sslrootcert": "/ca.pem",
+            "sslcert": "/c.pem",
+            "sslkey": "/k.pem",
+        }
+
+    def test_may_be_a_url_with_parts_changed(self) -> None:
+        settings = Settings.load(URL + "?sslmode=require", dbname="other", password="changed")
+
+        parts = conninfo_to_dict(settings.conninfo())
+        assert (parts["host"], parts["dbname"], parts["password"], parts["sslmode"]) == (
+            "db.example",
+            "other",
+            "changed",
+            "require",
+        )
+
+    def test_may_be_in_the_form_of_libpq(self) -> None:
+        settings = Settings.load("host=db.example dbname=store")
+
+        assert settings.where() == "db.example:5432/store"
+
+    def test_keeps_what_it_says_itself(self) -> None:
+        settings = Settings.load(URL + "?application_name=billing&connect_timeout=3")
+
+        parts = conninfo_to_dict(settings.conninfo())
+        assert (parts["application_name"], parts["connect_timeout"]) == ("billing", "3")
+
+    def test_gives_way_to_an_argument(self) -> None:
+        url = URL + "?application_name=billing&connect_timeout=3"
+        settings = Settings.load(url, application_name="shop", connect_timeout_ms=5000)
+
+        parts = conninfo_to_dict(settings.conninfo())
+        assert (parts["application_name"], parts["connect_timeout"]) == ("shop", "5")
+
+    def test_may_name_several_servers(self) -> None:
+        settings = Settings.load("postgresql://one:5432,two:5433/store")
+
+        assert settings.where() == "one,two:5432,5433/store"
+
+    def test_is_told_without_the_password(self) -> None:
+        settings = Settings.load(URL, password="hunter3")
+
+        told = f"{settings!r} {settings} {settings.where()}"
+
+        assert "hunter" not in told
+        assert settings.where() == "db.example:5433/store"
+
+
+OURS = ("application_name", "connect_timeout")
+
+NO_URLS: list[Any] = [
+    "",
+    "   ",
+    "not a url",
+    "localhost",
+    "http://localhost/store",
+    "mysql://localhost/store",
+    "postgresql://[::1",
+    "postgresql://host:port/store",
+    "postgresql://host/store?nonsense=1",
+    "nonsense=1",
+    "postgresql://host/\0store",
+    "postgresql://host/\ud800store",
+    5,
+    b"postgresql://host/store",
+]
+
+SECRETS = [
+    "http://ada:hunter2@host/store",
+    "postgres//ada:hunter2@host/store",
+    "ada:hunter2@host/store",
+    "postgresql://ada:hunter2",
+    "postgresql://ada:hunter2/store",
+    "postgresql://ada:hunter2@host:port/store",
+    "postgresql://ada:hun/ter2@host/store",
+    "postgresql://ada:hun@ter2@host/store",
+    "postgresql://ada:hunter2@[::1/store",
+    "postgresql://ada:%zzhunter2@host/store",
+    "postgresql://host/store?password=hunter2&nonsense=1",
+    "postgresql://host/store?password=hunter2\0",
+    "host=db password=hunter2 nonsense=1",
+    "host=db password='hunter2",
+    "host=db password = 'it''s hunter2' nonsense=1",
+    "password=hunter2 host",
+]
+
+
+class TestBadInput:
+    @pytest.mark.parametrize("url", NO_URLS)
+    def test_an_address_that_is_none_is_refused(self, url: Any) -> None:
+        with pytest.raises(ValidationError, match=r"^database_url must be"):
+            Settings.load(url)
+
+    @pytest.mark.parametrize("url", SECRETS)
+    def test_a_password_in_an_address_that_is_none_is_not_shown(self, url: str) -> None:
+        with pytest.raises(PenstockError) as caught:
+            penstock.connect(url)
+
+        told = f"{caught.value} {caught.value!r} {vars(caught.value)}"
+        assert "hunter2" not in told
+        assert "ter2" not in told
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("port", 0),
+            ("port", 65536),
+            ("port", "5432"),
+            ("default_batch_size", 0),
+            ("default_batch_size", -1),
+            ("default_batch_size", 1.5),
+            ("default_batch_size", True),
+            ("command_timeout_ms", 0),
+            ("command_timeout_ms", 2**31),
+            ("transaction_timeout_ms", 2**31),
+            ("connect_timeout_ms", None),
+            ("pool_min_size", -1),
+            ("pool_max_size", 0),
+            ("pool_timeout_ms", "soon"),
+            ("session_timezone", "Mars/Base"),
+            ("session_timezone", ""),
+            ("session_timezone", None),
+            ("session_timezone", 5),
+            ("schema_name", "public"),
+            ("application_name", "a\0b"),
+            ("host", 5),
+            ("user", "a\ud800"),
+            ("sslmode", "always"),
+            ("sql_condition", "off"),
+            ("read_only", 1),
+            ("prepared_statements", None),
+            ("folder", ""),
+            ("folder", None),
+        ],
+    )
+    def test_a_value_that_cannot_work_is_refused_by_its_name(self, name: str, value: Any) -> None:
+        with pytest.raises(ValidationError) as caught:
+            Settings.load(**{name: value})
+
+        assert (caught.value.name, caught.value.value) == (name, value)
+
+    def test_a_pool_below_its_least_size_is_refused(self) -> None:
+        with pytest.raises(ValidationError, match="at least pool_min_size, 4"):
+            Settings.load(pool_min_size=4, pool_max_size=3)
+
+    def test_an_unknown_ssl_mode_in_an_address_is_refused(self) -> None:
+        with pytest.raises(ValidationError, match=r"sslmode.*'always'"):
+            Settings.load(URL + "?sslmode=always")
+
+    @pytest.mark.parametrize("password", ["hunter2\0", 12345, "hunter2\ud800"])
+    def test_a_bad_password_is_not_shown(self, password: Any) -> None:
+        with pytest.raises(ValidationError, match="password") as caught:
+            Settings.load(password=password)
+
+        assert caught.value.value == "***"
+
+
+class TestRedact:
+    @pytest.mark.parametrize(
+        "url",
+        [
+            URL,
+            "postgresql://ada:hun@t/er2@host/store",
+            "postgresql://host/store?password=hunter2&sslmode=require",
+            "host=db password=hunter2 dbname=store",
+            r"host=db password = 'it\'s hunter2' dbname=store",
+            "sslpassword=hunter2",
+        ],
+    )
+    def test_blots_out_what_may_be_a_password(self, url: str) -> None:
+        assert "er2" not in redact(f'failed: "{url}"')
+
+    def test_leaves_the_rest_as_it_is(self) -> None:
+        text = 'connection to server at "localhost" (::1), port 5432 failed: refused'
+
+        assert redact(text) == text
+
+
+class TestEachConnection:
+    def test_is_set_up_as_the_settings_say(self, database_url: str) -> None:
+        wanted = {
+            "TimeZone": "Asia/Tokyo",
+            "statement_timeout": "1500ms",
+            "application_name": "billing",
+            "default_transaction_read_only": "on",
+        }
+
+        with (
+            penstock.connect(
+                database_url,
+                session_timezone="Asia/Tokyo",
+                command_timeout_ms=1500,
+                application_name="billing",
+                read_only=True,
+            ) as store,
+            store.transaction() as transaction,
+        ):
+            rows = transaction.connection.execute(
+                "select s, current_setting(s) from unnest(%s::text[]) s", [list(wanted)]
+            ).fetchall()
+
+        assert dict(rows) == wanted
+
+    def test_refuses_writes_when_read_only(self, database_url: str, store: Store) -> None:
+        store.write_message("account-1", "Opened")
+
+        with penstock.connect(database_url, read_only=True) as reader:
+            assert reader.stream_version("account-1") == 0
+            assert len(reader.get_category_messages("account")) == 1
+            with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+                reader.write_message("account-1", "Closed")
+            with (
+                pytest.raises(psycopg.errors.ReadOnlySqlTransaction),
+                reader.transaction() as transaction,
+            ):
+                transaction.write_message("account-1", "Closed")
+
+            assert reader.stream_version("account-1") == 0
+
+    @pytest.mark.parametrize("prepared", [True, False])
+    def test_keeps_prepared_statements_only_if_told_to(
+        self, database_url: str, prepared: bool
+    ) -> None:
+        with penstock.connect(database_url, prepared_statements=prepared, pool_max_size=1) as store:
+            for _ in range(8):
+                store.write_message("account-1", "Opened")
+                store.get_stream_messages("account-1")
+            with store.transaction() as transaction:
+                row = transaction.connection.execute(
+                    "select count(*) > 0 from pg_prepared_statements"
+                ).fetchone()
+
+        assert row == (prepared,)
+
+    def test_of_a_server_that_is_not_there_is_told_clearly(self) -> None:
+        with pytest.raises(DatabaseUnreachable) as caught:
+            penstock.connect("postgresql://ada:hunter2@127.0.0.1:1/store")
+
+        assert "127.0.0.1:1/store" in str(caught.value)
+        assert "hunter2" not in str(caught.value)
+        assert caught.value.retryable
