@@ -50,7 +50,7 @@ def measure(
 
 
 def tell(text: str) -> None:
-    """Say on standard error what is going on: in place on a terminal, else line by line, once each."""
+    """Say on standard error what is going on: in place on a terminal, else line by line."""
     global _told
     if text == _told:
         return

@@ -1,4 +1,4 @@
-"""PostgreSQL's own load driver: writers that cost next to nothing, so that the server is measured."""
+"""PostgreSQL's own load driver: its writers cost next to nothing, so the server is measured."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def transactions_per_second(
     transactions: int | None = None,
     options: str = "",
 ) -> float:
-    """Run a script from some clients, for a time or a number of times, and return how fast it went."""
+    """Run a script from some clients, for a time or some times each; return how fast it went."""
     length = ["-T", str(seconds)] if seconds else ["-t", str(transactions)]
     done = subprocess.run(
         [

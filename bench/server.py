@@ -68,7 +68,7 @@ class Server:
         return url
 
     def bare(self, database: str, messages: int = 10_000) -> str:
-        """Make a database with `bare`, a table like ours without its triggers, and return its URL."""
+        """Make a database with `bare`, our table without its triggers, and return its URL."""
         url = self._create(database)
         penstock.install(url)
         with psycopg.connect(url) as connection:

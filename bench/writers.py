@@ -27,7 +27,7 @@ class Writers:
         slice_number = next(self._slices)
         for pipe in self._pipes:
             pipe.send((slice_number, seconds))
-        return sum(pipe.recv() for pipe in self._pipes)
+        return sum(float(pipe.recv()) for pipe in self._pipes)
 
 
 @contextmanager

@@ -35,8 +35,7 @@ class Bad:
         return getattr(store, self.method)(*self.args, **self.kwargs)
 
     def __repr__(self) -> str:
-        shown = ", ".join([*map(ascii, self.args), *(f"{k}={v!a}" for k, v in self.kwargs.items())])
-        return f"{self.method}({shown})"
+        return f"{self.method}, {self.named}: {self.value!a:.40}"
 
 
 def write(named: str, value: object, *args: Any, **kwargs: Any) -> Bad:

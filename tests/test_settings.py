@@ -6,12 +6,11 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 import penstock
-from penstock import DatabaseUnreachable, PenstockError, Settings, Store, ValidationError
+from penstock import DatabaseUnreachable, PenstockError, Settings, ValidationError
 from penstock.settings import redact
 
 URL = "postgresql://ada:hunter2@db.example:5433/store"
@@ -323,22 +322,6 @@ class TestEachConnection:
             ).fetchall()
 
         assert dict(rows) == wanted
-
-    def test_refuses_writes_when_read_only(self, database_url: str, store: Store) -> None:
-        store.write_message("account-1", "Opened")
-
-        with penstock.connect(database_url, read_only=True) as reader:
-            assert reader.stream_version("account-1") == 0
-            assert len(reader.get_category_messages("account")) == 1
-            with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
-                reader.write_message("account-1", "Closed")
-            with (
-                pytest.raises(psycopg.errors.ReadOnlySqlTransaction),
-                reader.transaction() as transaction,
-            ):
-                transaction.write_message("account-1", "Closed")
-
-            assert reader.stream_version("account-1") == 0
 
     @pytest.mark.parametrize("prepared", [True, False])
     def test_keeps_prepared_statements_only_if_told_to(

@@ -20,6 +20,7 @@ from penstock import (
     AsyncStore,
     CategoryBusy,
     ConcurrencyError,
+    ConditionNotActivated,
     DatabaseUnreachable,
     DuplicateMessageId,
     IsolationLevel,
@@ -877,6 +878,21 @@ class TestYourOwnConnection:
             connection.rollback()
 
             assert mine.write_message("account-1", "Opened") == 0
+
+    @pytest.mark.parametrize("edition", ["penstock", "beside", "genuine"])
+    def test_needs_sql_conditions_switched_on_itself(
+        self, new_database: Callable[[str], str], edition: str
+    ) -> None:
+        with (
+            penstock.connect(new_database(edition), sql_condition=True) as store,
+            own_connection(store, autocommit=True) as connection,
+        ):
+            mine = store.using(connection)
+            with pytest.raises(ConditionNotActivated, match=r"message_store\.sql_condition"):
+                mine.get_category_messages("account", condition="true")
+            connection.execute("set message_store.sql_condition = 'on'")
+
+            assert mine.get_category_messages("account", condition="true") == []
 
     def test_that_is_closed_is_told_so(self, store: Store) -> None:
         connection = psycopg.connect(store.settings.conninfo())

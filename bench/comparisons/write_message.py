@@ -10,22 +10,55 @@ from functools import partial
 
 from bench import pgbench
 from bench.measuring import Contender, Effort, measure
-from bench.results import Comparison, ratio
+from bench.results import Comparison, Ratio, ratio
 from bench.server import Server
 from bench.writers import writers
 
+PYTHON_WRITERS = 8
 UNIT = "messages/s"
+NOTES = [
+    "pgbench is the load driver, with prepared statements; the message is the same for all, and "
+    "every commit waits for the disk.",
+    "Each writer writes ten messages to a stream of its own, then goes on to a fresh one, so that "
+    "all write into one category and no two into one stream.",
+]
 
 
 def compare(server: Server, effort: Effort) -> list[Comparison]:
     """Measure each number of writers; at 8, also writers in Python through `Store`."""
-    contenders = [
-        _contender("ours", server.ours("ours"), pgbench.WRITE_MESSAGE),
-        _contender("genuine Message DB", server.genuine("genuine"), pgbench.WRITE_MESSAGE),
-        _contender("bare INSERT", server.bare("bare"), pgbench.INSERT),
-    ]
-    compared = [
-        _compare(clients, contenders, server, effort) for clients in (1, 8, 32)
-    ]
+    contenders = {
+        "ours": (server.ours("ours"), pgbench.WRITE_MESSAGE),
+        "genuine Message DB": (server.genuine("genuine"), pgbench.WRITE_MESSAGE),
+        "bare INSERT": (server.bare("bare"), pgbench.INSERT),
+    }
+    compared = [_compare(clients, contenders, effort) for clients in (1, PYTHON_WRITERS, 32)]
     server.drop("ours", "genuine", "bare")
     return compared
+
+
+def _compare(clients: int, contenders: dict[str, tuple[str, str]], effort: Effort) -> Comparison:
+    driven = [
+        Contender(name, partial(_slice, url, script, clients, effort.seconds))
+        for name, (url, script) in contenders.items()
+    ]
+    title = f"write_message, {clients} writer{'s' if clients > 1 else ''}"
+    if clients != PYTHON_WRITERS:
+        figures = measure(title, UNIT, driven, effort.rounds)
+    else:
+        with writers(contenders["ours"][0], clients) as python:
+            through_store = Contender(
+                "ours, Store in Python", partial(python.messages_per_second, effort.seconds)
+            )
+            figures = measure(title, UNIT, [*driven, through_store], effort.rounds)
+    ours, genuine, bare, *rest = figures.values()
+    aimed = clients >= 8
+    ratios: list[Ratio] = [
+        ratio(ours, genuine, at_least=2.5 if aimed else None),
+        ratio(ours, bare, at_least=0.7 if aimed else None),
+        *(ratio(one, genuine) for one in rest),
+    ]
+    return Comparison(title, list(figures.values()), ratios, NOTES)
+
+
+def _slice(url: str, script: str, clients: int, seconds: int) -> float:
+    return pgbench.transactions_per_second(url, script, clients=clients, seconds=seconds)

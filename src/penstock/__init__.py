@@ -10,7 +10,6 @@ from penstock.connecting import connect, connect_async, install
 from penstock.consumers.awaiting import AsyncConsumer
 from penstock.consumers.blocking import Consumer
 from penstock.consumers.decider import Decider
-from penstock.consumers.failure import FailurePolicy
 from penstock.consumers.groups import Claim, GroupStatus, ParkedPartition
 from penstock.consumers.handlers import handles
 from penstock.consumers.overview import ConsumerStatus
@@ -79,6 +78,7 @@ from penstock.errors import (
     WatermarkRequired,
     WrongExpectedVersion,
 )
+from penstock.failure import FailurePolicy
 from penstock.guard import Guard, QueryCondition
 from penstock.interceptor import Call, Interceptor
 from penstock.log.append import Appended

@@ -26,6 +26,15 @@
     │   ├── PartitionByChanged     the group is partitioned by other attributes
     │   ├── StaleClaim             the claim lapsed, was given back, or the group was reset
     │   └── InvalidAck             the position is not one that this claim can acknowledge
+    ├── OutboxError
+    │   ├── StaleLease             messages are not held under this token any more
+    │   ├── OutboxMessageNotFound
+    │   ├── JoinNotFound
+    │   ├── JoinFinished           the join is completed, failed or cancelled
+    │   ├── JoinFull               the join has all the members it expects
+    │   ├── NotAJoinMember
+    │   ├── JoinAwaited            the join is waited for already
+    │   └── PermanentFailure       raise it in a handler: do not try this message again
     ├── ConsumerError
     │   ├── HandlerFailed          a handler failed and its policy says stop
     │   ├── UnhandledMessageType   no handler takes this type, and the consumer refuses such
@@ -218,6 +227,11 @@ class ConditionNotActivated(PenstockError):
     condition: str
 
     def __str__(self) -> str:
+        if not self.condition:  # the server refused it, in a session that is not the store's
+            return (
+                "SQL conditions are switched off in this session: "
+                "`set message_store.sql_condition = 'on'` allows them"
+            )
         return (
             f"the SQL condition {shown(self.condition)} was refused: conditions run as SQL on the "
             "server; connect with sql_condition=True to allow them"
@@ -382,6 +396,98 @@ class InvalidAck(GroupError):
             f"position {self.position} cannot be acknowledged in group {self.group_id}: it is not "
             f"after {self.last_position}, or the group has not come so far"
         )
+
+
+@dataclass(eq=False)
+class OutboxError(PenstockError):
+    """The outbox or a join cannot do this."""
+
+
+@dataclass(eq=False)
+class StaleLease(OutboxError):
+    """These messages are not yours any more: their lease ended and somebody else has them."""
+
+    message_ids: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"not held any more, and left as they are: {', '.join(self.message_ids)}; "
+            "their lease ended, or they were finished already"
+        )
+
+
+@dataclass(eq=False)
+class OutboxMessageNotFound(OutboxError):
+    """There is no such message in the outbox."""
+
+    message_id: str
+
+    def __str__(self) -> str:
+        return f"there is no outbox message {self.message_id}: was it cleaned up?"
+
+
+@dataclass(eq=False)
+class JoinNotFound(OutboxError):
+    """There is no such join."""
+
+    join_id: str
+
+    def __str__(self) -> str:
+        return f"there is no join {self.join_id}"
+
+
+@dataclass(eq=False)
+class JoinFinished(OutboxError):
+    """The join is completed, failed or cancelled already, and that is final."""
+
+    join_id: str
+    status: str
+
+    def __str__(self) -> str:
+        return f"join {self.join_id} is {self.status}, and that is final"
+
+
+@dataclass(eq=False)
+class JoinFull(OutboxError):
+    """The join has all the members it expects."""
+
+    join_id: str
+    expected_steps: int
+
+    def __str__(self) -> str:
+        return f"join {self.join_id} expects {self.expected_steps} steps and has them all"
+
+
+@dataclass(eq=False)
+class NotAJoinMember(OutboxError):
+    """The message was never attached to the join."""
+
+    join_id: str
+    message_id: str
+
+    def __str__(self) -> str:
+        return f"message {self.message_id} is not attached to join {self.join_id}"
+
+
+@dataclass(eq=False)
+class JoinAwaited(OutboxError):
+    """The join is waited for already, or resolved."""
+
+    join_id: str
+    status: str
+
+    def __str__(self) -> str:
+        return f"join {self.join_id} is waited for already ({self.status})"
+
+
+@dataclass(eq=False)
+class PermanentFailure(OutboxError):
+    """Raise it in a handler: this message will never succeed, do not try it again."""
+
+    reason: str
+
+    def __str__(self) -> str:
+        return self.reason
 
 
 @dataclass(eq=False)
@@ -642,9 +748,17 @@ _BY_CODE: Mapping[str, type[PenstockError]] = {
     "PS046": PartitionByChanged,
     "PS047": InvalidAck,
     "PS048": DeclarationBlocked,
+    "PS060": JoinNotFound,
+    "PS061": JoinFinished,
+    "PS062": OutboxMessageNotFound,
+    "PS063": JoinFull,
+    "PS064": NotAJoinMember,
+    "PS065": JoinAwaited,
+    "PS066": StaleLease,
 }
 
-# Genuine Message DB has no code of its own for this one, nor a detail: its text is all there is.
+# Genuine Message DB has no codes of its own for these, nor a detail: its text is all there is.
+_MESSAGE_DB_CONDITION = "Retrieval with SQL condition is not activated"
 _MESSAGE_DB_VERSION = re.compile(
     r"Wrong expected version: (?P<expected>-?\d+) "
     r"\(Stream: (?P<stream_name>.*), Stream Version: (?P<actual>-?\d+)\)$",
@@ -662,7 +776,7 @@ def translate(error: psycopg.Error, where: str) -> Exception:
         return _with_facts(error_class, facts) or error
     if code == "PS003":
         return WatermarkRequired(diag.message_primary or str(error))
-    if code == "PS008":
+    if code == "PS008" or diag.message_primary == _MESSAGE_DB_CONDITION:
         return ConditionNotActivated("")
     if code == "23505" and diag.constraint_name == "messages_id":
         return DuplicateMessageId(_key_value(diag.message_detail))

@@ -27,6 +27,8 @@ from penstock.log import append, write
 from penstock.log.awaiting import AsyncLogOperations
 from penstock.log.blocking import LogOperations
 from penstock.log.context import LogContext
+from penstock.outbox.awaiting import AsyncJoins, AsyncOutbox
+from penstock.outbox.blocking import Joins, Outbox
 from penstock.settings import Settings
 
 Result = TypeVar("Result")
@@ -40,6 +42,16 @@ class Operations(LogOperations, GroupCalls):
     def queue(self, name: str) -> Queue:
         """Return the queue of this name: the stream `queue-{name}`, read through sessions."""
         return Queue(self, name)
+
+    @property
+    def outbox(self) -> Outbox:
+        """Messages to be handled later, surely."""
+        return Outbox(self)
+
+    @property
+    def joins(self) -> Joins:
+        """Know when a set of outbox messages is all done."""
+        return Joins(self)
 
 
 class Transaction(blocking.OpenTransaction, Operations):
@@ -171,6 +183,16 @@ class AsyncOperations(AsyncLogOperations, AsyncGroupCalls):
     def queue(self, name: str) -> AsyncQueue:
         """Return the queue of this name: the stream `queue-{name}`, read through sessions."""
         return AsyncQueue(self, name)
+
+    @property
+    def outbox(self) -> AsyncOutbox:
+        """Messages to be handled later, surely."""
+        return AsyncOutbox(self)
+
+    @property
+    def joins(self) -> AsyncJoins:
+        """Know when a set of outbox messages is all done."""
+        return AsyncJoins(self)
 
 
 class AsyncTransaction(awaiting.AsyncOpenTransaction, AsyncOperations):

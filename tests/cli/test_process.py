@@ -144,7 +144,8 @@ class TestEmbedded:
         def penstock(*arguments: str) -> str:
             process = start(*arguments, cwd=tmp_path)
             output, errors = process.communicate(timeout=120)
-            assert (process.returncode, errors) == (0, "")
+            assert errors == ""
+            assert process.returncode == 0
             return output
 
         wrote = penstock("write", "account-1", "Opened", "--data", '{"owner": "Ada"}')

@@ -348,7 +348,9 @@ class TestUndecodableRecords:
                 queue.fetch_at(1)
 
             session.skip()
-            assert session.poll().value == "good"
+            record = session.poll()
+            assert record is not None
+            assert record.value == "good"
 
 
 class Forgetful(penstock.JsonSerializer):

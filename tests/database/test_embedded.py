@@ -75,7 +75,14 @@ def kill_server(folder: Path) -> None:
     process = server_process(folder)
     assert process.name() == "postgres"
     process.kill()
-    wait_until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
+    wait_until(lambda: is_dead(process))
+
+
+def is_dead(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
 
 
 def is_running(folder: Path) -> bool:

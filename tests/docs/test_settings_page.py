@@ -54,6 +54,8 @@ def _another(name: str) -> object:
             return 5433
         case "sslmode":
             return "require"
+        case "sslmode":
+            return "require"
     if isinstance(default, bool):
         return not default
     return default + 1 if isinstance(default, int) else "elsewhere"

@@ -22,7 +22,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from penstock import DatabaseUnreachable, Message, PenstockError, Store
 from penstock.cli.printing import console, note
-from penstock.log.write import check_stream_name
 from penstock.message import as_uuid, new_id
 
 LINES_PER_BATCH = 1000
@@ -109,13 +108,22 @@ class Import:
         return known
 
 
+@contextmanager
+def opened(source: str) -> Iterator[BinaryIO]:
+    """Lend a file by its name, or stdin as `-`."""
+    if source == "-":
+        yield sys.stdin.buffer
+        return
+    with Path(source).open("rb") as file:
+        yield file
+
+
 def write_lines(
-    store: Store, stream_name: str, source: str, expected_version: int | None
+    store: Store, stream_name: str, file: BinaryIO, expected_version: int | None
 ) -> Import:
-    """Write all lines of a file, or of stdin as `-`, and return how it went."""
-    check_stream_name(stream_name)
+    """Write all lines of a file, and return how it went."""
     work = Import(store, stream_name, expected_version)
-    with _opened(source) as file, _progress() as progress:
+    with _progress() as progress:
         try:
             total = _checked(work, file, progress)
             task = progress.add_task("writing", total=total)
@@ -136,12 +144,12 @@ def _checked(work: Import, file: BinaryIO, progress: Progress) -> int | None:
     """Return how many messages a file holds, if all are good; None for what is no file."""
     if not _is_regular(file):
         return None
-    count = 0
+    start, count = file.tell(), 0
     for one in progress.track(_messages(file), description="checking"):
         with _at_line(one.line):
             work.store.context.encode(work.stream_name, one.message)
         count += 1
-    file.seek(0)
+    file.seek(start)
     return count
 
 
@@ -179,15 +187,6 @@ def _at_line(number: int) -> Iterator[None]:
         yield
     except (PenstockError, msgspec.DecodeError) as error:
         raise BadLine(number, str(error)) from None
-
-
-@contextmanager
-def _opened(source: str) -> Iterator[BinaryIO]:
-    if source == "-":
-        yield sys.stdin.buffer
-        return
-    with Path(source).open("rb") as file:
-        yield file
 
 
 def _is_regular(file: BinaryIO) -> bool:

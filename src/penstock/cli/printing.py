@@ -80,7 +80,7 @@ def print_object(out: Console, value: Mapping[str, Any], label: str = "") -> Non
     text = Text(printable(msgspec.json.format(msgspec.json.encode(value), indent=0).decode()))
     if out.is_terminal:
         JSONHighlighter().highlight(text)
-    print_wrapped(out, Text(label, style="dim").append(text), INDENT, INDENT)
+    print_wrapped(out, Text.assemble((label, "dim"), text), INDENT, INDENT)
 
 
 def facts(rows: Mapping[str, str | Text]) -> Table:

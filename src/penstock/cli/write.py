@@ -11,9 +11,10 @@ from rich.text import Text
 
 import penstock
 from penstock import Message, Settings
-from penstock.cli.bulk import write_lines
+from penstock.cli.bulk import opened, write_lines
 from penstock.cli.printing import console, printable
 from penstock.cli.target import Folder, Url, settings_for
+from penstock.log.write import check_stream_name
 from penstock.message import as_uuid, new_id
 
 
@@ -54,6 +55,7 @@ def write(
     Makes the embedded database if there is none yet and no other is named.
     """
     settings = settings_for(url, folder)
+    check_stream_name(stream)
     if source is not None:
         if any(one is not None for one in (type, data, metadata, id)):
             raise typer.BadParameter("with --from, type, data, metadata and id are in the file")
@@ -83,10 +85,11 @@ def _write_one(
 def _write_many(
     settings: Settings, stream_name: str, source: str, expected_version: int | None
 ) -> None:
-    with penstock.connect(settings) as store:
-        work = write_lines(store, stream_name, source, expected_version)
+    with opened(source) as file, penstock.connect(settings) as store:
+        work = write_lines(store, stream_name, file, expected_version)
     if work.count:
-        _tell(f"{stream_name} #{work.first} to #{work.last}: {work.count} messages")
+        plural = "" if work.count == 1 else "s"
+        _tell(f"{stream_name} #{work.first} to #{work.last}: {work.count} message{plural}")
     else:
         _tell("nothing: the input holds no messages")
 

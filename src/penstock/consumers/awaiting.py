@@ -13,12 +13,12 @@ from penstock.consumers.handlers import Handler, wrapped
 from penstock.consumers.parked import ParkedMessage
 from penstock.consumers.positions import StoredPosition
 from penstock.consumers.progress import Progress, logger
-from penstock.consumers.stopping import stopping_loop_on_signals
 from penstock.database.operation import Operation
 from penstock.errors import DatabaseUnreachable, PositionConflict, WrongExpectedVersion
 from penstock.log import read
 from penstock.log.context import LogContext
 from penstock.message import RecordedMessage
+from penstock.process import stopping_loop_on_signals
 
 Result = TypeVar("Result")
 

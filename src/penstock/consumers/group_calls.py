@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Sequence
 
 from penstock.consumers import groups
@@ -11,12 +9,8 @@ from penstock.consumers.groups import Claim, GroupStatus, ParkedPartition
 from penstock.log.append import MessageType, known_classes
 from penstock.log.boundary_awaiting import AsyncBoundaryCalls
 from penstock.log.boundary_blocking import BoundaryCalls
+from penstock.process import this_process
 from penstock.typed import type_name
-
-
-def this_process() -> str:
-    """Return a name for this process that means something to people."""
-    return f"{socket.gethostname()}:{os.getpid()}"
 
 
 class GroupCalls(BoundaryCalls):

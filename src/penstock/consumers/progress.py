@@ -13,12 +13,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from penstock.consumers.failure import FailurePolicy
 from penstock.consumers.handlers import Handler, Middleware, Routes
 from penstock.consumers.parked import park, parked_stream
 from penstock.consumers.positions import StoredPosition, positions_for
 from penstock.database.operation import Operation, call, only_value
 from penstock.errors import HandlerFailed, PositionConflict, ValidationError, first_line
+from penstock.failure import FailurePolicy
 from penstock.log import paging, read
 from penstock.log.context import LogContext, check_position, is_whole
 from penstock.log.write import check_category

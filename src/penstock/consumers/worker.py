@@ -16,15 +16,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
-from penstock.consumers.failure import FailurePolicy
-from penstock.consumers.group_calls import this_process
 from penstock.consumers.groups import Claim
 from penstock.consumers.progress import logger
-from penstock.consumers.stopping import stopping_on_signals
 from penstock.errors import ConcurrencyError, DatabaseUnreachable, StaleClaim, first_line
+from penstock.failure import FailurePolicy
 from penstock.log import paging
 from penstock.log.append import MessageType
 from penstock.message import Message
+from penstock.process import stopping_on_signals, this_process
 from penstock.typed import TypedMessage
 
 #: gets the claim, and returns the messages to append, or None

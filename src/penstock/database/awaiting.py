@@ -98,13 +98,13 @@ class AsyncPool:
         """Take a connection out of the pool. Give it back with `give_back`."""
         timeout = self.settings.pool_timeout_ms / 1000
         try:
-            return await self._pool.getconn(timeout=min(1.0, timeout))
+            try:
+                return await self._pool.getconn(timeout=min(1.0, timeout))
+            except PoolTimeout:
+                await self._look()
+            return await self._pool.getconn(timeout=timeout)
         except PoolClosed:
             raise StoreClosed(self.where) from None
-        except PoolTimeout:
-            await self._look()
-        try:
-            return await self._pool.getconn(timeout=timeout)
         except PoolTimeout:
             raise PoolExhausted(self.where, session.exhausted(self.settings)) from None
 

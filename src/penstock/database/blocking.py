@@ -103,13 +103,13 @@ class Pool:
         """Take a connection out of the pool. Give it back with `give_back`."""
         timeout = self.settings.pool_timeout_ms / 1000
         try:
-            return self._pool.getconn(timeout=min(1.0, timeout))
+            try:
+                return self._pool.getconn(timeout=min(1.0, timeout))
+            except PoolTimeout:
+                self._look()
+            return self._pool.getconn(timeout=timeout)
         except PoolClosed:
             raise StoreClosed(self.where) from None
-        except PoolTimeout:
-            self._look()
-        try:
-            return self._pool.getconn(timeout=timeout)
         except PoolTimeout:
             raise PoolExhausted(self.where, session.exhausted(self.settings)) from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, LiteralString
 
 import psycopg
@@ -15,6 +16,11 @@ CONFIGURE: LiteralString = """
 select set_config(name, value, false)
 from unnest(%s::text[], %s::text[]) as setting(name, value)
 """
+
+#: libpq tells why a connection failed by text alone
+_REFUSED = re.compile(
+    r"authentication failed|no pg_hba\.conf entry|not permitted to log in|role .* does not exist"
+)
 
 #: genuine Message DB's functions name each other without their schema
 PREPEND_SEARCH_PATH: LiteralString = """
@@ -60,10 +66,7 @@ def needs_search_path(edition: Edition) -> bool:
 def connection_failed(error: psycopg.Error, where: str) -> UnavailableError:
     """Return what a failed attempt to connect means. Never shows a password."""
     reason = redact(first_line(error))
-    refused = isinstance(
-        error,
-        psycopg.errors.InvalidPassword | psycopg.errors.InvalidAuthorizationSpecification,
-    )
-    if refused or "authentication failed" in reason:
+    lacks_password = error.pgconn is not None and error.pgconn.needs_password
+    if lacks_password or _REFUSED.search(reason):
         return AuthenticationFailed(where, reason)
     return DatabaseUnreachable(where, reason)

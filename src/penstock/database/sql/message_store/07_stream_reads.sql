@@ -1,5 +1,8 @@
 -- Reading one stream. Its positions are handed out under the stream's lock, so they commit in order
 -- and a reader needs no watermark.
+--
+-- Nothing is sorted (`enable_sort = off`): rows come from the index messages_stream in its order, so
+-- that a page or the last message costs the same in a stream of any length, whatever the statistics.
 
 create or replace function message_store.stream_version(stream_name varchar)
 returns bigint language plpgsql
@@ -19,7 +22,7 @@ create or replace function message_store.get_stream_messages(
   batch_size bigint default 1000,
   condition varchar default null
 )
-returns setof message_store.message language plpgsql
+returns setof message_store.message language plpgsql set enable_sort = off
 as $$
 begin
   if message_store.is_category(get_stream_messages.stream_name) then
@@ -58,7 +61,7 @@ create or replace function message_store.get_last_stream_message(
   stream_name varchar,
   type varchar default null
 )
-returns setof message_store.message language plpgsql
+returns setof message_store.message language plpgsql set enable_sort = off
 as $$
 begin
   return query

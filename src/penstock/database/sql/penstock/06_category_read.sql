@@ -7,7 +7,9 @@
 --
 -- Rows are compared as pairs (category, global_position), and sorted by both: that is the order of
 -- the index messages_category and of no other, so a rare category in a log full of another never
--- turns into a walk along the primary key.
+-- turns into a walk along the primary key. And nothing is sorted (`enable_sort = off`): so rows come
+-- from the index in that order and reading ends with the page, also where the statistics are old or
+-- missing and the planner would rather fetch all rows and sort them.
 
 create or replace function penstock.require_sql_condition()
 returns void language plpgsql
@@ -115,7 +117,7 @@ create or replace function penstock.get_category_messages(
   condition varchar default null,
   watermark bigint default null
 )
-returns setof message_store.message language plpgsql
+returns setof message_store.message language plpgsql set enable_sort = off
 as $$
 #variable_conflict use_variable
 declare
@@ -195,7 +197,7 @@ $$;
 -- The position of the last message of a category (or of `$all`) that a reader may rely on: every
 -- message before it is there too. 0 if there is none.
 create or replace function penstock.category_head(category varchar, watermark bigint default null)
-returns bigint language plpgsql
+returns bigint language plpgsql set enable_sort = off
 as $$
 #variable_conflict use_variable
 declare

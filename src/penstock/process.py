@@ -1,15 +1,22 @@
-"""Stop in good order when the process is asked to end."""
+"""This process: its name, and how it stops in good order when it is asked to end."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def this_process() -> str:
+    """Return a name for this process that means something to people."""
+    return f"{socket.gethostname()}:{os.getpid()}"
 
 
 @contextmanager

@@ -1,0 +1,36 @@
+"""What an outbox message carries: text, bytes, or anything JSON can hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from penstock.errors import ValidationError
+from penstock.serializer import JsonSerializer, encode_object
+
+Payload = str | bytes | dict[str, Any] | list[Any] | int | float | bool | None
+
+_JSON = JsonSerializer()
+
+
+def encode(payload: object, name: str = "payload") -> tuple[bytes, str]:
+    """Return the payload's bytes, and how to read them: as text, json or bytes."""
+    if isinstance(payload, bytes | bytearray | memoryview):
+        return bytes(payload), "bytes"
+    if isinstance(payload, str):
+        try:
+            return payload.encode(), "text"
+        except UnicodeEncodeError:
+            raise ValidationError(name, payload, "text without halves of surrogate pairs") from None
+    wrapped = encode_object(_JSON, "", name, {"payload": payload})
+    return wrapped[len('{"payload":') : -1].encode(), "json"
+
+
+def decode(payload: bytes, encoding: str) -> Payload:
+    """Return the payload as it was given."""
+    if encoding == "bytes":
+        return payload
+    if encoding == "text":
+        return payload.decode()
+    return msgspec.json.decode(payload)  # type: ignore[no-any-return]
