@@ -18,6 +18,7 @@ from penstock.consumers.operators import AsyncOperatorCalls, OperatorCalls
 from penstock.consumers.queue import Queue
 from penstock.consumers.queue_awaiting import AsyncQueue
 from penstock.database import awaiting, blocking
+from penstock.database.edition import Edition
 from penstock.database.execute import execute, execute_async
 from penstock.database.intercepted import intercepted, intercepted_async
 from penstock.database.operation import Operation
@@ -117,6 +118,14 @@ class Store(Operations, OperatorCalls):
     def settings(self) -> Settings:
         """The settings that the store was connected with."""
         return self._pool.settings
+
+    @property
+    def edition(self) -> Edition:
+        """Whose functions the database has."""
+        return self.context.edition
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._pool.where} ({self.edition.value})>"
 
     def run(self, operation: Operation[Result]) -> Result:
         """Run an operation in a transaction of its own and return its result."""
@@ -258,6 +267,14 @@ class AsyncStore(AsyncOperations, AsyncOperatorCalls):
     def settings(self) -> Settings:
         """The settings that the store was connected with."""
         return self._pool.settings
+
+    @property
+    def edition(self) -> Edition:
+        """Whose functions the database has."""
+        return self.context.edition
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._pool.where} ({self.edition.value})>"
 
     async def run(self, operation: Operation[Result]) -> Result:
         """Run an operation in a transaction of its own and return its result."""

@@ -66,6 +66,21 @@ def test_a_penstock_reader_reads_all_and_writes_nothing(
     assert ask(url, "select sum(message_count) from stream_summary") == [(5,)]
 
 
+def test_what_runs_with_the_owners_rights_and_is_open_to_readers_only_reads(
+    new_database: NewDatabase,
+) -> None:
+    open_to_readers = ask(
+        new_database("penstock"),
+        """
+        select proname from pg_proc
+        where prosecdef and has_function_privilege('penstock_reader', oid, 'execute')
+        order by 1
+        """,
+    )
+
+    assert open_to_readers == [("last_position",), ("open_writers",), ("watermark",)]
+
+
 @pytest.mark.parametrize("kind", ["penstock", "beside", "genuine"])
 def test_a_read_only_store_writes_nothing(new_database: NewDatabase, kind: str) -> None:
     url = new_database(kind)

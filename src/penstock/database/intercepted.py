@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from penstock.database.operation import Operation
 from penstock.interceptor import Call, Interceptor
@@ -20,9 +20,17 @@ def intercepted(
     """Run the operation inside every interceptor's `around`."""
     if not interceptors:
         return run(operation)
-    with _around(interceptors, Call(operation.name, operation.facts)) as call:
-        call.result = result = run(operation)
-        return result
+    call = Call(operation.name, operation.facts)
+    failure: BaseException | None = None
+    with _around(interceptors, call):
+        try:
+            call.result = run(operation)
+        except BaseException as error:
+            failure = error
+            raise
+    if failure is not None:  # an interceptor may watch an error, but not make it a success
+        raise failure
+    return cast(Result, call.result)
 
 
 async def intercepted_async(
@@ -33,14 +41,22 @@ async def intercepted_async(
     """Await the operation inside every interceptor's `around`."""
     if not interceptors:
         return await run(operation)
-    with _around(interceptors, Call(operation.name, operation.facts)) as call:
-        call.result = result = await run(operation)
-        return result
+    call = Call(operation.name, operation.facts)
+    failure: BaseException | None = None
+    with _around(interceptors, call):
+        try:
+            call.result = await run(operation)
+        except BaseException as error:
+            failure = error
+            raise
+    if failure is not None:  # an interceptor may watch an error, but not make it a success
+        raise failure
+    return cast(Result, call.result)
 
 
 @contextmanager
-def _around(interceptors: Sequence[Interceptor], call: Call) -> Iterator[Call]:
+def _around(interceptors: Sequence[Interceptor], call: Call) -> Iterator[None]:
     with ExitStack() as stack:
         for interceptor in interceptors:
             stack.enter_context(interceptor.around(call))
-        yield call
+        yield

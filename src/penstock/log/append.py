@@ -52,9 +52,7 @@ def append(
     check_version(expected_version)
     if guard is not None and not isinstance(guard, Guard):
         raise ValidationError("guard", guard, "a Guard")
-    plain = checked_messages(
-        one.to_message() if isinstance(one, TypedMessage) else one for one in messages
-    )
+    plain = checked_messages(messages)
     sent = [
         context.encode(stream_name or f"{message.type}-{message.id}", message) for message in plain
     ]
@@ -179,7 +177,7 @@ def several(
     return [messages] if isinstance(messages, Message | TypedMessage) else list(messages)
 
 
-def classes_of(messages: Iterable[Message | TypedMessage]) -> list[type[TypedMessage]]:
+def classes_of(messages: Iterable[object]) -> list[type[TypedMessage]]:
     """Return the classes of the typed messages among these."""
     return list({type(one): None for one in messages if isinstance(one, TypedMessage)})
 

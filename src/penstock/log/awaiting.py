@@ -6,34 +6,27 @@ The same methods as in `blocking.py`; a test keeps the two alike.
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any, TypeVar
 from uuid import UUID
 
 from penstock.database import edition
-from penstock.database.operation import Operation
-from penstock.log import overview, paging, read, write
-from penstock.log.context import LogContext
+from penstock.log import append, overview, paging, read, write
+from penstock.log.boundary_awaiting import AsyncBoundaryCalls
 from penstock.log.overview import CategorySummary, Status, StreamSummary
 from penstock.message import Message, RecordedMessage
+from penstock.typed import TypedMessage
 
 Result = TypeVar("Result")
 
 
-class AsyncLogOperations(ABC):
+class AsyncLogOperations(AsyncBoundaryCalls):
     """Write to streams; read streams and categories; page through them and follow them."""
-
-    context: LogContext
-
-    @abstractmethod
-    async def run(self, operation: Operation[Result]) -> Result:
-        """Run an operation and return its result."""
 
     async def write_message(
         self,
         stream_name: str,
-        type: str,
+        type: str | Message | TypedMessage,
         data: Mapping[str, Any] | None = None,
         metadata: Mapping[str, Any] | None = None,
         *,
@@ -42,10 +35,12 @@ class AsyncLogOperations(ABC):
     ) -> int:
         """Write one message and return its position in the stream.
 
-        A retry with the same `id` returns the first position, whatever `expected_version` says.
+        It is given by its type, data and metadata, or as a `Message` or `TypedMessage`. A retry
+        with the same `id` returns the first position, whatever `expected_version` says.
         `expected_version` is the position of the last message you have seen, -1 for none; if the
         stream has moved on, `WrongExpectedVersion` is raised and nothing is written.
         """
+        await self._declare_missing(append.classes_of([type]))
         return await self.run(
             write.write_message(
                 self.context,
@@ -61,7 +56,7 @@ class AsyncLogOperations(ABC):
     async def write_messages(
         self,
         stream_name: str,
-        messages: Iterable[Message],
+        messages: Iterable[Message | TypedMessage],
         *,
         expected_version: int | None = None,
     ) -> list[int]:
@@ -69,6 +64,8 @@ class AsyncLogOperations(ABC):
 
         One round trip, however many they are. A retry with the same ids returns the first result.
         """
+        messages = list(messages)
+        await self._declare_missing(append.classes_of(messages))
         return await self.run(
             write.write_messages(
                 self.context, stream_name, messages, expected_version=expected_version

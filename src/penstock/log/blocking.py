@@ -7,34 +7,27 @@ the same methods for async code, and a test keeps the two alike.
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 from uuid import UUID
 
 from penstock.database import edition
-from penstock.database.operation import Operation
-from penstock.log import overview, paging, read, write
-from penstock.log.context import LogContext
+from penstock.log import append, overview, paging, read, write
+from penstock.log.boundary_blocking import BoundaryCalls
 from penstock.log.overview import CategorySummary, Status, StreamSummary
 from penstock.message import Message, RecordedMessage
+from penstock.typed import TypedMessage
 
 Result = TypeVar("Result")
 
 
-class LogOperations(ABC):
+class LogOperations(BoundaryCalls):
     """Write to streams; read streams and categories; page through them and follow them."""
-
-    context: LogContext
-
-    @abstractmethod
-    def run(self, operation: Operation[Result]) -> Result:
-        """Run an operation and return its result."""
 
     def write_message(
         self,
         stream_name: str,
-        type: str,
+        type: str | Message | TypedMessage,
         data: Mapping[str, Any] | None = None,
         metadata: Mapping[str, Any] | None = None,
         *,
@@ -43,10 +36,12 @@ class LogOperations(ABC):
     ) -> int:
         """Write one message and return its position in the stream.
 
-        A retry with the same `id` returns the first position, whatever `expected_version` says.
+        It is given by its type, data and metadata, or as a `Message` or `TypedMessage`. A retry
+        with the same `id` returns the first position, whatever `expected_version` says.
         `expected_version` is the position of the last message you have seen, -1 for none; if the
         stream has moved on, `WrongExpectedVersion` is raised and nothing is written.
         """
+        self._declare_missing(append.classes_of([type]))
         return self.run(
             write.write_message(
                 self.context,
@@ -62,7 +57,7 @@ class LogOperations(ABC):
     def write_messages(
         self,
         stream_name: str,
-        messages: Iterable[Message],
+        messages: Iterable[Message | TypedMessage],
         *,
         expected_version: int | None = None,
     ) -> list[int]:
@@ -70,6 +65,8 @@ class LogOperations(ABC):
 
         One round trip, however many they are. A retry with the same ids returns the first result.
         """
+        messages = list(messages)
+        self._declare_missing(append.classes_of(messages))
         return self.run(
             write.write_messages(
                 self.context, stream_name, messages, expected_version=expected_version

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from datetime import UTC
+from datetime import UTC, datetime
 from typing import Any, TypeGuard
 from uuid import UUID
 
@@ -18,6 +18,12 @@ from penstock.message import Message, RecordedMessage, check_text
 from penstock.serializer import Serializer, encode_object
 
 _HIGHEST_POSITION = 2**63 - 1
+
+# A page of messages is decoded one by one, so each step is the quickest there is: msgspec makes a
+# UUID in a third of the time that UUID(text) takes, and adding the time since an epoch to the same
+# epoch in UTC is ten times as quick as datetime.replace(tzinfo=UTC).
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - as PostgreSQL sends times: UTC, and does not say so
+_EPOCH_IN_UTC = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +93,14 @@ def _message(row: Row, decode: Callable[[str, str], dict[str, Any]]) -> Recorded
     id, stream_name, type, position, global_position, data, metadata, time = row
     try:
         return RecordedMessage(
-            UUID(id),
+            msgspec.convert(id, UUID),
             stream_name,
             type,
             position,
             global_position,
             {} if data is None else decode(type, data),
             None if metadata is None else decode(type, metadata),
-            time.replace(tzinfo=UTC),
+            _EPOCH_IN_UTC + (time - _EPOCH),
         )
     except (ValueError, TypeError, msgspec.MsgspecError) as error:
         reason = first_line(error)

@@ -17,12 +17,13 @@ from penstock.database.operation import Operation, Statement, call, only_value
 from penstock.errors import ValidationError
 from penstock.log.context import LogContext, is_whole
 from penstock.message import Message, as_uuid, check_text, new_id
+from penstock.typed import TypedMessage
 
 
 def write_message(
     context: LogContext,
     stream_name: str,
-    type: str,
+    type: str | Message | TypedMessage,
     data: Mapping[str, Any] | None = None,
     metadata: Mapping[str, Any] | None = None,
     *,
@@ -32,7 +33,7 @@ def write_message(
     """Write one message; the result is its position in the stream."""
     check_stream_name(stream_name)
     check_version(expected_version)
-    message = Message(type, data, metadata, id=new_id() if id is None else as_uuid(id))
+    message = _one_message(type, data, metadata, id)
     sent = context.encode(stream_name, message)
     arguments = (str(sent[0]), stream_name, *sent[1:], expected_version)
     if context.edition is Edition.PENSTOCK:
@@ -67,7 +68,7 @@ def write_message(
 def write_messages(
     context: LogContext,
     stream_name: str,
-    messages: Iterable[Message],
+    messages: Iterable[Message | TypedMessage],
     *,
     expected_version: int | None = None,
 ) -> Operation[list[int]]:
@@ -138,26 +139,44 @@ def lock_categories(context: LogContext, *categories: str) -> Operation[None]:
     )
 
 
+def _one_message(
+    type: str | Message | TypedMessage,
+    data: Mapping[str, Any] | None,
+    metadata: Mapping[str, Any] | None,
+    id: UUID | str | None,
+) -> Message:
+    if isinstance(type, str):
+        return Message(type, data, metadata, id=new_id() if id is None else as_uuid(id))
+    for name, value in (("data", data), ("metadata", metadata), ("id", id)):
+        if value is not None:
+            raise ValidationError(name, value, "left out, since the message has its own")
+    return plain_message(type)
+
+
 def _lock(stream_name: str) -> Statement:
     return Statement("select message_store.acquire_lock(%s)", (stream_name,))
 
 
-def checked_messages(messages: Iterable[Message]) -> list[Message]:
-    """Return the messages as a list; refuse none, what is no message, and an id twice."""
-    if not isinstance(messages, Iterable):
-        raise ValidationError("messages", messages, "an iterable of Message objects")
-    checked = list(messages)
+def checked_messages(messages: Iterable[Message | TypedMessage]) -> list[Message]:
+    """Return the messages as plain ones; refuse none, what is no message, and an id twice."""
+    checked = [plain_message(one) for one in messages]
     if not checked:
         raise ValidationError("messages", checked, "at least one message")
-    for message in checked:
-        if not isinstance(message, Message):
-            raise ValidationError("messages", message, "Message objects")
     seen: set[UUID] = set()
     for message in checked:
         if message.id in seen:
             raise ValidationError("messages", message.id, "messages with ids of their own")
         seen.add(message.id)
     return checked
+
+
+def plain_message(message: Message | TypedMessage) -> Message:
+    """Return a message, typed or not, as it is written."""
+    if isinstance(message, TypedMessage):
+        return message.to_message()
+    if not isinstance(message, Message):
+        raise ValidationError("message", message, "a Message or a TypedMessage")
+    return message
 
 
 def check_stream_name(stream_name: str) -> None:
