@@ -7,6 +7,8 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -138,11 +140,17 @@ class TestTerminal:
 
 
 class TestEmbedded:
+    @pytest.fixture
+    def folder(self) -> Iterator[Path]:
+        """A working directory outside of pytest's own, which each pytest closes to other users."""
+        with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
+            yield Path(folder)
+
     def test_without_an_address_it_keeps_a_database_in_the_working_directory(
-        self, start: Start, tmp_path: Path
+        self, start: Start, folder: Path
     ) -> None:
         def penstock(*arguments: str) -> str:
-            process = start(*arguments, cwd=tmp_path)
+            process = start(*arguments, cwd=folder)
             output, errors = process.communicate(timeout=120)
             assert errors == ""
             assert process.returncode == 0
@@ -155,20 +163,20 @@ class TestEmbedded:
         assert wrote.startswith("wrote account-1 #0  ")
         assert json.loads(read)["data"] == {"owner": "Ada"}
         assert "where           the embedded server in .penstock" in status
-        assert not (tmp_path / ".penstock" / "data" / "postmaster.pid").exists()
+        assert not (folder / ".penstock" / "data" / "postmaster.pid").exists()
 
     def test_a_follower_that_is_interrupted_leaves_no_server_behind(
-        self, start: Start, tmp_path: Path
+        self, start: Start, folder: Path
     ) -> None:
-        assert start("write", "account-1", "Opened", cwd=tmp_path).wait(timeout=120) == 0
-        process = start("read", "account", "--follow", "--json", cwd=tmp_path)
+        assert start("write", "account-1", "Opened", cwd=folder).wait(timeout=120) == 0
+        process = start("read", "account", "--follow", "--json", cwd=folder)
         assert process.stdout is not None
         process.stdout.readline()
 
         process.send_signal(signal.SIGTERM)
 
         assert process.communicate(timeout=60) == ("", "")
-        assert not (tmp_path / ".penstock" / "data" / "postmaster.pid").exists()
+        assert not (folder / ".penstock" / "data" / "postmaster.pid").exists()
 
 
 def test_the_installed_command_is_the_same() -> None:

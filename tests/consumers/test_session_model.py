@@ -9,11 +9,10 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from hypothesis import HealthCheck, note, settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
-    initialize,
     rule,
     run_state_machine_as_test,
 )
@@ -174,20 +173,16 @@ CALLS: dict[str, tuple[Callable[[Any, Any, int], object], Callable[[Model, int],
 }
 
 
-class Sessions(RuleBasedStateMachine):
-    """One queue, one consumer id, and whatever may happen to it."""
+class Both:
+    """A queue and a session of it, and the model, to which the same things happen."""
 
     def __init__(self, queue: Any, log: Store, url: str) -> None:
-        super().__init__()
         self.queue, self.log, self.url = queue, log, url
         self.model = Model()
+        self.story: list[str] = []
+        self.offer(6)
+        self.session = self.open(*KINDS[0])
 
-    @initialize(kind=st.sampled_from(KINDS))
-    def begin(self, kind: tuple[CommitMode, bool]) -> None:
-        self.offer(count=6)
-        self.open(kind)
-
-    @rule(count=st.integers(1, 3))
     def offer(self, count: int) -> None:
         tail = self.model.tail
 
@@ -196,46 +191,119 @@ class Sessions(RuleBasedStateMachine):
         assert found == list(range(tail, tail + count))
         self.model.records += [GOOD] * count
 
-    @rule()
-    def somebody_writes_something_else(self) -> None:
+    def write_something_else(self) -> None:
         self.log.write_message(self.queue.stream_name, "Foreign")
         self.model.records.append(FOREIGN)
 
-    @rule(number=ANY)
     def retain(self, number: int) -> None:
         self.model.oldest = max(self.model.oldest, number % self.model.tail)
         retain_from(self.url, self.queue, self.model.oldest)
 
-    @rule(kind=st.sampled_from(KINDS), closed=st.booleans())
-    def open_another(self, kind: tuple[CommitMode, bool], closed: bool) -> None:
+    def open_another(self, mode: CommitMode, read_ahead: bool, *, close: bool) -> None:
         before = self.session
-        if closed:
+        if close:
             before.close()
 
-        self.open(kind)
+        self.session = self.open(mode, read_ahead)
 
         for call in (before.poll, before.seek_to_end, before.committed_offset):
-            assert outcome(call) is (SessionClosed if closed else SessionFenced)
+            assert outcome(call) is (SessionClosed if close else SessionFenced)
 
-    @rule(dice=st.randoms(use_true_random=True))
-    def call(self, dice: Random) -> None:
-        for _ in range(10):  # chosen evenly, which hypothesis by itself does not do
-            name = dice.choice([*CALLS, "poll", "poll"])
-            offset = dice.randrange(self.model.tail + 2)  # of a record, the tail, or beyond
-            note(f"{name} ({offset})")
-            real, model = CALLS[name]
-            expected = model(self.model, offset)
-
-            found = outcome(real, self.queue, self.session, offset)
-
-            assert found == expected
-            assert self.session.missed == self.model.missed
-            assert self.session.committed_offset() == self.model.stored
-
-    def open(self, kind: tuple[CommitMode, bool]) -> None:
-        mode, read_ahead = kind
-        self.session = self.queue.create_consumer("worker", mode, read_ahead=read_ahead)
+    def open(self, mode: CommitMode, read_ahead: bool) -> Any:
+        self.story.append(f"open {mode.value}, {read_ahead=}")
         self.model.open(mode is CommitMode.AUTO_COMMIT, read_ahead)
+        return self.queue.create_consumer("worker", mode, read_ahead=read_ahead)
+
+    def call(self, name: str, number: int) -> None:
+        offset = number % (self.model.tail + 2)  # of a record, the tail, or beyond
+        self.story.append(f"{name} ({offset} of {self.model.oldest} to {self.model.tail})")
+        real, model = CALLS[name]
+        expected = model(self.model, offset)
+
+        found = outcome(real, self.queue, self.session, offset)
+
+        assert found == expected, self.story
+        assert self.session.missed == self.model.missed, self.story
+        assert self.session.committed_offset() == self.model.stored, self.story
+
+
+class Machine(RuleBasedStateMachine):
+    """Lets hypothesis choose what happens; it finds the shortest story that ends badly."""
+
+    def __init__(self, both: Both) -> None:
+        super().__init__()
+        self.both = both
+
+    @rule(count=st.integers(1, 3))
+    def offer(self, count: int) -> None:
+        self.both.offer(count)
+
+    @rule()
+    def write_something_else(self) -> None:
+        self.both.write_something_else()
+
+    @rule(number=ANY)
+    def retain(self, number: int) -> None:
+        self.both.retain(number)
+
+    @rule(kind=st.sampled_from(KINDS), close=st.booleans())
+    def open_another(self, kind: tuple[CommitMode, bool], close: bool) -> None:
+        self.both.open_another(*kind, close=close)
+
+    @rule(calls=st.lists(st.tuples(st.sampled_from(list(CALLS)), ANY), min_size=1))
+    def call(self, calls: list[tuple[str, int]]) -> None:
+        for name, number in calls:
+            self.both.call(name, number)
+
+
+def walk(both: Both, dice: Random, length: int) -> None:
+    """Choose evenly, which hypothesis does not do, and so go further."""
+    for _ in range(length):
+        match dice.randrange(20):
+            case 0:
+                both.offer(dice.randint(1, 3))
+            case 1:
+                both.write_something_else()
+            case 2 if dice.random() < 0.3:
+                both.retain(dice.randrange(1000))
+            case 3:
+                both.open_another(*dice.choice(KINDS), close=dice.random() < 0.5)
+            case _:
+                both.call(dice.choice([*CALLS, "poll", "poll", "poll"]), dice.randrange(1000))
+
+
+@pytest.fixture
+def new_both(
+    queue: Any, shared_store: Store, driven_store: Driven, shared_url: str
+) -> Callable[[], Both]:
+    """Makes an empty queue and its model, of the queue's kind."""
+
+    def new() -> Both:
+        name = f"orders-{uuid4()}"
+        if isinstance(queue, Driven):
+            another: Any = Driven(driven_store.queue(name), driven_store._loop)
+        else:
+            another = shared_store.queue(name)
+        return Both(another, shared_store, shared_url)
+
+    return new
+
+
+def test_sessions_do_what_the_model_does(new_both: Callable[[], Both]) -> None:
+    run_state_machine_as_test(
+        lambda: Machine(new_both()),  # type: ignore[arg-type]
+        settings=settings(
+            max_examples=25,
+            stateful_step_count=20,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_sessions_do_what_the_model_does_for_long(new_both: Callable[[], Both], seed: int) -> None:
+    walk(new_both(), Random(seed), length=300)
 
 
 def outcome(call: Callable[..., Any], *arguments: object) -> object:
@@ -245,25 +313,3 @@ def outcome(call: Callable[..., Any], *arguments: object) -> object:
     except Exception as error:
         return type(error)
     return getattr(result, "offset", result)
-
-
-@pytest.mark.parametrize("kind", ["blocking", "async"])
-def test_sessions_do_what_the_model_does(
-    kind: str, shared_store: Store, driven_store: Driven, shared_url: str
-) -> None:
-    def machine() -> Sessions:
-        name = f"orders-{uuid4()}"
-        if kind == "blocking":
-            return Sessions(shared_store.queue(name), shared_store, shared_url)
-        queue = Driven(driven_store.queue(name), driven_store._loop)
-        return Sessions(queue, shared_store, shared_url)
-
-    run_state_machine_as_test(
-        machine,  # type: ignore[arg-type]
-        settings=settings(
-            max_examples=40 if kind == "blocking" else 10,
-            stateful_step_count=15,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )

@@ -28,10 +28,11 @@ NEWEST_POSTGRESQL = 18
 def old_or_new(request: pytest.FixtureRequest) -> Iterator[Server]:
     """A server of each version."""
     version = request.param
-    folder = Path(tempfile.mkdtemp(prefix="penstock-"))
-    with _known(version), start(folder, version=version, settings=FAST) as embedded:
-        yield Server(embedded)
-    shutil.rmtree(folder)
+    with _known(version):
+        folder = Path(tempfile.mkdtemp(prefix="penstock-"))
+        with start(folder, version=version, settings=FAST) as embedded:
+            yield Server(embedded)
+        shutil.rmtree(folder)
 
 
 @contextmanager

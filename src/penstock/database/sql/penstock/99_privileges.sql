@@ -14,6 +14,12 @@ exception
 end
 $$;
 
+-- These write with their owner's rights.
+revoke execute on function
+  penstock.retain(varchar, bigint, timestamptz, bigint, boolean, bigint),
+  penstock.declare_type(text, text[]), penstock.attach_attribute_triggers()
+from public;
+
 do $$
 begin
   if to_regrole('message_store') is not null then
@@ -29,11 +35,10 @@ begin
     grant select on all tables in schema message_store to penstock_reader;
     grant select on all tables in schema penstock to penstock_reader;
     grant execute on all functions in schema message_store, penstock to penstock_reader;
-    -- these write with their owner's rights
     revoke execute on function
       penstock.retain(varchar, bigint, timestamptz, bigint, boolean, bigint),
-      penstock.declare_type(text, text[]),
-      penstock.attach_attribute_triggers() from public, penstock_reader;
+      penstock.declare_type(text, text[]), penstock.attach_attribute_triggers()
+    from penstock_reader;
   end if;
 end
 $$;
