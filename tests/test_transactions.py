@@ -605,14 +605,14 @@ class TestATimeout:
         assert (first, second) == ("2500ms", "30s")
 
     def test_ends_an_idle_transaction_on_the_server(self, any_store: Store) -> None:
-        transaction = any_store.begin_transaction(timeout=0.1)
+        transaction = any_store.begin_transaction(timeout=1)
         transaction.write_message("account-1", "Opened")
 
         wait_until_gone(any_store.settings.conninfo(), pid_of_connection(transaction))
 
         assert not transaction.is_active
         assert any_store.write_message("account-1", "Opened") == 0
-        with pytest.raises(TransactionTimeout, match=r"0\.1 s"):
+        with pytest.raises(TransactionTimeout, match="longer than 1 s"):
             transaction.write_message("account-1", "Deposited")
         with pytest.raises(TransactionClosed):
             transaction.commit()
@@ -620,7 +620,7 @@ class TestATimeout:
     def test_makes_the_commit_of_an_idle_transaction_raise(self, narrow_store: Store) -> None:
         with (
             pytest.raises(TransactionTimeout, match="rolled back") as caught,
-            narrow_store.transaction(timeout=0.1) as transaction,
+            narrow_store.transaction(timeout=1) as transaction,
         ):
             transaction.write_message("account-1", "Opened")
             wait_until_gone(narrow_store.settings.conninfo(), pid_of_connection(transaction))
@@ -960,7 +960,7 @@ class TestAsync:
 
     async def test_ends_in_time_on_the_server(self, async_store: AsyncStore) -> None:
         with pytest.raises(TransactionTimeout):
-            async with async_store.transaction(timeout=0.1) as transaction:
+            async with async_store.transaction(timeout=1) as transaction:
                 await transaction.write_message("account-1", "Opened")
                 pid = transaction.connection.info.backend_pid
                 wait_until_gone(async_store.settings.conninfo(), pid)

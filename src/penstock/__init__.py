@@ -82,6 +82,7 @@ from penstock.failure import FailurePolicy
 from penstock.guard import Guard, QueryCondition
 from penstock.interceptor import Call, Interceptor
 from penstock.log.append import Appended
+from penstock.log.overview import CategorySummary, OpenWriter, Status, StreamSummary
 from penstock.message import Message, RecordedMessage, new_id
 from penstock.retrying import retry
 from penstock.serializer import JsonSerializer, Serializer, SerializerByType
@@ -110,6 +111,7 @@ __all__ = [
     "BorrowedConnection",
     "Call",
     "CategoryBusy",
+    "CategorySummary",
     "Claim",
     "CommandTimeout",
     "CommitMode",
@@ -147,6 +149,7 @@ __all__ = [
     "NothingToCommit",
     "NothingToSkip",
     "OffsetBeyondTail",
+    "OpenWriter",
     "ParkedMessage",
     "ParkedMessageNotFound",
     "ParkedPartition",
@@ -169,8 +172,10 @@ __all__ = [
     "Settings",
     "SetupError",
     "StaleClaim",
+    "Status",
     "Store",
     "StoreClosed",
+    "StreamSummary",
     "Transaction",
     "TransactionAborted",
     "TransactionClosed",

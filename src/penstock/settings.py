@@ -1,7 +1,8 @@
 """Where the database is and how to use it: one frozen value, from arguments and the environment.
 
 An argument wins over the environment variable of the same name (`PENSTOCK_` and the field in upper
-case; `PENSTOCK_URL` for the address), which wins over the default. Without an address the embedded
+case; `PENSTOCK_URL` for the address), which wins over the default; an address that is given leaves
+no part of it to the environment. Without an address the embedded
 server in `folder` is used. A password is kept, but never shown.
 """
 
@@ -96,7 +97,11 @@ class Settings:
                 raise ValidationError("option", name, f"one of {', '.join(sorted(known))}")
         if database_url is not None:
             options["database_url"] = database_url
-        return cls(**{**_from_environment(os.environ, known), **options})
+        found = _from_environment(os.environ, known)
+        if any(options.get(name) for name in ("database_url", "host", "dbname", "folder")):
+            for name in ("database_url", *_CONNECTION_FIELDS):
+                found.pop(name, None)  # an address is taken whole, from one place
+        return cls(**{**found, **options})
 
     @property
     def embedded(self) -> bool:

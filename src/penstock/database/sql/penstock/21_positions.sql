@@ -6,26 +6,27 @@
 create table if not exists penstock.consumer_positions (
   consumer_id text primary key,            -- {category}-{consumer id}
   position bigint not null,                -- global position of the last message that was handled
+  save_id uuid,                            -- of the save that put it there; null: an operator did
   updated_at timestamptz not null default now()
 );
 
 create index if not exists consumer_positions_updated on penstock.consumer_positions (updated_at);
 
--- Move a consumer from `previous` (null: it has no position yet) to `position`.
+-- Move a consumer from `previous` (null: it has no position yet) to `position`. A call may be repeated
+-- with the same `save_id`, as a client does whose connection broke before the answer came.
 create or replace function penstock.save_position(
-  consumer_id text, "position" bigint, previous bigint)
+  consumer_id text, "position" bigint, previous bigint, save_id uuid)
 returns bigint language plpgsql
 as $$
 #variable_conflict use_column
 declare
   found_position bigint;
 begin
-  insert into penstock.consumer_positions as p (consumer_id, position)
-  values (save_position.consumer_id, save_position.position)
+  insert into penstock.consumer_positions as p (consumer_id, position, save_id)
+  values (save_position.consumer_id, save_position.position, save_position.save_id)
   on conflict (consumer_id) do update
-    set position = excluded.position, updated_at = clock_timestamp()
-    where p.position is not distinct from save_position.previous
-      or p.position = save_position.position;  -- a repeated call
+    set position = excluded.position, save_id = excluded.save_id, updated_at = clock_timestamp()
+    where p.position = save_position.previous or p.save_id = save_position.save_id;
   if found then
     return save_position.position;
   end if;
@@ -47,11 +48,48 @@ returns void language sql
 as $$
   insert into penstock.consumer_positions (consumer_id, position)
   values (set_position.consumer_id, set_position.position)
-  on conflict (consumer_id) do update set position = excluded.position, updated_at = clock_timestamp()
+  on conflict (consumer_id) do update
+    set position = excluded.position, save_id = null, updated_at = clock_timestamp()
 $$;
 
--- Every consumer that has stored a position, in the table or in a position stream, and its backlog:
--- `behind` counts the messages after its position, but no more than `most` of them.
+-- What consumers have stored, in the table or in a position stream: of one category, or of all. A
+-- position is null where a position stream ends with something else.
+create or replace function penstock.stored_positions(of_category varchar default null)
+returns table (
+  category varchar, consumer_id varchar, kept_in text, "position" bigint, updated_at timestamptz)
+language sql volatile
+as $$
+  with kept as (
+    -- the categories of position streams
+    select c.category as name from penstock.categories() c
+    where of_category is null and c.category like '%:position'
+    union all
+    select of_category || ':position' where of_category is not null
+  )
+  select message_store.category(p.consumer_id), message_store.id(p.consumer_id), 'table',
+    p.position, p.updated_at
+  from penstock.consumer_positions p
+  where of_category is null or message_store.category(p.consumer_id) = of_category
+  union all
+  -- the last message of each position stream, unless the table is ahead of it: then it is history
+  select left(kept.name, -length(':position')), message_store.id(s.stream_name), 'stream',
+    case when last.data::jsonb ->> 'position' ~ '^\d{1,18}$'
+      then (last.data::jsonb ->> 'position')::bigint end,
+    last.time at time zone 'utc'
+  from kept
+  cross join lateral (
+    select distinct m.stream_name from message_store.messages m
+    where message_store.category(m.stream_name) = kept.name
+  ) s
+  cross join lateral message_store.get_last_stream_message(s.stream_name) last
+  where not exists (
+    select from penstock.consumer_positions p
+    where p.consumer_id = left(kept.name, -length(':position')) || '-'
+      || message_store.id(s.stream_name))
+$$;
+
+-- Every consumer that has stored a position, and its backlog: `behind` counts the messages after its
+-- position, but no more than `most` of them.
 create or replace function penstock.consumers(most bigint default 10000)
 returns table (
   category varchar,
@@ -65,57 +103,48 @@ returns table (
 )
 language sql volatile
 as $$
-  with stored as (
-    -- the positions in the table
-    select message_store.category(p.consumer_id) as category,
-      message_store.id(p.consumer_id) as consumer_id,
-      'table' as kept_in, p.position, p.updated_at
-    from penstock.consumer_positions p
-    union all
-    -- the last message of each position stream
-    select left(c.category, -length(':position')), message_store.id(s.stream_name), 'stream',
-      case when last.data::jsonb ->> 'position' ~ '^\d{1,18}$'
-        then (last.data::jsonb ->> 'position')::bigint end,
-      last.time at time zone 'utc'
-    from penstock.categories() c
-    cross join lateral penstock.streams(c.category, '', 1000000) s
-    cross join lateral message_store.get_last_stream_message(s.stream_name) last
-    where c.category like '%:position'
-      and not exists (  -- a hybrid: the table is ahead of its history
-        select from penstock.consumer_positions p
-        where p.consumer_id = left(c.category, -length(':position')) || '-'
-          || message_store.id(s.stream_name))
-  )
   select s.category, s.consumer_id, s.kept_in, s.position, s.updated_at,
-    penstock.category_head(s.category),
-    (select count(*) from (
-      select from message_store.messages m
-      where (message_store.category(m.stream_name), m.global_position) > (s.category, s.position)
-        and (message_store.category(m.stream_name), m.global_position)
-          <= (s.category, 9223372036854775807)
-      order by message_store.category(m.stream_name), m.global_position
-      limit consumers.most) waiting),
-    (select m.time at time zone 'utc' from message_store.messages m
-      where (message_store.category(m.stream_name), m.global_position) > (s.category, s.position)
-        and (message_store.category(m.stream_name), m.global_position)
-          <= (s.category, 9223372036854775807)
-      order by message_store.category(m.stream_name), m.global_position
-      limit 1)
-  from stored s
+    penstock.category_head(s.category), waiting.count, waiting.oldest at time zone 'utc'
+  from penstock.stored_positions() s
+  cross join lateral (
+    select count(*) as count, min(w.time) as oldest from (
+      (select m.time from message_store.messages m
+       where s.category <> '$all'
+         and (message_store.category(m.stream_name), m.global_position)
+           > (s.category, coalesce(s.position, 0))
+         and (message_store.category(m.stream_name), m.global_position)
+           <= (s.category, 9223372036854775807)
+       order by message_store.category(m.stream_name), m.global_position
+       limit most)
+      union all
+      (select m.time from message_store.messages m
+       where s.category = '$all' and m.global_position > coalesce(s.position, 0)
+       order by m.global_position
+       limit most)
+    ) w
+  ) waiting
   order by s.category, s.consumer_id, s.kept_in
 $$;
 
--- The global position right before the first message of a category written at or after a moment.
+-- The global position right before the first message of a category (or of `$all`) that was written at
+-- or after a moment; the head, if there is none.
 create or replace function penstock.position_before(category varchar, moment timestamptz)
 returns bigint language sql volatile
 as $$
-  select coalesce((
-    select m.global_position - 1 from message_store.messages m
-    where (message_store.category(m.stream_name), m.global_position) >= (position_before.category, 0)
-      and (message_store.category(m.stream_name), m.global_position)
-        <= (position_before.category, 9223372036854775807)
-      and m.time >= position_before.moment at time zone 'utc'
-    order by message_store.category(m.stream_name), m.global_position
-    limit 1
-  ), penstock.category_head(position_before.category))
+  select coalesce(
+    (select m.global_position - 1 from message_store.messages m
+     where position_before.category <> '$all'
+       and (message_store.category(m.stream_name), m.global_position)
+         >= (position_before.category, 0)
+       and (message_store.category(m.stream_name), m.global_position)
+         <= (position_before.category, 9223372036854775807)
+       and m.time >= position_before.moment at time zone 'utc'
+     order by message_store.category(m.stream_name), m.global_position
+     limit 1),
+    (select m.global_position - 1 from message_store.messages m
+     where position_before.category = '$all'
+       and m.time >= position_before.moment at time zone 'utc'
+     order by m.global_position
+     limit 1),
+    penstock.category_head(position_before.category))
 $$;

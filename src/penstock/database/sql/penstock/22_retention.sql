@@ -19,35 +19,64 @@ create table if not exists penstock.retentions (
 
 create index if not exists retentions_category on penstock.retentions (category, highest_position);
 
--- The consumer of the target that has come least far: who it is, and the first message it needs, by
--- global position (a category's consumers) or by position in the stream (a queue's sessions).
-create or replace function penstock.slowest_consumer(target varchar)
-returns table (consumer_id text, needs_global_position bigint, needs_position bigint)
+-- The consumer of a category, or of `$all`, that has come least far, and the first message it needs.
+create or replace function penstock.slowest_consumer(category varchar)
+returns table (consumer_id text, needs bigint)
 language sql volatile
 as $$
-  (select c.consumer_id, c.position + 1, null::bigint
-   from penstock.consumers(1) c
-   where c.category = message_store.category(target)
-   order by c.position limit 1)
-  union all
-  (select s.consumer_id, null::bigint, s.next_offset
-   from penstock.sessions s
-   where s.stream_name = target
-   order by s.next_offset limit 1)
+  select c.consumer_id, coalesce(c.position, 0) + 1
+  from (
+    select * from penstock.stored_positions(slowest_consumer.category)
+    union all
+    select * from penstock.stored_positions('$all')
+  ) c
+  order by c.position nulls first
+  limit 1
 $$;
 
--- Remove at most `most` messages below the bound, oldest first. Give one of the three bounds:
--- `keep_count` messages, those at or after `keep_since`, or those from position `keep_from` on (a
--- position in the stream, or a global position for a category).
+-- The messages of a stream or category below both bounds, oldest first, but for the last of a stream.
+create or replace function penstock.removable(
+  target varchar, stream_bound bigint, global_bound bigint, after bigint default 0)
+returns table (stream_name varchar, "position" bigint, global_position bigint)
+language sql stable
+as $$
+  (select m.stream_name::varchar, m.position, m.global_position
+   from message_store.messages m
+   where not message_store.is_category(target)
+     and m.stream_name = target
+     and m.position < stream_bound
+     and m.global_position < global_bound
+     and m.global_position > after
+     and exists (
+       select from message_store.messages later
+       where later.stream_name = m.stream_name and later.position > m.position)
+   order by m.position)
+  union all
+  (select m.stream_name::varchar, m.position, m.global_position
+   from message_store.messages m
+   where message_store.is_category(target)
+     and (message_store.category(m.stream_name), m.global_position) > (target, after)
+     and (message_store.category(m.stream_name), m.global_position) < (target, global_bound)
+     and exists (
+       select from message_store.messages later
+       where later.stream_name = m.stream_name and later.position > m.position)
+   order by message_store.category(m.stream_name), m.global_position)
+$$;
+
+-- Remove at most `most` messages below the bound, oldest first, beginning after position `after`. Give
+-- one of the three bounds: `keep_count` messages, those at or after `keep_since`, or those from
+-- position `keep_from` on (a position in the stream, or a global position for a category). Returns how
+-- many went and the last of them; once there are no more, who keeps the next from going, if anyone.
 create or replace function penstock.retain(
   target varchar,
   keep_count bigint default null,
   keep_since timestamptz default null,
   keep_from bigint default null,
   ignore_consumers boolean default false,
-  most bigint default 10000
+  most bigint default 10000,
+  after bigint default 0
 )
-returns table (removed bigint, held_back_by text)
+returns table (removed bigint, last_position bigint, held_back_by text)
 language plpgsql volatile security definer set search_path = pg_catalog
 as $$
 #variable_conflict use_variable
@@ -85,49 +114,18 @@ begin
        order by message_store.category(m.stream_name), m.global_position limit 1),
       global_bound));
   end if;
+  select c.consumer_id, c.needs into slowest from penstock.slowest_consumer(category) c;
 
-  if not ignore_consumers then
-    for slowest in select * from penstock.slowest_consumer(target) loop
-      -- whether this one still needs a message that could go otherwise
-      if exists (
-        select from message_store.messages m
-        where is_stream and m.stream_name = target and m.position < stream_bound
-          and m.global_position < global_bound
-          and (m.position >= slowest.needs_position
-            or m.global_position >= slowest.needs_global_position)
-      ) or exists (
-        select from message_store.messages m
-        where not is_stream
-          and (message_store.category(m.stream_name), m.global_position)
-            >= (category, slowest.needs_global_position)
-          and (message_store.category(m.stream_name), m.global_position) < (category, global_bound)
-      ) then
-        held_back_by := slowest.consumer_id;
-      end if;
-      global_bound := least(global_bound, slowest.needs_global_position);
-      stream_bound := least(stream_bound, slowest.needs_position);
-    end loop;
-  end if;
-
-  if is_stream then
-    select array(
-      select m.global_position from message_store.messages m
-      where m.stream_name = target
-        and m.position < least(stream_bound, message_store.stream_version(target))
-        and m.global_position < global_bound
-      order by m.position limit most)
-    into oldest;
-  else
-    select array(
-      select m.global_position from message_store.messages m
-      where (message_store.category(m.stream_name), m.global_position) >= (category, 0)
-        and (message_store.category(m.stream_name), m.global_position) < (category, global_bound)
-        and m.position < (
-          select max(l.position) from message_store.messages l
-          where l.stream_name = m.stream_name)
-      order by message_store.category(m.stream_name), m.global_position limit most)
-    into oldest;
-  end if;
+  select array(
+    select r.global_position
+    from penstock.removable(target, stream_bound, global_bound, after) r
+    where ignore_consumers or (
+      r.global_position < coalesce(slowest.needs, global_bound)
+      and not exists (
+        select from penstock.sessions s
+        where s.stream_name = r.stream_name and s.next_offset <= r.position))
+    limit most)
+  into oldest;
 
   with gone as (
     delete from message_store.messages m where m.global_position = any (oldest)
@@ -142,18 +140,34 @@ begin
     values (target, category, run.lowest, run.highest, run.count);
   end if;
   removed := run.count;
+  last_position := run.highest;
+
+  if cardinality(oldest) < most then  -- what could still go is kept by somebody
+    select coalesce(
+      case when r.global_position >= slowest.needs then slowest.consumer_id end,
+      (select s.consumer_id from penstock.sessions s
+       where s.stream_name = r.stream_name order by s.next_offset limit 1))
+    into held_back_by
+    from penstock.removable(target, stream_bound, global_bound) r
+    limit 1;
+  end if;
   return next;
 end
 $$;
 
-revoke execute on function
-  penstock.retain(varchar, bigint, timestamptz, bigint, boolean, bigint) from public;
+revoke execute on function penstock.retain from public;
 
--- At most how many messages of a category were removed after this position: what a reader there missed.
-create or replace function penstock.missed("category" varchar, after bigint)
+-- At most how many messages of a category (or of `$all`) were removed between two positions: what a
+-- reader missed that read the one and, next, the other.
+create or replace function penstock.missed("category" varchar, after bigint, "before" bigint)
 returns bigint language sql stable
 as $$
-  select coalesce(sum(r.message_count), 0)::bigint
+  select coalesce(sum(least(
+    r.message_count,
+    least(r.highest_position, missed.before - 1) - greatest(r.lowest_position - 1, missed.after)
+  )), 0)::bigint
   from penstock.retentions r
-  where r.category = missed.category and r.highest_position > missed.after
+  where (r.category = missed.category or missed.category = '$all')
+    and r.highest_position > missed.after
+    and r.lowest_position < missed.before
 $$;

@@ -44,7 +44,7 @@ as $$
 $$;
 
 create or replace function penstock.index_attributes()
-returns trigger language plpgsql
+returns trigger language plpgsql security definer set search_path = pg_catalog
 as $$
 declare
   keys bigint[];
@@ -68,7 +68,7 @@ end
 $$;
 
 create or replace function penstock.forget_attributes()
-returns trigger language plpgsql
+returns trigger language plpgsql security definer set search_path = pg_catalog
 as $$
 begin
   delete from penstock.message_attributes a
