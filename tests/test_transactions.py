@@ -633,7 +633,7 @@ class TestATimeout:
             first.write_message("account-1", "Opened")
 
             with pytest.raises(TransactionTimeout), any_store.transaction(timeout=0.1) as second:
-                pid = pid_of(second)
+                pid = pid_of_connection(second)
                 second.write_message("account-2:x", "Opened")
                 second.write_message("account-1", "Deposited")
 
@@ -1028,3 +1028,16 @@ def terminate(store: Store, pid: int) -> None:
     with psycopg.connect(store.settings.conninfo(), autocommit=True) as connection:
         connection.execute("select pg_terminate_backend(%s)", [pid])
     wait_until_gone(store.settings.conninfo(), pid)
+
+
+def test_your_own_repeatable_read_transaction_reads_up_to_a_watermark_from_before_it(
+    store: Store, database_url: str
+) -> None:
+    store.write_message("account-1", "Opened")
+    watermark = store.category_head("$all")
+    with psycopg.connect(database_url) as connection:
+        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+
+        messages = store.using(connection, watermark=watermark).get_category_messages("account")
+
+    assert [message.type for message in messages] == ["Opened"]

@@ -4,19 +4,54 @@ from __future__ import annotations
 
 import asyncio
 import os
+import queue
 import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
+from weakref import WeakKeyDictionary
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+#: what to stop in each event loop: a loop has one handler for a signal, and may run many consumers
+_stops: WeakKeyDictionary[asyncio.AbstractEventLoop, list[Callable[[], None]]]
+_stops = WeakKeyDictionary()
 
 
 def this_process() -> str:
     """Return a name for this process that means something to people."""
     return f"{socket.gethostname()}:{os.getpid()}"
+
+
+class StopEvent:
+    """An event that a signal handler may set.
+
+    `threading.Event` may deadlock there: it takes a lock that the interrupted code may hold. To put
+    into a `SimpleQueue` takes none.
+    """
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._woken: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def is_set(self) -> bool:
+        """Whether it was set."""
+        return self._is_set
+
+    def set(self) -> None:
+        """Set it, and wake who waits."""
+        self._is_set = True
+        self._woken.put(None)
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until it is set, or so many seconds. Return whether it is set."""
+        if not self._is_set and timeout > 0:
+            with suppress(queue.Empty):
+                self._woken.get(timeout=timeout)
+                self._woken.put(None)  # for the next who waits
+        return self._is_set
 
 
 @contextmanager
@@ -31,7 +66,7 @@ def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in _SIGNALS}
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        signal.signal(number, before[signal.Signals(number)])
+        signal.signal(number, before[signal.Signals(number)] or signal.SIG_DFL)
         stop()
 
     for number in _SIGNALS:
@@ -40,7 +75,7 @@ def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, handler or signal.SIG_DFL)
 
 
 @contextmanager
@@ -50,15 +85,21 @@ def stopping_loop_on_signals(stop: Callable[[], None]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-
-    def on_signal(number: signal.Signals) -> None:
-        loop.remove_signal_handler(number)
-        stop()
-
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, on_signal, number)
+    stops = _stops.setdefault(loop, [])
+    if not stops:
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, _stop_all, loop, number)
+    stops.append(stop)
     try:
         yield
     finally:
-        for number in _SIGNALS:
-            loop.remove_signal_handler(number)
+        stops.remove(stop)
+        if not stops:
+            for number in _SIGNALS:
+                loop.remove_signal_handler(number)
+
+
+def _stop_all(loop: asyncio.AbstractEventLoop, number: signal.Signals) -> None:
+    loop.remove_signal_handler(number)
+    for stop in list(_stops.get(loop, [])):
+        stop()

@@ -170,9 +170,13 @@ class Store(Operations, OperatorCalls):
         with self.transaction(isolation, read_only=read_only, timeout=timeout) as transaction:
             return work(transaction)
 
-    def using(self, connection: Connection) -> BorrowedConnection:
-        """Return the operations on a psycopg connection of your own, in your transaction."""
-        return BorrowedConnection(connection, self.context)
+    def using(self, connection: Connection, *, watermark: int | None = None) -> BorrowedConnection:
+        """Return the operations on a psycopg connection of your own, in your transaction.
+
+        To read many streams above READ COMMITTED, pass as `watermark` what `category_head("$all")`
+        returned before your transaction began.
+        """
+        return BorrowedConnection(connection, self.context.until(watermark))
 
     def close(self) -> None:
         """Close all connections; leave the embedded server, which stops if nobody else uses it."""
@@ -319,9 +323,15 @@ class AsyncStore(AsyncOperations, AsyncOperatorCalls):
         async with self.transaction(isolation, read_only=read_only, timeout=timeout) as transaction:
             return await work(transaction)
 
-    def using(self, connection: AsyncConnection) -> AsyncBorrowedConnection:
-        """Return the operations on a psycopg connection of your own, in your transaction."""
-        return AsyncBorrowedConnection(connection, self.context)
+    def using(
+        self, connection: AsyncConnection, *, watermark: int | None = None
+    ) -> AsyncBorrowedConnection:
+        """Return the operations on a psycopg connection of your own, in your transaction.
+
+        To read many streams above READ COMMITTED, pass as `watermark` what `category_head("$all")`
+        returned before your transaction began.
+        """
+        return AsyncBorrowedConnection(connection, self.context.until(watermark))
 
     async def close(self) -> None:
         """Close all connections; leave the embedded server, which stops if nobody else uses it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -23,8 +23,6 @@ from penstock import (
     UnsupportedEdition,
     ValidationError,
 )
-
-ID = UUID("a1b2c3d4-e5f6-4a5b-8c9d-0e1f2a3b4c5d")
 
 JSON = st.recursive(
     st.none()
@@ -195,6 +193,7 @@ class TestBadInput:
             ({"value": "a\0b"}, "data['value']"),
             ({"value": "\ud800"}, "data"),
             ({"value": object()}, "data"),
+            ({"value": Record(1)}, "value"),
             ({"value": 1, "key": 7}, "key"),
             ({"value": 1, "key": "a\0b"}, "metadata['key']"),
             ({"value": 1, "headers": ["x"]}, "headers"),
@@ -218,6 +217,32 @@ class TestBadInput:
             queue.offer_many(values)
 
         assert (error.value.name, error.value.value) == ("values", values)
+
+
+class TestTransactions:
+    def test_a_session_in_a_transaction_is_undone_with_it(
+        self, queue: Any, shared_store: Store
+    ) -> None:
+        queue.offer_many(["a", "b"])
+        tx = shared_store.begin_transaction()
+        tx.queue(queue.name).create_consumer("worker").poll()
+
+        tx.rollback()
+
+        assert queue.create_consumer("worker").poll().value == "a"
+
+    def test_what_it_writes_is_committed_together_with_its_offset(
+        self, queue: Any, shared_store: Store
+    ) -> None:
+        queue.offer_many(["a", "b"])
+
+        with shared_store.transaction() as tx:
+            record = tx.queue(queue.name).create_consumer("worker").poll()
+            assert record is not None
+            tx.write_message(f"invoice-{queue.name}", "Invoiced", {"order": record.value})
+
+        assert queue.create_consumer("worker").poll().value == "b"
+        assert shared_store.stream_version(f"invoice-{queue.name}") == 0
 
 
 class TestEditions:

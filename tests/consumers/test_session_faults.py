@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
@@ -13,6 +14,7 @@ import psycopg
 import pytest
 
 from penstock import CommitMode, Record, Store
+from tests.racing import wait_until_blocked
 
 POLL_AND_HANG = """
 import sys, penstock
@@ -96,6 +98,30 @@ class TestKilled:
 
         assert record is not None
         assert record.value == "b"
+
+
+@pytest.mark.parametrize("mode", CommitMode)
+def test_a_poll_whose_connection_dies_returns_the_record_it_would_have(
+    shared_url: str, shared_store: Store, mode: CommitMode
+) -> None:
+    queue = shared_store.queue(f"orders-{uuid4()}")
+    queue.offer_many(["a", "b"])
+    session = queue.create_consumer("worker", mode)
+    with psycopg.connect(shared_url) as holder, ThreadPoolExecutor(1) as threads:
+        holder.execute("lock table penstock.sessions in access exclusive mode")
+        polling = threads.submit(session.poll)
+        wait_until_blocked(shared_url)
+
+        holder.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity"
+            " where datname = current_database() and wait_event_type = 'Lock'"
+        )
+        holder.rollback()
+        record = polling.result()
+
+    assert record is not None
+    assert record.offset == 0
+    assert session.committed_offset() == (1 if mode is CommitMode.AUTO_COMMIT else 0)
 
 
 def test_two_processes_offer_and_a_session_reads_all_in_order(

@@ -138,6 +138,28 @@ class TestFencing:
 
 
 class TestRetention:
+    def test_keeps_what_a_consumer_has_not_read(self, queue: Any, shared_store: Store) -> None:
+        queue.offer_many(range(6))
+        session = queue.create_consumer("worker", MANUAL)
+        session.commit(2)
+
+        retained = shared_store.retain(queue.stream_name, keep_from=5)
+
+        assert (retained.removed, retained.held_back_by) == (3, "worker")
+        assert session.poll().offset == 3
+        assert session.missed == 0
+
+    def test_that_overrules_a_consumer_tells_it_what_it_missed(
+        self, queue: Any, shared_store: Store, mode: CommitMode
+    ) -> None:
+        queue.offer_many(range(6))
+        session = queue.create_consumer("worker", mode)
+
+        shared_store.retain(queue.stream_name, keep_count=0, ignore_consumers=True)
+
+        assert session.poll().offset == 5
+        assert session.missed == 5
+
     def test_a_seek_below_it_goes_to_the_oldest_and_says_how_many_are_gone(
         self, queue: Any, shared_url: str, mode: CommitMode
     ) -> None:

@@ -12,9 +12,14 @@ from penstock.consumers import parked
 from penstock.consumers.handlers import Handler, wrapped
 from penstock.consumers.parked import ParkedMessage
 from penstock.consumers.positions import StoredPosition
-from penstock.consumers.progress import Progress, logger
+from penstock.consumers.progress import Progress
 from penstock.database.operation import Operation
-from penstock.errors import DatabaseUnreachable, PositionConflict, WrongExpectedVersion
+from penstock.errors import (
+    DatabaseUnreachable,
+    DecodingError,
+    PositionConflict,
+    WrongExpectedVersion,
+)
 from penstock.log import read
 from penstock.log.context import LogContext
 from penstock.message import RecordedMessage
@@ -57,6 +62,7 @@ class AsyncConsumer(Progress):
 
     _store: RunsAsyncTransactions
     _new_event = asyncio.Event
+    _is_async = True
 
     async def run(self) -> None:
         """Handle messages as they come, until `stop()` or a signal."""
@@ -83,30 +89,44 @@ class AsyncConsumer(Progress):
         """Handle a page and return how long to wait before the next."""
         try:
             length = await self._handle_page()
-            if length == 0:
+            if not self._has_more:
                 await self._be_idle()
             return self._idle_pause(length)
         except DatabaseUnreachable as error:
-            logger.warning("consumer %s waits for the database: %s", self.consumer_id, error)
-            self._stored = None  # look it up again: a save may or may not have got through
-            return self._longest_interval
+            return self._wait_for_database(error)
 
     async def _handle_page(self) -> int:
         if self._stored is None:
             await self._load_position()
         head = await self._store.run(self._head()) if self._sparse else 0
-        page = await self._store.run(self._next_page(head))
+        page = await self._read_page(head)
+        self._has_more = len(page) == self._page_size
+        if self._can_have_missed(page):
+            self._note_missed(await self._store.run(self._removed(page)))
         for message in page:
             if self._stopping.is_set() or not await self._handle(message):
                 return len(page)
             if self._save_is_due():
                 await self._save_progress()
-        if len(page) < self._batch_size and head > self._position:
+        if head > self._position and not self._has_more:
             self._passed(head)
         return len(page)
 
+    async def _read_page(self, head: int) -> list[RecordedMessage]:
+        """Read on; one by one where a message cannot be decoded, to come as far as possible."""
+        try:
+            return await self._store.run(self._next_page(head))
+        except DecodingError as error:
+            if self._page_size == 1:
+                raise
+            self._undecodable = error.global_position
+            return await self._store.run(self._next_page(head))
+
     async def _handle(self, message: RecordedMessage) -> bool:
         """Handle, park or pass over a message. False if `stop()` came before it was done with."""
+        if self._is_bookkeeping(message):
+            self._position = message.global_position
+            return True
         handler = self._handler_of(message)
         if handler is None:
             self._passed(message.global_position)
@@ -145,11 +165,11 @@ class AsyncConsumer(Progress):
 
     async def _call(self, handler: Handler, message: RecordedMessage) -> None:
         if not self._transactional:
-            await _maybe(wrapped(self._middleware, handler)(message))
+            await wrapped(self._middleware, _awaited(handler))(message)
             self._passed(message.global_position)
             return
         async with self._store.transaction() as transaction:
-            await _maybe(wrapped(self._middleware, lambda one: handler(one, transaction))(message))
+            await wrapped(self._middleware, _awaited(handler, transaction))(message)
             saved = await self._run_save(transaction, message.global_position)
         self._saved(saved)
 
@@ -158,8 +178,6 @@ class AsyncConsumer(Progress):
         self._loaded(
             stored, await self._store.run(self._head()) if self._starts_at_end(stored) else 0
         )
-        if self._can_have_missed():
-            self._note_missed(await self._store.run(self._removed()))
         await self._save_progress()
 
     async def _save_progress(self) -> None:
@@ -170,7 +188,7 @@ class AsyncConsumer(Progress):
         try:
             return await runner.run(self._save(position))
         except WrongExpectedVersion as error:
-            raise self._conflict(error.actual) from error
+            raise self._conflict() from error
 
     async def _be_idle(self) -> None:
         if self._idle_save_is_due():
@@ -189,14 +207,18 @@ class AsyncConsumer(Progress):
         if handler is None:
             return
         error = await self._attempt(lambda: self._call_parked(handler, message), message)
-        if error is not None:
+        if error is not None and not self._stopping.is_set():
             await self._store.run(self._park(message, error, waiting.attempts))
 
     async def _call_parked(self, handler: Handler, message: RecordedMessage) -> None:
+        handled = parked.mark(self.context, self.parked_stream, "Handled", message)
+        if not self._transactional:
+            await wrapped(self._middleware, _awaited(handler))(message)
+            await self._store.run(handled)
+            return
         async with self._store.transaction() as transaction:
-            arguments = (transaction,) if self._transactional else ()
-            await _maybe(wrapped(self._middleware, lambda one: handler(one, *arguments))(message))
-            await transaction.run(parked.mark(self.context, self.parked_stream, "Handled", message))
+            await wrapped(self._middleware, _awaited(handler, transaction))(message)
+            await transaction.run(handled)
 
     async def _parked_story(self) -> AsyncIterator[RecordedMessage]:
         position = 0
@@ -212,7 +234,12 @@ class AsyncConsumer(Progress):
             await asyncio.wait_for(self._stopping.wait(), seconds)
 
 
-async def _maybe(result: Any) -> None:
-    """Await what an async handler returned; a plain one is done already."""
-    if inspect.isawaitable(result):
-        await result
+def _awaited(handler: Handler, *arguments: Any) -> Callable[[RecordedMessage], Awaitable[None]]:
+    """Return a function to await that calls the handler, async or plain."""
+
+    async def call(message: RecordedMessage) -> None:
+        result = handler(message, *arguments)
+        if inspect.isawaitable(result):
+            await result
+
+    return call

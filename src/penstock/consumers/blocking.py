@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from typing import Any, Protocol, TypeVar
 
 from penstock.consumers import parked
-from penstock.consumers.handlers import Handler, wrapped
+from penstock.consumers.handlers import Handler, done, wrapped
 from penstock.consumers.parked import ParkedMessage
 from penstock.consumers.positions import StoredPosition
-from penstock.consumers.progress import Progress, logger
+from penstock.consumers.progress import Progress
 from penstock.database.operation import Operation
-from penstock.errors import DatabaseUnreachable, PositionConflict, WrongExpectedVersion
+from penstock.errors import (
+    DatabaseUnreachable,
+    DecodingError,
+    PositionConflict,
+    WrongExpectedVersion,
+)
 from penstock.log import read
 from penstock.log.context import LogContext
 from penstock.message import RecordedMessage
-from penstock.process import stopping_on_signals
+from penstock.process import StopEvent, stopping_on_signals
 
 Result = TypeVar("Result")
 
@@ -54,7 +58,7 @@ class Consumer(Progress):
     """
 
     _store: RunsTransactions
-    _new_event = threading.Event
+    _new_event = StopEvent
 
     def run(self) -> None:
         """Handle messages as they come, until `stop()` or a signal."""
@@ -83,30 +87,44 @@ class Consumer(Progress):
         """Handle a page and return how long to wait before the next."""
         try:
             length = self._handle_page()
-            if length == 0:
+            if not self._has_more:
                 self._be_idle()
             return self._idle_pause(length)
         except DatabaseUnreachable as error:
-            logger.warning("consumer %s waits for the database: %s", self.consumer_id, error)
-            self._stored = None  # look it up again: a save may or may not have got through
-            return self._longest_interval
+            return self._wait_for_database(error)
 
     def _handle_page(self) -> int:
         if self._stored is None:
             self._load_position()
         head = self._store.run(self._head()) if self._sparse else 0
-        page = self._store.run(self._next_page(head))
+        page = self._read_page(head)
+        self._has_more = len(page) == self._page_size
+        if self._can_have_missed(page):
+            self._note_missed(self._store.run(self._removed(page)))
         for message in page:
             if self._stopping.is_set() or not self._handle(message):
                 return len(page)
             if self._save_is_due():
                 self._save_progress()
-        if len(page) < self._batch_size and head > self._position:
+        if head > self._position and not self._has_more:
             self._passed(head)
         return len(page)
 
+    def _read_page(self, head: int) -> list[RecordedMessage]:
+        """Read on; one by one where a message cannot be decoded, to come as far as possible."""
+        try:
+            return self._store.run(self._next_page(head))
+        except DecodingError as error:
+            if self._page_size == 1:
+                raise
+            self._undecodable = error.global_position
+            return self._store.run(self._next_page(head))
+
     def _handle(self, message: RecordedMessage) -> bool:
         """Handle, park or pass over a message. False if `stop()` came before it was done with."""
+        if self._is_bookkeeping(message):
+            self._position = message.global_position
+            return True
         handler = self._handler_of(message)
         if handler is None:
             self._passed(message.global_position)
@@ -143,19 +161,17 @@ class Consumer(Progress):
 
     def _call(self, handler: Handler, message: RecordedMessage) -> None:
         if not self._transactional:
-            wrapped(self._middleware, handler)(message)
+            done(wrapped(self._middleware, handler)(message))
             self._passed(message.global_position)
             return
         with self._store.transaction() as transaction:
-            wrapped(self._middleware, lambda one: handler(one, transaction))(message)
+            done(wrapped(self._middleware, lambda one: handler(one, transaction))(message))
             saved = self._run_save(transaction, message.global_position)
         self._saved(saved)
 
     def _load_position(self) -> None:
         stored = self._store.run(self._load())
         self._loaded(stored, self._store.run(self._head()) if self._starts_at_end(stored) else 0)
-        if self._can_have_missed():
-            self._note_missed(self._store.run(self._removed()))
         self._save_progress()
 
     def _save_progress(self) -> None:
@@ -166,7 +182,7 @@ class Consumer(Progress):
         try:
             return runner.run(self._save(position))
         except WrongExpectedVersion as error:
-            raise self._conflict(error.actual) from error
+            raise self._conflict() from error
 
     def _be_idle(self) -> None:
         if self._idle_save_is_due():
@@ -183,14 +199,18 @@ class Consumer(Progress):
         if handler is None:
             return
         error = self._attempt(lambda: self._call_parked(handler, message), message)
-        if error is not None:
+        if error is not None and not self._stopping.is_set():
             self._store.run(self._park(message, error, waiting.attempts))
 
     def _call_parked(self, handler: Handler, message: RecordedMessage) -> None:
+        handled = parked.mark(self.context, self.parked_stream, "Handled", message)
+        if not self._transactional:
+            done(wrapped(self._middleware, handler)(message))
+            self._store.run(handled)
+            return
         with self._store.transaction() as transaction:
-            arguments = (transaction,) if self._transactional else ()
-            wrapped(self._middleware, lambda one: handler(one, *arguments))(message)
-            transaction.run(parked.mark(self.context, self.parked_stream, "Handled", message))
+            done(wrapped(self._middleware, lambda one: handler(one, transaction))(message))
+            transaction.run(handled)
 
     def _parked_story(self) -> Iterator[RecordedMessage]:
         position = 0

@@ -71,7 +71,7 @@ class Routes:
     def refuse_async(self) -> None:
         """Refuse async handlers, for a consumer that cannot await them."""
         for handler in (*self._by_type.values(), self._catch_all):
-            if inspect.iscoroutinefunction(handler):
+            if is_async(handler):
                 raise ValidationError(
                     "handler", handler, "a plain function; AsyncConsumer takes async ones"
                 )
@@ -88,6 +88,21 @@ class Routes:
             )
         for types, method in marked:
             self.add(method, *types)
+
+
+def done(result: object) -> None:
+    """Refuse what only an event loop could finish, for a consumer that has none."""
+    if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        raise ValidationError("handler", result, "a plain function; AsyncConsumer takes async ones")
+
+
+def is_async(function: Any) -> bool:
+    """Whether calling it gives something to await: an async function or object."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 - what it is, not whether it is
+    )
 
 
 def wrapped(

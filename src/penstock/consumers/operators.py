@@ -41,7 +41,7 @@ class OperatorCalls(ABC):
     ) -> None:
         """Put a consumer right after a global position, forwards or back; 0 is the beginning.
 
-        `kept_in` says where the consumer keeps its position: "stream" or "table" (also hybrid). A
+        `kept_in` says where the consumer keeps its position: "stream", "table" or "hybrid". A
         running consumer notices at its next save and stops.
         """
         self.run(overview.move_consumer(self.context, category, consumer_id, position, kept_in))
@@ -75,7 +75,9 @@ class OperatorCalls(ABC):
         """Return the messages that a consumer could not handle and that still wait."""
         stream_name = parked_stream(category, consumer_id)
         story: list[RecordedMessage] = []
-        while page := self.run(read.get_stream_messages(self.context, stream_name, len(story))):
+        while page := self.run(
+            read.get_stream_messages(self.context, stream_name, parked.next_position(story))
+        ):
             story.extend(page)
         return list(parked.fold(story).values())
 
@@ -119,7 +121,7 @@ class AsyncOperatorCalls(ABC):
     ) -> None:
         """Put a consumer right after a global position, forwards or back; 0 is the beginning.
 
-        `kept_in` says where the consumer keeps its position: "stream" or "table" (also hybrid). A
+        `kept_in` says where the consumer keeps its position: "stream", "table" or "hybrid". A
         running consumer notices at its next save and stops.
         """
         await self.run(
@@ -156,7 +158,7 @@ class AsyncOperatorCalls(ABC):
         stream_name = parked_stream(category, consumer_id)
         story: list[RecordedMessage] = []
         while page := await self.run(
-            read.get_stream_messages(self.context, stream_name, len(story))
+            read.get_stream_messages(self.context, stream_name, parked.next_position(story))
         ):
             story.extend(page)
         return list(parked.fold(story).values())

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from penstock.consumers.positions import StreamPositions, TablePositions
+from penstock.consumers.positions import KINDS, StreamPositions, TablePositions, check_edition
 from penstock.database.operation import Operation, call
-from penstock.errors import UnsupportedEdition
+from penstock.errors import UnsupportedEdition, ValidationError
 from penstock.log.context import LogContext, check_position
 from penstock.log.write import check_category
 from penstock.message import check_text
@@ -58,8 +58,11 @@ def move_consumer(
     check_category(category)
     check_text("consumer_id", consumer_id)
     check_position("position", position)
+    if kept_in not in KINDS:
+        raise ValidationError("kept_in", kept_in, "'stream', 'table' or 'hybrid'")
     if kept_in == "stream":
         return StreamPositions(category, consumer_id).record(context, position)
+    check_edition(context)
     return call(
         "move_consumer",
         "select penstock.set_position(%s, %s)",
@@ -71,6 +74,9 @@ def move_consumer(
 def position_before(context: LogContext, category: str, moment: datetime) -> Operation[int]:
     """Look up the global position right before the first message written at or after `moment`."""
     check_category(category)
+    if not isinstance(moment, datetime) or moment.tzinfo is None:
+        raise ValidationError("moment", moment, "a datetime with a time zone")
+    check_edition(context)
     return call(
         "position_before",
         "select penstock.position_before(%s, %s)",

@@ -14,11 +14,11 @@ The whole message is in the stream, so a retry works after retention has removed
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
-from uuid import NAMESPACE_URL, UUID, uuid5
+from uuid import UUID
 
 from penstock.database.operation import Operation
 from penstock.errors import first_line
@@ -50,7 +50,7 @@ def park(
     error: BaseException,
     attempts: int,
 ) -> Operation[int]:
-    """Set a message aside, with its error. Twice for the same number of attempts is once."""
+    """Set a message aside, with its error."""
     return write.write_message(
         context,
         stream_name,
@@ -60,7 +60,6 @@ def park(
             "error": f"{type(error).__name__}: {first_line(error)}",
             "attempts": attempts,
         },
-        id=uuid5(NAMESPACE_URL, f"{stream_name}/{message.id}/{attempts}"),
     )
 
 
@@ -87,6 +86,11 @@ def fold(story: Iterable[RecordedMessage]) -> dict[int, ParkedMessage]:
         elif event.type == "RetryRequested" and position in waiting:
             waiting[position] = _requested(waiting[position])
     return waiting
+
+
+def next_position(story: Sequence[RecordedMessage]) -> int:
+    """Return where to read on in the stream, whose beginning retention may have removed."""
+    return story[-1].position + 1 if story else 0
 
 
 def _requested(parked: ParkedMessage) -> ParkedMessage:

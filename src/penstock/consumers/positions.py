@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
+from uuid import uuid4
 
 from penstock.database.operation import Operation, Row, call
 from penstock.errors import InvalidPosition, UnsupportedEdition, ValidationError
@@ -28,12 +29,17 @@ HISTORY_INTERVAL = 10
 
 @dataclass(frozen=True, slots=True)
 class StoredPosition:
-    """A position as it was last read or saved: 0 if there is none yet."""
+    """A position as it was last read or saved."""
 
     position: int = 0
     #: what the next save must find unchanged: the version of the stream, or the row's position
     seen: int | None = None
     saves: int = 0
+    #: False for a consumer that never saved one
+    exists: bool = True
+
+
+NONE_YET = StoredPosition(exists=False)
 
 
 class Positions(Protocol):
@@ -67,7 +73,7 @@ class StreamPositions:
         def decode(rows: list[Row]) -> StoredPosition:
             message = last.decode(rows)
             if message is None:
-                return StoredPosition(0, -1)
+                return StoredPosition(0, -1, exists=False)
             return StoredPosition(position_in(message), message.position)
 
         return Operation("load_position", last.statements, decode, last.facts)
@@ -111,12 +117,12 @@ class TablePositions:
 
     def load(self, context: LogContext) -> Operation[StoredPosition]:
         """Look up the row."""
-        _check_edition(context)
+        check_edition(context)
         return call(
             "load_position",
             "select position from penstock.consumer_positions where consumer_id = %s",
             (self.key,),
-            lambda rows: StoredPosition(rows[0][0], rows[0][0]) if rows else StoredPosition(),
+            lambda rows: StoredPosition(rows[0][0], rows[0][0]) if rows else NONE_YET,
             consumer_id=self.key,
         )
 
@@ -124,11 +130,11 @@ class TablePositions:
         self, context: LogContext, stored: StoredPosition, position: int
     ) -> Operation[StoredPosition]:
         """Change the row, if it still holds what was seen."""
-        _check_edition(context)
+        check_edition(context)
         return call(
             "save_position",
-            "select penstock.save_position(%s, %s, %s)",
-            (self.key, position, stored.seen),
+            "select penstock.save_position(%s, %s, %s, %s)",
+            (self.key, position, stored.seen, uuid4()),
             lambda _: StoredPosition(position, position, stored.saves + 1),
             consumer_id=self.key,
         )
@@ -151,7 +157,7 @@ class HybridPositions:
 
     def load(self, context: LogContext) -> Operation[StoredPosition]:
         """Look up the row; where there is none, the last message of the stream."""
-        _check_edition(context)
+        check_edition(context)
         from_stream = self._stream.load(context)
 
         def decode(rows: list[Row]) -> StoredPosition:
@@ -159,7 +165,7 @@ class HybridPositions:
             if in_table is not None:
                 return StoredPosition(in_table, in_table)
             if message[0] is None:
-                return StoredPosition()
+                return NONE_YET
             return StoredPosition(from_stream.decode([tuple(message)]).position)
 
         return call(
@@ -214,7 +220,8 @@ def position_in(message: RecordedMessage) -> int:
     return position
 
 
-def _check_edition(context: LogContext) -> None:
+def check_edition(context: LogContext) -> None:
+    """Refuse a genuine Message DB, which has no table for positions."""
     if not context.edition.has_watermark:
         raise UnsupportedEdition(
             "positions in a table need Penstock's schema, and this is a genuine Message DB: "

@@ -13,11 +13,18 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from penstock.consumers.handlers import Handler, Middleware, Routes
+from penstock import names
+from penstock.consumers.handlers import Handler, Middleware, Routes, is_async
 from penstock.consumers.parked import park, parked_stream
 from penstock.consumers.positions import StoredPosition, positions_for
 from penstock.database.operation import Operation, call, only_value
-from penstock.errors import HandlerFailed, PositionConflict, ValidationError, first_line
+from penstock.errors import (
+    DatabaseUnreachable,
+    HandlerFailed,
+    PositionConflict,
+    ValidationError,
+    first_line,
+)
 from penstock.failure import FailurePolicy
 from penstock.log import paging, read
 from penstock.log.context import LogContext, check_position, is_whole
@@ -34,6 +41,9 @@ PARKED_LOOK_SECONDS = 1.0
 IDLE_SAVE_SECONDS = 1.0
 
 
+_BOOKKEEPING = ("$all:position", "$all:parked")
+
+
 class HasContext(Protocol):
     """What is known of a store before it is known whether it is blocking or async."""
 
@@ -42,6 +52,8 @@ class HasContext(Protocol):
 
 class Progress:
     """One consumer's settings, routes and position. `Consumer` and `AsyncConsumer` inherit it."""
+
+    _is_async = False
 
     def __init__(
         self,
@@ -92,7 +104,7 @@ class Progress:
         self._sparse = paging.is_sparse(context, correlation, consumer_group_size, condition)
         self._policy = on_failure or FailurePolicy.stop()
         self._transactional = transactional
-        self._middleware = tuple(middleware)
+        self._middleware = self._checked(middleware)
         self.parked_stream = parked_stream(category, consumer_id)
 
         self._store = store
@@ -102,11 +114,20 @@ class Progress:
         self.missed = 0
         self._last_saved = 0
         self._position = 0
+        self._undecodable = 0
+        self._has_more = False
         self._unsaved = 0
         self._last_progress = 0.0
         self._idle_looks = 0
         self._parked_version: int | None = None
         self._next_parked_look = 0.0
+
+    def _checked(self, middleware: Sequence[Middleware]) -> tuple[Middleware, ...]:
+        for one in middleware:
+            if not callable(one) or is_async(one) != self._is_async:
+                kind = "an async function" if self._is_async else "a plain function"
+                raise ValidationError("middleware", one, kind)
+        return tuple(middleware)
 
     @staticmethod
     def _new_event() -> Any:
@@ -140,22 +161,33 @@ class Progress:
         first = head if self._start == "end" else self._first_position()
         self._stored = stored
         self._last_saved = stored.position
-        self._position = max(stored.position or first, handled)
-        self._unsaved = 1 if self._position > stored.position else 0
+        self._position = max(stored.position if stored.exists else first, handled)
+        chosen = not stored.exists and self._start == "end"  # to be remembered, even if it is 0
+        self._unsaved = 1 if chosen or self._position > stored.position else 0
 
     def _first_position(self) -> int:
         return max(0, self._start - 1) if isinstance(self._start, int) else 0
 
-    def _can_have_missed(self) -> bool:
-        return self._position > 0 and self.context.edition.has_watermark
+    def _can_have_missed(self, page: list[RecordedMessage]) -> bool:
+        """Whether there is a gap before the page. Most have other causes than retention."""
+        began = self._position > 0 or (self._stored is not None and self._stored.exists)
+        return (
+            began
+            and self.context.edition.has_watermark
+            and bool(page)
+            and page[0].global_position > self._position + 1
+        )
 
-    def _removed(self) -> Operation[int]:
+    def _removed(self, page: list[RecordedMessage]) -> Operation[int]:
         return call(
-            "missed", "select penstock.missed(%s, %s)", (self.category, self._position), only_value
+            "missed",
+            "select penstock.missed(%s, %s, %s)",
+            (self.category, self._position, page[0].global_position),
+            only_value,
         )
 
     def _note_missed(self, missed: int) -> None:
-        self.missed = missed
+        self.missed += missed
         if missed:
             logger.warning(
                 "consumer %s fell behind retention: up to %d messages of %s after position %d "
@@ -166,6 +198,11 @@ class Progress:
                 self._position,
             )
 
+    @property
+    def _page_size(self) -> int:
+        """How many messages to read: one by one up to one that cannot be decoded."""
+        return 1 if self._position < self._undecodable else self._batch_size
+
     def _next_page(self, head: int) -> Operation[list[RecordedMessage]]:
         """Read on, up to that head: a fresh watermark may be a little lower."""
         correlation, member, size, condition = self._filters
@@ -173,7 +210,7 @@ class Progress:
             self.context.until(head if self._sparse else None),
             self.category,
             self._position + 1,
-            self._batch_size,
+            self._page_size,
             correlation,
             member,
             size,
@@ -182,6 +219,13 @@ class Progress:
 
     def _head(self) -> Operation[int]:
         return read.category_head(self.context, self.category)
+
+    def _is_bookkeeping(self, message: RecordedMessage) -> bool:
+        """Whether a message tells of the progress of a consumer of `$all`, maybe this one.
+
+        To handle those, or to save a position for them, would never end.
+        """
+        return self.category == "$all" and names.category(message.stream_name) in _BOOKKEEPING
 
     def _passed(self, position: int) -> None:
         """Note that everything up to a position is done with."""
@@ -206,13 +250,20 @@ class Progress:
         self._position = max(self._position, stored.position)
         self._unsaved = 0
 
-    def _conflict(self, actual: int) -> PositionConflict:
+    def _conflict(self) -> PositionConflict:
         expected = self._stored.position if self._stored else None
-        return PositionConflict(f"{self.category}-{self.consumer_id}", expected, actual)
+        return PositionConflict(f"{self.category}-{self.consumer_id}", expected, None)
+
+    def _wait_for_database(self, error: DatabaseUnreachable) -> float:
+        """Forget what may have changed, and return how long to wait."""
+        logger.warning("consumer %s waits for the database: %s", self.consumer_id, error)
+        self._stored = None  # a save may or may not have got through
+        self._parked_version = None
+        return self._longest_interval
 
     def _idle_pause(self, page_length: int) -> float:
         """Return how long to wait before the next look: not at all after a full page."""
-        if page_length == self._batch_size:
+        if self._has_more:
             self._idle_looks = 0
             return 0.0
         self._idle_looks = 0 if page_length else self._idle_looks + 1
@@ -220,7 +271,7 @@ class Progress:
         return min(self._longest_interval, doubled)
 
     def _starts_at_end(self, stored: StoredPosition) -> bool:
-        return stored.position == 0 and self._start == "end"
+        return not stored.exists and self._start == "end"
 
     def _handler_of(self, message: RecordedMessage) -> Handler | None:
         return self._routes.handler_of(message)

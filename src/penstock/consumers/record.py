@@ -36,6 +36,8 @@ class Record:
 
     def __post_init__(self) -> None:
         """Refuse what would not come back as it was."""
+        if isinstance(self.value, Record):
+            raise ValidationError("value", self.value, "a value; offer_many() takes records")
         if self.key is not None and not isinstance(self.key, str | bytes):
             raise ValidationError("key", self.key, "text, bytes or None")
         if self.headers is not None and not _is_texts(self.headers):

@@ -30,6 +30,15 @@ class Retained:
 
 
 @dataclass(frozen=True, slots=True)
+class Batch:
+    """What one transaction removed, the last of it, and who kept the rest, if that is known."""
+
+    removed: int
+    last_position: int
+    held_back_by: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Keep:
     """What to keep: exactly one of a number of messages, an age, or a position to keep from."""
 
@@ -62,13 +71,14 @@ def retain(
 ) -> Retained:
     """Remove what need not be kept, batch by batch; `progress` is told the sum after each."""
     since = _since(keep)
-    removed = 0
+    removed = after = 0
     while True:
-        batch = store.run(remove_batch(store.context, target, keep, since, ignore_consumers))
+        batch = store.run(remove_batch(store.context, target, keep, since, ignore_consumers, after))
         removed += batch.removed
         progress(removed)
         if batch.removed < BATCH:
             return Retained(removed, batch.held_back_by)
+        after = batch.last_position
 
 
 async def retain_async(
@@ -81,13 +91,16 @@ async def retain_async(
 ) -> Retained:
     """Do the same for async code."""
     since = _since(keep)
-    removed = 0
+    removed = after = 0
     while True:
-        batch = await store.run(remove_batch(store.context, target, keep, since, ignore_consumers))
+        batch = await store.run(
+            remove_batch(store.context, target, keep, since, ignore_consumers, after)
+        )
         removed += batch.removed
         progress(removed)
         if batch.removed < BATCH:
             return Retained(removed, batch.held_back_by)
+        after = batch.last_position
 
 
 def remove_batch(
@@ -96,8 +109,9 @@ def remove_batch(
     keep: Keep,
     since: datetime | None,
     ignore_consumers: bool,
-) -> Operation[Retained]:
-    """Remove one batch."""
+    after: int,
+) -> Operation[Batch]:
+    """Remove one batch, of messages after a global position."""
     check_text("target", target)
     if target == "$all":
         raise ValidationError("target", target, "a stream or a category")
@@ -105,9 +119,9 @@ def remove_batch(
         raise UnsupportedEdition("retention needs Penstock's schema: run `penstock init`")
     return call(
         "retain",
-        "select * from penstock.retain(%s, %s, %s, %s, %s, %s)",
-        (target, keep.count, since, keep.from_position, ignore_consumers, BATCH),
-        lambda rows: Retained(*rows[0]),
+        "select * from penstock.retain(%s, %s, %s, %s, %s, %s, %s)",
+        (target, keep.count, since, keep.from_position, ignore_consumers, BATCH, after),
+        lambda rows: Batch(*rows[0]),
         target=target,
     )
 

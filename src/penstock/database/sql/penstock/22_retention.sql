@@ -155,8 +155,6 @@ begin
 end
 $$;
 
-revoke execute on function penstock.retain from public;
-
 -- At most how many messages of a category (or of `$all`) were removed between two positions: what a
 -- reader missed that read the one and, next, the other.
 create or replace function penstock.missed("category" varchar, after bigint, "before" bigint)

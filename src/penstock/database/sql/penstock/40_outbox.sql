@@ -6,8 +6,9 @@
 --
 -- The promise: the cost of a claim does not grow with what was done before, even while a long
 -- transaction elsewhere keeps vacuum from removing dead index entries. The ready messages stand in an
--- index by due time; a claimer remembers how far along it is (`floor`) and goes on from there, and
--- only now and then looks from the start. All other changes are by primary key.
+-- index by due time; a claimer remembers how far along it is (`floor`) and goes on from there. Now and
+-- then it takes a whole look: from the start, where late commits may stand, and at ended leases. All
+-- other changes are by primary key.
 
 create table if not exists penstock.outbox (
   id uuid primary key,
@@ -15,7 +16,7 @@ create table if not exists penstock.outbox (
   payload bytea not null,
   encoding text not null check (encoding in ('text', 'json', 'bytes')),
   state text not null default 'ready' check (state in ('ready', 'in_progress', 'done', 'failed')),
-  due timestamptz not null default clock_timestamp(),
+  due timestamptz,  -- null: asleep, until somebody wakes it
   correlation_id text,
   dedupe_key text,
   owner text,
@@ -25,7 +26,7 @@ create table if not exists penstock.outbox (
   last_error text,
   created_at timestamptz not null default clock_timestamp(),
   finished_at timestamptz
-) with (fillfactor = 70);
+) with (autovacuum_vacuum_scale_factor = 0.02);
 
 create index if not exists outbox_ready on penstock.outbox (due, id) where state = 'ready';
 create index if not exists outbox_leases on penstock.outbox (lease_until)
@@ -46,19 +47,26 @@ returns uuid[] language plpgsql
 as $$
 #variable_conflict use_column
 declare
+  added uuid[];
   placed uuid[];
-  join_id uuid;
 begin
-  insert into penstock.outbox
-    (id, topic, payload, encoding, due, correlation_id, dedupe_key)
-  select m.id, m.topic, m.payload, m.encoding, coalesce(m.due, clock_timestamp()),
-    m.correlation_id, m.dedupe_key
-  from unnest(enqueue.ids, enqueue.topics, enqueue.payloads, enqueue.encodings, enqueue.due,
-      enqueue.correlation_ids, enqueue.dedupe_keys)
-    with ordinality
-    as m(id, topic, payload, encoding, due, correlation_id, dedupe_key, ordinality)
-  order by m.ordinality
-  on conflict do nothing;
+  with inserted as (
+    insert into penstock.outbox
+      (id, topic, payload, encoding, due, correlation_id, dedupe_key)
+    select m.id, m.topic, m.payload, m.encoding, coalesce(m.due, clock_timestamp()),
+      m.correlation_id, m.dedupe_key
+    from unnest(enqueue.ids, enqueue.topics, enqueue.payloads, enqueue.encodings, enqueue.due,
+        enqueue.correlation_ids, enqueue.dedupe_keys)
+      with ordinality
+      as m(id, topic, payload, encoding, due, correlation_id, dedupe_key, ordinality)
+    order by m.ordinality
+    on conflict do nothing
+    returning id
+  )
+  select array_agg(i.id) into added from inserted i;
+  if enqueue.joins = '{}' and cardinality(added) = cardinality(enqueue.ids) then
+    return enqueue.ids;
+  end if;
 
   placed := array(
     select coalesce(known.id, m.id)
@@ -68,14 +76,12 @@ begin
       on known.topic = m.topic and known.dedupe_key = m.dedupe_key
     order by m.ordinality);
 
-  foreach join_id in array array(select distinct j from unnest(enqueue.joins) j order by j) loop
-    perform penstock.attach_to_join(join_id, placed);
-  end loop;
+  perform penstock.attach_to_joins(enqueue.joins, placed, added);
   return placed;
 end
 $$;
 
--- Give at most `most` due messages of these topics (null: of all) to an owner.
+-- Give at most `most` due messages to an owner: from the floor on, or, without one, by a whole look.
 create or replace function penstock.claim_outbox(
   owner text, most integer, lease interval,
   floor_due timestamptz default null, floor_id uuid default null)
@@ -83,18 +89,20 @@ returns table (
   id uuid, topic text, payload bytea, encoding text, correlation_id text, due timestamptz,
   attempts integer, token uuid, created_at timestamptz
 )
-language plpgsql volatile
+language plpgsql volatile set enable_sort = off
 as $$
 #variable_conflict use_column
 declare
   new_token constant uuid := gen_random_uuid();
-  chosen uuid[];
+  chosen uuid[] := '{}';
 begin
-  chosen := array(
-    select o.id from penstock.outbox o
-    where o.state = 'in_progress' and o.lease_until < clock_timestamp()
-    order by o.lease_until limit most
-    for update skip locked);
+  if floor_due is null then
+    chosen := array(
+      select o.id from penstock.outbox o
+      where o.state = 'in_progress' and o.lease_until < clock_timestamp()
+      order by o.lease_until limit most
+      for update skip locked);
+  end if;
   if cardinality(chosen) < most then
     chosen := chosen || array(
       select o.id from penstock.outbox o
@@ -232,11 +240,7 @@ begin
   delete from penstock.outbox o
   where o.id in (
     select d.id from penstock.outbox d
-    where d.state in ('done', 'failed') and d.finished_at < before
-      and (d.state = 'done' or failed)
-      and not exists (
-        select from penstock.join_members m join penstock.joins j on j.join_id = m.join_id
-        where m.message_id = d.id and j.status = 'pending')
+    where d.state in ('done', 'failed') and d.finished_at < before and (d.state = 'done' or failed)
     order by d.finished_at limit most
     for update skip locked);
   get diagnostics removed = row_count;

@@ -16,7 +16,7 @@ $$;
 
 -- These write with their owner's rights.
 revoke execute on function
-  penstock.retain(varchar, bigint, timestamptz, bigint, boolean, bigint),
+  penstock.retain(varchar, bigint, timestamptz, bigint, boolean, bigint, bigint),
   penstock.declare_type(text, text[]), penstock.attach_attribute_triggers()
 from public;
 
@@ -27,16 +27,17 @@ begin
     grant select, insert, update, delete on all tables in schema penstock to message_store;
     revoke insert, update, delete on penstock.installations, penstock.retentions from message_store;
     grant execute on all functions in schema penstock to message_store;
-    revoke execute on function penstock.retain from message_store;
+    revoke execute on function
+      penstock.retain(varchar, bigint, timestamptz, bigint, boolean, bigint, bigint)
+    from message_store;
   end if;
   if to_regrole('penstock_reader') is not null then
     grant usage on schema message_store, penstock to penstock_reader;
     grant select on all tables in schema message_store to penstock_reader;
     grant select on all tables in schema penstock to penstock_reader;
     grant execute on all functions in schema message_store, penstock to penstock_reader;
-    revoke execute on function penstock.retain from penstock_reader;
     revoke execute on function
-      penstock.retain(varchar, bigint, timestamptz, bigint, boolean, bigint),
+      penstock.retain(varchar, bigint, timestamptz, bigint, boolean, bigint, bigint),
       penstock.declare_type(text, text[]), penstock.attach_attribute_triggers()
     from penstock_reader;
   end if;

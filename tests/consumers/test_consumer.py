@@ -1,0 +1,425 @@
+"""A consumer reads a category at its own pace, resumes where it was, and stops in good order."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from threading import Thread
+from typing import Any
+
+import psycopg
+import pytest
+
+import penstock
+from penstock import (
+    AsyncConsumer,
+    AsyncStore,
+    AsyncTransaction,
+    ConditionNotActivated,
+    Consumer,
+    DecodingError,
+    FailurePolicy,
+    RecordedMessage,
+    Store,
+    UnsupportedEdition,
+    ValidationError,
+)
+from penstock.serializer import JsonSerializer
+from tests.consumers.consuming import AN_HOUR, Numbers, consume, fill, new_category, run_until
+
+
+class TestReading:
+    def test_messages_of_the_category_come_in_order(self, any_store: Store) -> None:
+        fill(any_store, "order", 7)
+        any_store.write_message("invoice-1", "Placed", {"number": 99})
+
+        assert consume(any_store, "order", batch_size=3) == [0, 1, 2, 3, 4, 5, 6]
+
+    def test_it_resumes_where_it_was(self, any_store: Store) -> None:
+        fill(any_store, "order", 3)
+        consume(any_store, "order")
+        fill(any_store, "order", 2)
+
+        assert consume(any_store, "order") == [0, 1]
+
+    def test_consumers_with_different_ids_read_apart(self, shared_store: Store) -> None:
+        category = new_category()
+        fill(shared_store, category, 2)
+        consume(shared_store, category, "mailer")
+
+        assert consume(shared_store, category, "biller") == [0, 1]
+
+    def test_after_a_full_page_the_next_is_read_at_once(self, shared_store: Store) -> None:
+        category = new_category()
+        fill(shared_store, category, 5)
+        consumer = Consumer(
+            shared_store, category, "mailer", batch_size=2, polling_interval_ms=AN_HOUR
+        )
+
+        assert run_until(consumer, 5) == [0, 1, 2, 3, 4]
+
+    def test_messages_that_are_written_while_it_runs_come_too(self, shared_store: Store) -> None:
+        category = new_category()
+        consumer = Consumer(shared_store, category, "mailer", polling_interval_ms=10)
+        numbers: list[int] = []
+
+        @consumer.handler("Placed")
+        def place_another(message: RecordedMessage) -> None:
+            numbers.append(message.data["number"])
+            if len(numbers) == 3:
+                consumer.stop()
+            shared_store.write_message(f"{category}-1", "Placed", {"number": len(numbers)})
+
+        fill(shared_store, category, 1)
+        consumer.run()
+
+        assert numbers == [0, 1, 2]
+
+    def test_a_message_of_an_open_transaction_is_waited_for(self, shared_store: Store) -> None:
+        category = new_category()
+        with shared_store.transaction() as slow:
+            slow.write_message(f"{category}-1", "Placed", {"number": 0})
+            shared_store.write_message(f"{category}-2", "Placed", {"number": 1})
+
+            assert consume(shared_store, category) == []
+
+        assert consume(shared_store, category) == [0, 1]
+
+    def test_a_correlation_selects_the_answers(self, shared_store: Store) -> None:
+        category, asking = new_category(), new_category("asking")
+        for number, stream_name in enumerate([f"{asking}-1", "other-1", None]):
+            metadata = stream_name and {"correlationStreamName": stream_name}
+            shared_store.write_message(f"{category}-1", "Placed", {"number": number}, metadata)
+
+        assert consume(shared_store, category, correlation=asking) == [0]
+
+    def test_a_condition_selects_too(self, shared_url: str, shared_store: Store) -> None:
+        category = new_category()
+        fill(shared_store, category, 3)
+
+        with penstock.connect(shared_url, sql_condition=True) as store:
+            numbers = consume(store, category, condition="data ->> 'number' = '1'")
+
+        assert numbers == [1]
+
+    def test_a_condition_has_to_be_switched_on(self, shared_store: Store) -> None:
+        with pytest.raises(ConditionNotActivated):
+            consume(shared_store, new_category(), condition="true")
+
+    def test_what_a_filter_passes_over_is_passed_for_good(self, shared_store: Store) -> None:
+        category = new_category()
+        *_, head = fill(shared_store, category, 3)
+        consumer = Consumer(shared_store, category, "mailer", correlation="nobody")
+
+        consumer.run_once()
+
+        assert consumer.position == head
+        assert Consumer(shared_store, category, "mailer").run_once() == 0
+
+
+class TestWholeLog:
+    def test_everything_comes(self, store: Store) -> None:
+        fill(store, "order", 2)
+        fill(store, "invoice", 2)
+
+        assert consume(store, "$all") == [0, 1, 0, 1]
+
+    def test_progress_of_consumers_of_the_whole_log_is_no_news_to_them(self, store: Store) -> None:
+        fill(store, "order", 2)
+        consume(store, "$all", "mailer")
+        before = store.categories()
+
+        for _ in range(3):
+            consume(store, "$all", "mailer")
+            consume(store, "$all", "biller", start="end")
+
+        heads = {one.category: one.head for one in store.categories()}
+        assert heads["$all:position"] <= before[0].head + 1
+
+    def test_what_it_parked_does_not_come_back(self, store: Store) -> None:
+        fill(store, "order", 1)
+        consumer = Consumer(store, "$all", "mailer", on_failure=FailurePolicy.park(attempts=1))
+        seen: list[str] = []
+
+        @consumer.handler()
+        def fail(message: RecordedMessage) -> None:
+            seen.append(message.type)
+            raise RuntimeError
+
+        while consumer.run_once():
+            pass
+
+        assert seen == ["Placed"]
+
+
+class TestStart:
+    def test_from_the_end(self, shared_store: Store) -> None:
+        category = new_category()
+        fill(shared_store, category, 2)
+        first = consume(shared_store, category, start="end")
+        shared_store.write_message(f"{category}-1", "Placed", {"number": 9})
+
+        assert (first, consume(shared_store, category, start="end")) == ([], [9])
+
+    @pytest.mark.parametrize("positions", ["stream", "table", "hybrid"])
+    def test_from_the_end_of_an_empty_category(self, shared_store: Store, positions: str) -> None:
+        category = new_category()
+        first = consume(shared_store, category, start="end", positions=positions)
+        fill(shared_store, category, 2)  # while it does not run
+
+        again = consume(shared_store, category, start="end", positions=positions)
+
+        assert (first, again) == ([], [0, 1])
+
+    def test_from_a_position(self, shared_store: Store) -> None:
+        category = new_category()
+        positions = fill(shared_store, category, 3)
+
+        assert consume(shared_store, category, start=positions[1]) == [1, 2]
+
+    def test_only_a_consumer_without_a_position_begins_there(self, shared_store: Store) -> None:
+        category = new_category()
+        positions = fill(shared_store, category, 3)
+        consume(shared_store, category)
+
+        assert consume(shared_store, category, start=positions[1]) == []
+
+    @pytest.mark.parametrize("start", ["end", 10**9])
+    def test_moved_to_the_beginning_it_begins_there(
+        self, shared_store: Store, start: str | int
+    ) -> None:
+        category = new_category()
+        fill(shared_store, category, 2)
+        shared_store.move_consumer(category, "mailer", 0)
+
+        assert consume(shared_store, category, start=start) == [0, 1]
+
+
+class TestStopping:
+    def test_the_message_in_hand_is_finished_and_no_more(self, shared_store: Store) -> None:
+        category = new_category()
+        positions = fill(shared_store, category, 5)
+        consumer = Consumer(shared_store, category, "mailer")
+
+        numbers = run_until(consumer, 2)
+
+        assert numbers == [0, 1]
+        assert consumer.position == positions[1]
+        assert consume(shared_store, category) == [2, 3, 4]
+
+    def test_an_idle_consumer_wakes_up(self, shared_store: Store) -> None:
+        consumer = Consumer(
+            shared_store, new_category(), "mailer", polling_interval_ms=AN_HOUR, handlers={}
+        )
+        running = Thread(target=consumer.run)
+        running.start()
+
+        consumer.stop()
+
+        running.join(timeout=60)
+        assert not running.is_alive()
+
+    def test_before_it_runs(self, shared_store: Store) -> None:
+        consumer = Consumer(shared_store, new_category(), "mailer")
+        consumer.stop()
+
+        consumer.run()
+
+        assert consumer.position == 0
+
+
+class TestUndecodable:
+    class Picky(JsonSerializer):
+        def decode(self, type: str, text: str) -> dict[str, Any]:
+            if '"number": 2' in text:
+                raise ValueError("two")
+            return super().decode(type, text)
+
+    @pytest.mark.parametrize("options", [{}, {"correlation": "asking"}])
+    def test_all_before_it_is_handled_then_it_stops(
+        self, shared_url: str, shared_store: Store, options: dict[str, Any]
+    ) -> None:
+        category = new_category()
+        for number in range(5):
+            metadata = {"correlationStreamName": "asking-1"}
+            shared_store.write_message(f"{category}-1", "Placed", {"number": number}, metadata)
+        numbers = Numbers()
+        with penstock.connect(shared_url, serializer=self.Picky()) as store:
+            consumer = Consumer(store, category, "mailer", handlers={"Placed": numbers}, **options)
+
+            with pytest.raises(DecodingError) as raised:
+                consumer.run()
+
+        assert numbers == [0, 1]
+        assert raised.value.global_position == consumer.position + 1
+        assert consume(shared_store, category) == [2, 3, 4]  # with a serializer that can
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"category": "order-1"},
+            {"category": ""},
+            {"consumer_id": ""},
+            {"consumer_id": "a\0b"},
+            {"start": -1},
+            {"start": "middle"},
+            {"batch_size": 0},
+            {"batch_size": -1},
+            {"polling_interval_ms": 0},
+            {"longest_polling_interval_ms": 0},
+            {"position_update_interval": 0},
+            {"consumer_group_member": 3, "consumer_group_size": 3},
+            {"consumer_group_member": 0},
+            {"consumer_group_size": 3},
+            {"positions": "file"},
+            {"positions": object()},
+            {"unknown": "panic"},
+            {"handlers": object()},
+            {"handlers": {"Placed": "print"}},
+            {"handlers": {"": print}},
+            {"middleware": ["log"]},
+        ],
+    )
+    def test_is_refused_at_once(self, shared_store: Store, wrong: dict[str, Any]) -> None:
+        right: dict[str, Any] = {"category": "order", "consumer_id": "mailer"}
+
+        with pytest.raises(ValidationError):
+            Consumer(shared_store, **{**right, **wrong})
+
+    @pytest.mark.parametrize("positions", ["table", "hybrid"])
+    def test_a_table_that_message_db_does_not_have(self, new_database: Any, positions: str) -> None:
+        with (
+            penstock.connect(new_database("genuine")) as store,
+            pytest.raises(UnsupportedEdition),
+        ):
+            Consumer(store, "order", "mailer", positions=positions).run_once()
+
+
+class TestAsync:
+    async def test_plain_and_async_handlers(self, async_store: AsyncStore) -> None:
+        for number in range(4):
+            await async_store.write_message(f"order-{number}", f"Type{number % 2}")
+        consumer = AsyncConsumer(async_store, "order", "mailer")
+        seen: list[str] = []
+
+        @consumer.handler("Type0")
+        def plain(message: RecordedMessage) -> None:
+            seen.append(f"plain {message.stream_name}")
+
+        @consumer.handler("Type1")
+        async def awaited(message: RecordedMessage) -> None:
+            await asyncio.sleep(0)
+            seen.append(f"async {message.stream_name}")
+            if message.stream_name == "order-3":
+                consumer.stop()
+
+        await consumer.run()
+
+        assert seen == ["plain order-0", "async order-1", "plain order-2", "async order-3"]
+
+    async def test_it_resumes_where_it_was(self, async_store: AsyncStore) -> None:
+        await async_store.write_message("order-1", "Placed", {"number": 1})
+        for expected in ([1], [], [2]):
+            numbers = Numbers()
+            consumer = AsyncConsumer(async_store, "order", "mailer", handlers={"Placed": numbers})
+
+            await consumer.run_once()
+
+            assert numbers == expected
+            if not expected:
+                await async_store.write_message("order-1", "Placed", {"number": 2})
+
+    async def test_writes_and_position_are_one_transaction(self, async_store: AsyncStore) -> None:
+        await async_store.write_message("order-1", "Placed")
+        consumer = AsyncConsumer(async_store, "order", "mailer", transactional=True)
+
+        @consumer.handler("Placed")
+        async def bill(message: RecordedMessage, transaction: AsyncTransaction) -> None:
+            await transaction.write_message("invoice-1", "Billed")
+            raise RuntimeError
+
+        with pytest.raises(penstock.HandlerFailed):
+            await consumer.run()
+
+        assert await async_store.stream_version("invoice-1") is None
+        assert consumer.position == 0
+
+    async def test_parked_and_retried(self, async_store: AsyncStore) -> None:
+        await async_store.write_message("order-1", "Placed", {"number": 1})
+        consumer = AsyncConsumer(
+            async_store, "order", "mailer", on_failure=FailurePolicy.park(attempts=1)
+        )
+        calls: list[int] = []
+
+        @consumer.handler("Placed")
+        async def fail_once(message: RecordedMessage) -> None:
+            calls.append(message.data["number"])
+            if len(calls) == 1:
+                raise RuntimeError("once")
+            consumer.stop()
+
+        await consumer.run_once()
+        (waiting,) = await async_store.parked("order", "mailer")
+        await async_store.retry_parked("order", "mailer", waiting.message.global_position)
+        await consumer.run()
+
+        assert calls == [1, 1]
+        assert await async_store.parked("order", "mailer") == []
+
+    async def test_a_cancelled_one_saves_how_far_it_came(self, async_store: AsyncStore) -> None:
+        await async_store.write_message("order-1", "Placed", {"number": 1})
+        handled = asyncio.Event()
+        consumer = AsyncConsumer(
+            async_store, "order", "mailer", handlers={"Placed": lambda _: handled.set()}
+        )
+        running = asyncio.create_task(consumer.run())
+        await handled.wait()
+
+        running.cancel()
+        await asyncio.wait([running])
+
+        (status,) = await async_store.consumers()
+        assert status.position == 1
+
+    async def test_middleware_goes_around_plain_and_async_handlers(
+        self, async_store: AsyncStore
+    ) -> None:
+        await async_store.write_message("order-1", "Placed")
+        seen: list[str] = []
+
+        async def around(message: RecordedMessage, call: Any) -> None:
+            seen.append("before")
+            await call(message)
+            seen.append("after")
+
+        consumer = AsyncConsumer(async_store, "order", "mailer", middleware=[around])
+        consumer.handler("Placed")(lambda message: seen.append(message.type))
+        await consumer.run_once()
+
+        assert seen == ["before", "Placed", "after"]
+
+    async def test_plain_middleware_is_refused(self, async_store: AsyncStore) -> None:
+        with pytest.raises(ValidationError, match="async"):
+            AsyncConsumer(async_store, "order", "mailer", middleware=[lambda one, call: call(one)])
+
+
+def test_the_twins_have_the_same_steps() -> None:
+    names = {name for name, _ in inspect.getmembers(Consumer) if not name.startswith("__")}
+    others = {name for name, _ in inspect.getmembers(AsyncConsumer) if not name.startswith("__")}
+
+    assert others - names == {"_pause"}
+    assert names - others == set()
+
+
+def test_an_idle_consumer_reads_no_messages_twice(database_url: str, store: Store) -> None:
+    fill(store, "order", 3)
+    consume(store, "order")
+
+    with psycopg.connect(database_url) as connection:
+        before = connection.execute("select pg_stat_force_next_flush()").fetchone()
+    again = consume(store, "order")
+
+    assert before is not None
+    assert again == []
