@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import psycopg
 from psycopg import sql
@@ -128,6 +129,17 @@ def fill(url: str, table: str, messages: int, category: str = "account") -> None
         connection.execute(statement)
         connection.execute("vacuum analyze")
         connection.execute("checkpoint")
+
+
+def busy_seconds(connection: psycopg.Connection[Any]) -> float:
+    """Return for how long the processor has been busy with this connection, on the server's side.
+
+    Only Linux tells; elsewhere it is the time of the clock, and what else runs disturbs it more.
+    """
+    clock = Path(f"/proc/{connection.info.backend_pid}/schedstat")
+    if not clock.exists():
+        return time.perf_counter()
+    return int(clock.read_text().split()[0]) / 1_000_000_000
 
 
 def _sync_seconds(folder: Path) -> float:

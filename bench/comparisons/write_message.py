@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from bench import pgbench
 from bench.measuring import Contender, Effort, measure
+from bench.pgbench import INSERT, WRITE_MESSAGE, transactions_per_second
 from bench.results import Comparison, Ratio, ratio
 from bench.server import Server
 from bench.writers import writers
@@ -27,9 +27,9 @@ NOTES = [
 def compare(server: Server, effort: Effort) -> list[Comparison]:
     """Measure each number of writers; at 8, also writers in Python through `Store`."""
     contenders = {
-        "ours": (server.ours("ours"), pgbench.WRITE_MESSAGE),
-        "genuine Message DB": (server.genuine("genuine"), pgbench.WRITE_MESSAGE),
-        "bare INSERT": (server.bare("bare"), pgbench.INSERT),
+        "ours": (server.ours("ours"), WRITE_MESSAGE),
+        "genuine Message DB": (server.genuine("genuine"), WRITE_MESSAGE),
+        "bare INSERT": (server.bare("bare"), INSERT),
     }
     compared = [_compare(clients, contenders, effort) for clients in (1, PYTHON_WRITERS, 32)]
     server.drop("ours", "genuine", "bare")
@@ -38,7 +38,7 @@ def compare(server: Server, effort: Effort) -> list[Comparison]:
 
 def _compare(clients: int, contenders: dict[str, tuple[str, str]], effort: Effort) -> Comparison:
     driven = [
-        Contender(name, partial(_slice, url, script, clients, effort.seconds))
+        Contender(name, partial(transactions_per_second, url, script, clients, effort.seconds))
         for name, (url, script) in contenders.items()
     ]
     title = f"write_message, {clients} writer{'s' if clients > 1 else ''}"
@@ -58,7 +58,3 @@ def _compare(clients: int, contenders: dict[str, tuple[str, str]], effort: Effor
         *(ratio(one, genuine) for one in rest),
     ]
     return Comparison(title, list(figures.values()), ratios, NOTES)
-
-
-def _slice(url: str, script: str, clients: int, seconds: int) -> float:
-    return pgbench.transactions_per_second(url, script, clients=clients, seconds=seconds)

@@ -471,13 +471,13 @@ class NotAJoinMember(OutboxError):
 
 @dataclass(eq=False)
 class JoinAwaited(OutboxError):
-    """The join is waited for already, or resolved."""
+    """The join is waited for already: it has one wait and one follow-up."""
 
     join_id: str
-    status: str
+    wait_id: str
 
     def __str__(self) -> str:
-        return f"join {self.join_id} is waited for already ({self.status})"
+        return f"join {self.join_id} is waited for already, by message {self.wait_id}"
 
 
 @dataclass(eq=False)

@@ -48,5 +48,5 @@ class FailurePolicy:
 
     def pause(self, attempt: int) -> float:
         """Return the seconds to wait after this attempt (the first is 1) has failed."""
-        doubled = self.delay * 2.0 ** (attempt - 1)
+        doubled = self.delay * 2.0 ** min(attempt - 1, 60)
         return min(self.longest_delay, doubled) * random.uniform(0.5, 1.0)

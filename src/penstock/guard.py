@@ -93,7 +93,7 @@ def grouped(conditions: Iterable[QueryCondition]) -> list[dict[str, Any]]:
 
 def attribute_text(name: str, value: object) -> str:
     """Return an attribute's value as the text that PostgreSQL's `->>` gives for it."""
-    plain = msgspec.to_builtins(value) if not isinstance(value, str) else value
+    plain = value if type(value) is str else msgspec.to_builtins(value)
     if isinstance(plain, bool):
         return "true" if plain else "false"
     if isinstance(plain, int):

@@ -44,7 +44,6 @@ from penstock.message import Message, RecordedMessage, as_uuid, check_text, new_
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
 _INDEXABLE = (str, int, bool, UUID, date, Decimal, enum.Enum)  # a datetime is a date
-_RESERVED = ("message_id", "message_metadata", "message_type", "to_message", "with_metadata")
 _registry: dict[str, type[TypedMessage]] = {}
 
 
@@ -94,11 +93,10 @@ class TypedMessage:
         """Check the values against the annotations, and give the message its id."""
         values = {name: getattr(self, name) for name in self.payload_attribute_names}
         try:
-            msgspec.convert(values, self._payload)
+            payload = msgspec.convert(values, self._payload)
         except msgspec.ValidationError as error:
             raise ValidationError(type(self).__name__, values, f"valid: {error}") from None
-        object.__setattr__(self, "_message_id", new_id())
-        object.__setattr__(self, "_message_metadata", None)
+        self._fill(payload, new_id(), None)
 
     @property
     def message_id(self) -> UUID:
@@ -147,13 +145,14 @@ class TypedMessage:
     def from_recorded(cls, message: RecordedMessage) -> Self:
         """Return the typed message that a recorded one stands for, brought up to date."""
         try:
-            payload = msgspec.convert(cls._up_to_date(message), cls._payload, strict=True)
-            typed = cls(**{name: getattr(payload, name) for name in cls.payload_attribute_names})
-        except (msgspec.ValidationError, ValidationError, LookupError) as error:
+            payload = msgspec.convert(cls._up_to_date(message), cls._payload)
+        except (msgspec.ValidationError, LookupError) as error:
             raise DecodingError(
                 message.stream_name, message.position, message.global_position, first_line(error)
             ) from error
-        return typed._copy(message.id, message.metadata)
+        typed = object.__new__(cls)
+        typed._fill(payload, message.id, message.metadata)
+        return typed
 
     @classmethod
     def _up_to_date(cls, message: RecordedMessage) -> dict[str, Any]:
@@ -170,11 +169,16 @@ class TypedMessage:
             data = cls._upcasters[step](data)
         return data
 
+    def _fill(self, payload: object, id: UUID, metadata: dict[str, Any] | None) -> None:
+        """Set the values, past the lock that keeps others from changing them."""
+        own = self.__dict__
+        for name in self.payload_attribute_names:
+            own[name] = getattr(payload, name)
+        own["_message_id"], own["_message_metadata"] = id, metadata
+
     def _copy(self, id: UUID, metadata: dict[str, Any] | None) -> Self:
         copy = object.__new__(type(self))
-        copy.__dict__.update(self.__dict__)
-        object.__setattr__(copy, "_message_id", id)
-        object.__setattr__(copy, "_message_metadata", metadata)
+        copy._fill(self, id, metadata)
         return copy
 
 
@@ -216,7 +220,7 @@ def _register(cls: type[TypedMessage]) -> None:
 
 def _check_names(cls: type[TypedMessage], names: tuple[str, ...], unindexed: Iterable[str]) -> None:
     for name in names:
-        if name in _RESERVED:
+        if name.startswith("_") or hasattr(TypedMessage, name):
             raise ValidationError(f"attribute of {cls.__name__}", name, "another name: it is taken")
     for name in unindexed:
         if name not in names:
@@ -227,17 +231,22 @@ def _payload_of(cls: type[TypedMessage], hints: Mapping[str, Any]) -> type[msgsp
     """Return a struct with the same attributes, which msgspec checks values against."""
     return msgspec.defstruct(
         cls.__name__,
-        [(one.name, hints[one.name], _default(one)) for one in fields(cls)],  # type: ignore[arg-type]
+        [
+            (one.name, hints[one.name], _default(one, hints[one.name]))
+            for one in fields(cls)  # type: ignore[arg-type]
+        ],
         kw_only=True,
     )
 
 
-def _default(attribute: Field[Any]) -> Any:
+def _default(attribute: Field[Any], hint: Any) -> Any:
     """Return msgspec's form of a default. An attribute that may be None may be missing, too."""
     if attribute.default is not MISSING:
         return msgspec.field(default=attribute.default)
     if attribute.default_factory is not MISSING:
         return msgspec.field(default_factory=attribute.default_factory)
+    if types.NoneType in get_args(hint):
+        return msgspec.field(default=None)
     return msgspec.field()
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import Thread
 from typing import Any
 
-import psycopg
 import pytest
 
 import penstock
@@ -15,10 +16,12 @@ from penstock import (
     AsyncConsumer,
     AsyncStore,
     AsyncTransaction,
+    Call,
     ConditionNotActivated,
     Consumer,
     DecodingError,
     FailurePolicy,
+    Interceptor,
     RecordedMessage,
     Store,
     UnsupportedEdition,
@@ -88,7 +91,7 @@ class TestReading:
     def test_a_correlation_selects_the_answers(self, shared_store: Store) -> None:
         category, asking = new_category(), new_category("asking")
         for number, stream_name in enumerate([f"{asking}-1", "other-1", None]):
-            metadata = stream_name and {"correlationStreamName": stream_name}
+            metadata = {"correlationStreamName": stream_name} if stream_name else None
             shared_store.write_message(f"{category}-1", "Placed", {"number": number}, metadata)
 
         assert consume(shared_store, category, correlation=asking) == [0]
@@ -413,13 +416,35 @@ def test_the_twins_have_the_same_steps() -> None:
     assert names - others == set()
 
 
-def test_an_idle_consumer_reads_no_messages_twice(database_url: str, store: Store) -> None:
-    fill(store, "order", 3)
-    consume(store, "order")
+class Calls(Interceptor):
+    def __init__(self) -> None:
+        self.names: list[str] = []
 
-    with psycopg.connect(database_url) as connection:
-        before = connection.execute("select pg_stat_force_next_flush()").fetchone()
-    again = consume(store, "order")
+    @contextmanager
+    def around(self, call: Call) -> Iterator[None]:
+        self.names.append(call.name)
+        yield
 
-    assert before is not None
-    assert again == []
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, ["get_category_messages"]),
+        (
+            {"consumer_group_member": 0, "consumer_group_size": 2},
+            ["category_head", "get_category_messages"],
+        ),
+    ],
+)
+def test_an_idle_look_is_one_query_or_with_a_filter_two(
+    shared_url: str, options: dict[str, Any], expected: list[str]
+) -> None:
+    calls = Calls()
+    with penstock.connect(shared_url, interceptors=[calls]) as store:
+        consumer = Consumer(store, new_category(), "mailer", **options)
+        consumer.run_once()
+        calls.names.clear()
+
+        consumer.run_once()
+
+    assert calls.names == expected

@@ -106,12 +106,13 @@ class TestAPosition:
         assert (before, other.read()) == ([], written)
 
 
-class TestTheSetting:
-    @pytest.mark.parametrize("leaked", ["1:1", "1:999999", "nonsense", ":", ""])
+class TestTheSettings:
+    @pytest.mark.parametrize("setting", ["penstock.announced", "penstock.bound"])
+    @pytest.mark.parametrize("leaked", ["1", "999999999", "nonsense", ""])
     def test_left_behind_in_a_session_does_no_harm(
-        self, writer: Client, other: Client, leaked: str
+        self, writer: Client, other: Client, setting: str, leaked: str
     ) -> None:
-        writer.execute("select set_config('penstock.announced', %s, false)", leaked)
+        writer.execute("select set_config(%s, %s, false)", setting, leaked)
         writer.execute("commit")
         writer.execute("begin")
         writer.write("account-1")

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 import penstock
-from penstock import Call, Interceptor, Store, WatermarkRequired
+from penstock import Call, Consumer, Interceptor, Store, WatermarkRequired
 from tests.log.client import ANNOUNCEMENTS, Client
 from tests.racing import wait_until
 
@@ -326,6 +326,22 @@ class TestAWatermarkThatGoesBack:
             )
 
             assert [message.global_position for message in followed] == written
+
+    def test_does_not_make_a_member_of_a_group_pass_over_anything(
+        self, database_url: str, other: Client
+    ) -> None:
+        written = [other.write(f"account-{number}") for number in range(4)]
+        handled: list[int] = []
+
+        with penstock.connect(database_url, interceptors=[SlowWriter(other, bound=2)]) as store:
+            consumer = Consumer(
+                store, "account", "mailer", consumer_group_member=0, consumer_group_size=1
+            )
+            consumer.handler("Opened")(lambda message: handled.append(message.global_position))
+            for _ in range(3):
+                consumer.run_once()
+
+        assert handled == written
 
     async def test_does_not_make_an_async_follower_pass_over_anything(
         self, database_url: str, other: Client

@@ -112,14 +112,17 @@ class TestAPreparedTransaction:
 
         assert (meanwhile, other.read()) == (([], []), then)
 
-    def test_is_among_the_open_writers_without_a_pid(self, writer: Client, other: Client) -> None:
+    def test_is_named_among_the_open_writers(self, writer: Client, other: Client) -> None:
         writer.write("account-1")
         writer.execute("prepare transaction 'payment'")
 
-        open_writers = other.execute("select pid, bound from penstock.open_writers()").fetchall()
+        found = other.execute(
+            "select pid, role, application_name, state, age > interval '0', bound"
+            " from penstock.open_writers()"
+        ).fetchall()
 
         other.execute("rollback prepared 'payment'")
-        assert open_writers == [(None, 1)]
+        assert found == [(None, "postgres", "payment", "prepared", True, 1)]
 
     def test_holds_the_watermark_through_a_crash(
         self, writer: Client, connect: Callable[[], Client], crash: Callable[[], None]

@@ -9,11 +9,15 @@ from types import FrameType
 
 import typer
 
+from penstock.cli.consumers import consumers
 from penstock.cli.doctor import doctor
 from penstock.cli.failing import ClearlyFailing
 from penstock.cli.init import init
 from penstock.cli.overview import categories, streams
+from penstock.cli.parked import parked
 from penstock.cli.read import read
+from penstock.cli.retain import retain
+from penstock.cli.seek import replay, seek
 from penstock.cli.status import status
 from penstock.cli.version import version
 from penstock.cli.write import write
@@ -26,8 +30,22 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,  # they would show the values of variables, passwords too
 )
-for command in (init, status, write, read, streams, categories, version, doctor):
+for command in (
+    init,
+    status,
+    write,
+    read,
+    streams,
+    categories,
+    consumers,
+    seek,
+    replay,
+    retain,
+    version,
+    doctor,
+):
     app.command()(command)
+app.add_typer(parked)
 
 
 def run() -> None:

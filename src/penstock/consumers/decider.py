@@ -35,7 +35,7 @@ class Decides(Protocol):
         """Append under a guard."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: Decider[int, Join](...) would fail
 class Decider(Generic[State, Command]):
     """A state to begin with, how an event changes it, and what a command makes of it."""
 
@@ -77,7 +77,7 @@ class Decider(Generic[State, Command]):
         return Given(self, events)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Given(Generic[State, Command]):
     """A decider after some events, waiting for a command."""
 

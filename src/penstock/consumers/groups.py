@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 from typing import LiteralString
 from uuid import UUID
 
-from penstock import names
 from penstock.database.operation import Operation, Row, call, only_value
 from penstock.errors import UnsupportedEdition, ValidationError
 from penstock.guard import Guard, QueryCondition
@@ -29,27 +28,21 @@ class Claim:
 
     group_id: str
     offset_id: int
+    #: the keys of the partition's attributes in the index
+    key_pair_ids: list[int]
     #: such as "course_name:Algebra|user_id:joe"
     partition_key: str
     #: such as {"course_name": "Algebra", "user_id": "joe"}
     partition_value: dict[str, str]
     #: what the partition has not handled yet, oldest first
     messages: list[RecordedMessage]
-    #: covers everything of the partition that is visible now; None if no type has its attributes
+    #: covers everything of the partition that is visible now, whether it is among the messages
     guard: Guard
     token: UUID
     #: whether these messages were handled before, until the group was reset
     replaying: bool
     #: how often the partition was claimed since it last moved on
     attempts: int
-
-    @property
-    def key_pair_ids(self) -> list[int]:
-        """The keys of the partition's attributes in the index."""
-        return [
-            names.hash_64(f"{len(name)}:{name}{value}")
-            for name, value in sorted(self.partition_value.items())
-        ]
 
     @property
     def last_position(self) -> int:
@@ -162,13 +155,15 @@ def claim_next(
     def decode(rows: list[Row]) -> Claim | None:
         if not rows:
             return None
-        offset_id, key, values, token, replaying, attempts, conditions, low, seen = rows[0][:9]
+        offset_id, key_pair_ids, key, values = rows[0][:4]
+        token, replaying, attempts, conditions, low, seen = rows[0][4:10]
         return Claim(
             group_id,
             offset_id,
+            key_pair_ids,
             key,
             dict(zip(attributes, values, strict=True)),
-            context.decode([row[9:] for row in rows]),
+            context.decode([row[10:] for row in rows]),
             Guard(_conditions(conditions), low, tuple(seen)),
             token,
             replaying,

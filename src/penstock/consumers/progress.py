@@ -286,6 +286,9 @@ class Progress:
         )
 
     def _log_failure(self, message: RecordedMessage, attempt: int, error: BaseException) -> None:
+        is_last = attempt == self._policy.attempts and not self._policy.parks
+        if is_last and not self._stopping.is_set():
+            return  # it will be raised
         logger.warning(
             "consumer %s: attempt %d of %d on %s at %d failed: %s",
             self.consumer_id,

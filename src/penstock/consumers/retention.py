@@ -19,6 +19,7 @@ from penstock.log.context import LogContext, check_position
 from penstock.message import check_text
 
 BATCH = 10_000
+_LONGEST = timedelta(days=365_000)  # further back than any message, and still a date
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,4 +129,4 @@ def remove_batch(
 
 def _since(keep: Keep) -> datetime | None:
     """Fix the moment once, so that a long clean-up does not run after the clock."""
-    return None if keep.age is None else datetime.now(UTC) - keep.age
+    return None if keep.age is None else datetime.now(UTC) - min(keep.age, _LONGEST)

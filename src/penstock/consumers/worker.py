@@ -18,12 +18,19 @@ from typing import Any, Protocol
 
 from penstock.consumers.groups import Claim
 from penstock.consumers.progress import logger
-from penstock.errors import ConcurrencyError, DatabaseUnreachable, StaleClaim, first_line
+from penstock.errors import (
+    ConcurrencyError,
+    DatabaseUnreachable,
+    IndexingUnfinished,
+    StaleClaim,
+    ValidationError,
+    first_line,
+)
 from penstock.failure import FailurePolicy
 from penstock.log import paging
 from penstock.log.append import MessageType
 from penstock.message import Message
-from penstock.process import stopping_on_signals, this_process
+from penstock.process import StopEvent, stopping_on_signals, this_process
 from penstock.typed import TypedMessage
 
 #: gets the claim, and returns the messages to append, or None
@@ -65,7 +72,8 @@ class Worker:
 
     `handler` gets a claim and returns messages to append, or None. It should write nothing itself:
     what it returns is appended under the claim's guard, together with the acknowledgement. When it
-    raises, the partition is tried again as `on_failure` says, and then parked with its error.
+    raises, the partition is tried again as `on_failure` says, and then parked with its error. So is
+    one whose worker died or hung that often.
     """
 
     def __init__(
@@ -92,8 +100,10 @@ class Worker:
         self._batch_size = batch_size
         self._lease = lease
         self._policy = on_failure or FailurePolicy.park()
+        if not self._policy.parks:
+            raise ValidationError("on_failure", on_failure, "a FailurePolicy.park(...)")
         self._polling_interval = polling_interval_ms / 1000
-        self._stopping = threading.Event()
+        self._stopping = StopEvent()
         store.register_consumer_group(group_id)
 
     def run(self) -> None:
@@ -102,8 +112,8 @@ class Worker:
             while not self._stopping.is_set():
                 try:
                     busy = self.run_once()
-                except DatabaseUnreachable as error:
-                    logger.warning("worker %s waits for the database: %s", self.worker_id, error)
+                except (DatabaseUnreachable, IndexingUnfinished) as error:
+                    logger.warning("worker %s waits: %s", self.worker_id, error)
                     busy = False
                 if not busy:
                     self._stopping.wait(self._polling_interval)
@@ -120,6 +130,9 @@ class Worker:
         )
         if claim is None:
             return False
+        if claim.attempts > self._policy.attempts:
+            self._fail(claim, RuntimeError("the workers that claimed it died, or hung"))
+            return True
         try:
             with self._kept_alive(claim):
                 self._settle(claim, self._handler(claim))

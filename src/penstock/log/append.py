@@ -19,6 +19,7 @@ from penstock.message import Message, RecordedMessage, check_text
 from penstock.typed import TypedMessage, class_of, find_class, type_name
 
 FILL_PAUSE = 0.05  # seconds
+PAUSES = 20  # for statements under way to end
 SLICES_AT_ONCE = 100  # of ten thousand positions
 MessageType = str | type[TypedMessage]
 

@@ -108,15 +108,19 @@ class AsyncBoundaryCalls(ABC):
                 await self._run_apart(
                     append.declare(self.context, one.message_type, one.indexed_attribute_names)
                 )
-                await self._fill_a_little(one.message_type)
-                self.context.declared.add(one.message_type)
+                if await self._fill_a_little(one.message_type):
+                    self.context.declared.add(one.message_type)
 
-    async def _fill_a_little(self, type: str) -> None:
-        """Index older messages of a type at once where they are not too many."""
-        for _ in range(append.SLICES_AT_ONCE):
+    async def _fill_a_little(self, type: str) -> bool:
+        """Index older messages of a type, if there are not too many; return whether it is done."""
+        slices, pauses = append.SLICES_AT_ONCE, append.PAUSES
+        while slices > 0 and pauses > 0:
             state = await self._run_apart(append.fill(self.context, type))
-            if state is None or state[0] == 0:
-                return
+            if state is None:
+                return True
+            slices, pauses = slices - (state[0] > 0), pauses - (state[0] == 0)
+            await append.pause_if_waiting_async(state)
+        return False
 
     async def _run_apart(self, operation: Operation[Result]) -> Result:
         """Run an operation outside of an open transaction, where there is one."""

@@ -6,7 +6,7 @@ The same methods as in `blocking.py`; a test keeps the two alike.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Protocol, TypeVar
 from uuid import UUID
 
@@ -28,6 +28,8 @@ from penstock.outbox.messages import (
 from penstock.outbox.payload import Payload
 
 Result = TypeVar("Result")
+
+_BATCH = 10_000
 
 
 class RunsAsync(Protocol):
@@ -133,14 +135,17 @@ class AsyncOutbox:
     async def clean_up(
         self, older_than: timedelta = timedelta(days=7), *, failed: bool = False
     ) -> int:
-        """Remove messages that were done before that, and with `failed` also those that failed."""
-        before, removed = datetime.now(UTC) - older_than, 0
+        """Remove messages that were done, and joins that were resolved, longer ago than that.
+
+        With `failed` also messages that failed. Returns how many messages were removed.
+        """
+        removed = 0
         while True:
             batch = await self._runner.run(
-                messages.clean_up(self._runner.context, before, 10_000, failed)
+                messages.clean_up(self._runner.context, older_than, _BATCH, failed)
             )
             removed += batch
-            if batch < 10_000:
+            if batch < _BATCH:
                 return removed
 
     async def summary(self) -> Sequence[TopicState]:
@@ -176,19 +181,25 @@ class AsyncJoins:
         self, join_id: JoinId | UUID | str, outbox_message_id: OutboxMessageId | UUID | str
     ) -> None:
         """Make a message a member of a join. Twice is once; a finished one counts at once."""
-        await self._runner.run(join_operations.attach(join_id, outbox_message_id))
+        await self._runner.run(
+            join_operations.attach(self._runner.context, join_id, outbox_message_id)
+        )
 
     async def report_step_completed(
         self, join_id: JoinId | UUID | str, outbox_message_id: OutboxMessageId | UUID | str
     ) -> None:
         """Count a member as completed by hand, for work done elsewhere. First outcome stands."""
-        await self._runner.run(join_operations.report(join_id, outbox_message_id, "done"))
+        await self._runner.run(
+            join_operations.report(self._runner.context, join_id, outbox_message_id, "done")
+        )
 
     async def report_step_failed(
         self, join_id: JoinId | UUID | str, outbox_message_id: OutboxMessageId | UUID | str
     ) -> None:
         """Count a member as failed by hand, for work done elsewhere. Its first outcome stands."""
-        await self._runner.run(join_operations.report(join_id, outbox_message_id, "failed"))
+        await self._runner.run(
+            join_operations.report(self._runner.context, join_id, outbox_message_id, "failed")
+        )
 
     async def enqueue_join_wait(
         self,
@@ -217,11 +228,11 @@ class AsyncJoins:
 
     async def cancel_join(self, join_id: JoinId | UUID | str) -> None:
         """Cancel a join for good: no follow-up will be enqueued."""
-        await self._runner.run(join_operations.cancel(join_id))
+        await self._runner.run(join_operations.cancel(self._runner.context, join_id))
 
     async def get_join(self, join_id: JoinId | UUID | str) -> Join:
         """Return a join, or raise `JoinNotFound`."""
-        found = await self._runner.run(join_operations.get(join_id))
+        found = await self._runner.run(join_operations.get(self._runner.context, join_id))
         if found is None:
             raise JoinNotFound(str(join_id))
         return found
@@ -237,4 +248,4 @@ class AsyncJoins:
     async def members(self, join_id: JoinId | UUID | str) -> list[JoinMember]:
         """Return the members of a join and their outcomes."""
         await self.get_join(join_id)
-        return await self._runner.run(join_operations.members(join_id))
+        return await self._runner.run(join_operations.members(self._runner.context, join_id))

@@ -7,7 +7,7 @@ In a transaction (`tx.outbox`, `tx.joins`) and on a connection of your own they 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Protocol, TypeVar
 from uuid import UUID
 
@@ -29,6 +29,8 @@ from penstock.outbox.messages import (
 from penstock.outbox.payload import Payload
 
 Result = TypeVar("Result")
+
+_BATCH = 10_000
 
 
 class Runs(Protocol):
@@ -132,14 +134,17 @@ class Outbox:
         return self._runner.run(messages.retry_failed(self._runner.context, ids, topic))
 
     def clean_up(self, older_than: timedelta = timedelta(days=7), *, failed: bool = False) -> int:
-        """Remove messages that were done before that, and with `failed` also those that failed."""
-        before, removed = datetime.now(UTC) - older_than, 0
+        """Remove messages that were done, and joins that were resolved, longer ago than that.
+
+        With `failed` also messages that failed. Returns how many messages were removed.
+        """
+        removed = 0
         while True:
             batch = self._runner.run(
-                messages.clean_up(self._runner.context, before, 10_000, failed)
+                messages.clean_up(self._runner.context, older_than, _BATCH, failed)
             )
             removed += batch
-            if batch < 10_000:
+            if batch < _BATCH:
                 return removed
 
     def summary(self) -> Sequence[TopicState]:
@@ -175,19 +180,23 @@ class Joins:
         self, join_id: JoinId | UUID | str, outbox_message_id: OutboxMessageId | UUID | str
     ) -> None:
         """Make a message a member of a join. Twice is once; a finished one counts at once."""
-        self._runner.run(join_operations.attach(join_id, outbox_message_id))
+        self._runner.run(join_operations.attach(self._runner.context, join_id, outbox_message_id))
 
     def report_step_completed(
         self, join_id: JoinId | UUID | str, outbox_message_id: OutboxMessageId | UUID | str
     ) -> None:
         """Count a member as completed by hand, for work done elsewhere. First outcome stands."""
-        self._runner.run(join_operations.report(join_id, outbox_message_id, "done"))
+        self._runner.run(
+            join_operations.report(self._runner.context, join_id, outbox_message_id, "done")
+        )
 
     def report_step_failed(
         self, join_id: JoinId | UUID | str, outbox_message_id: OutboxMessageId | UUID | str
     ) -> None:
         """Count a member as failed by hand, for work done elsewhere. Its first outcome stands."""
-        self._runner.run(join_operations.report(join_id, outbox_message_id, "failed"))
+        self._runner.run(
+            join_operations.report(self._runner.context, join_id, outbox_message_id, "failed")
+        )
 
     def enqueue_join_wait(
         self,
@@ -214,11 +223,11 @@ class Joins:
 
     def cancel_join(self, join_id: JoinId | UUID | str) -> None:
         """Cancel a join for good: no follow-up will be enqueued."""
-        self._runner.run(join_operations.cancel(join_id))
+        self._runner.run(join_operations.cancel(self._runner.context, join_id))
 
     def get_join(self, join_id: JoinId | UUID | str) -> Join:
         """Return a join, or raise `JoinNotFound`."""
-        found = self._runner.run(join_operations.get(join_id))
+        found = self._runner.run(join_operations.get(self._runner.context, join_id))
         if found is None:
             raise JoinNotFound(str(join_id))
         return found
@@ -234,4 +243,4 @@ class Joins:
     def members(self, join_id: JoinId | UUID | str) -> list[JoinMember]:
         """Return the members of a join and their outcomes."""
         self.get_join(join_id)
-        return self._runner.run(join_operations.members(join_id))
+        return self._runner.run(join_operations.members(self._runner.context, join_id))

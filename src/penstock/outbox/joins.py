@@ -15,8 +15,8 @@ from uuid import UUID
 import msgspec
 
 from penstock.database.operation import Operation, Row, call, only_value
-from penstock.errors import ValidationError
-from penstock.log.context import LogContext, check_position, is_whole
+from penstock.errors import PermanentFailure, ValidationError
+from penstock.log.context import LogContext, is_whole
 from penstock.message import as_uuid, check_text, new_id
 from penstock.outbox import payload as payloads
 from penstock.outbox.messages import (
@@ -25,11 +25,17 @@ from penstock.outbox.messages import (
     OutboxMessageId,
     as_interval,
     check_edition,
+    check_limit,
+    check_topic,
 )
 from penstock.outbox.payload import Payload
 
-WAIT_TOPIC = "join.wait"
 STATUSES = ("pending", "completed", "failed", "cancelled")
+
+_COLUMNS = (
+    "join_id, grouping_key, expected_steps, attached_steps, completed_steps, failed_steps, status,"
+    " metadata, times_out_at, wait_id, follow_up_id, created_at, updated_at"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +45,8 @@ class Join:
     join_id: JoinId
     grouping_key: str | None
     expected_steps: int
+    #: how many messages are members so far
+    attached_steps: int
     completed_steps: int
     failed_steps: int
     status: str
@@ -108,18 +116,22 @@ def start_join(
     )
 
 
-def attach(join_id: UUID | str, message_id: UUID | str) -> Operation[None]:
+def attach(context: LogContext, join_id: UUID | str, message_id: UUID | str) -> Operation[None]:
     """Make a message a member of a join."""
+    check_edition(context)
     return call(
         "attach_message_to_join",
-        "select penstock.attach_to_join(%s, array[%s]::uuid[])",
+        "select penstock.attach_to_joins(array[%s]::uuid[], array[%s]::uuid[])",
         (as_uuid(join_id), as_uuid(message_id)),
         lambda _: None,
     )
 
 
-def report(join_id: UUID | str, message_id: UUID | str, outcome: str) -> Operation[None]:
+def report(
+    context: LogContext, join_id: UUID | str, message_id: UUID | str, outcome: str
+) -> Operation[None]:
     """Report a member as 'done' or 'failed'."""
+    check_edition(context)
     return call(
         "report_step",
         "select penstock.report_step(%s, %s, %s)",
@@ -133,11 +145,15 @@ def enqueue_wait(
 ) -> Operation[OutboxMessageId]:
     """Enqueue the message that waits for a join."""
     check_edition(context)
+    if not isinstance(wait.fail_if_any_step_failed, bool):
+        raise ValidationError(
+            "fail_if_any_step_failed", wait.fail_if_any_step_failed, "True or False"
+        )
     if wait.on_complete_topic is None and wait.on_fail_topic is None:
         raise ValidationError("on_complete_topic", None, "a topic, unless on_fail_topic is given")
     for name in ("on_complete_topic", "on_fail_topic"):
         if getattr(wait, name) is not None:
-            check_text(name, getattr(wait, name))
+            check_topic(name, getattr(wait, name))
     return call(
         "enqueue_join_wait",
         "select penstock.enqueue_join_wait(%s, %s, %s)",
@@ -146,16 +162,18 @@ def enqueue_wait(
     )
 
 
-def cancel(join_id: UUID | str) -> Operation[bool]:
+def cancel(context: LogContext, join_id: UUID | str) -> Operation[bool]:
     """Cancel a join; the result is False if it was cancelled already."""
+    check_edition(context)
     return call("cancel_join", "select penstock.cancel_join(%s)", (as_uuid(join_id),), only_value)
 
 
-def get(join_id: UUID | str) -> Operation[Join | None]:
+def get(context: LogContext, join_id: UUID | str) -> Operation[Join | None]:
     """Look up a join."""
+    check_edition(context)
     return call(
         "get_join",
-        "select * from penstock.joins where join_id = %s",
+        f"select {_COLUMNS} from penstock.joins where join_id = %s",  # noqa: S608
         (as_uuid(join_id),),
         lambda rows: _join(rows[0]) if rows else None,
     )
@@ -170,16 +188,17 @@ def listing(
         raise ValidationError("status", status, f"one of {', '.join(STATUSES)}")
     return call(
         "list_joins",
-        "select * from penstock.joins"
+        f"select {_COLUMNS} from penstock.joins"  # noqa: S608
         " where (%s::text is null or grouping_key = %s) and (%s::text is null or status = %s)"
         " order by created_at, join_id limit %s",
-        (grouping_key, grouping_key, status, status, check_position("limit", limit, 1)),
+        (grouping_key, grouping_key, status, status, check_limit(limit)),
         lambda rows: [_join(row) for row in rows],
     )
 
 
-def members(join_id: UUID | str) -> Operation[list[JoinMember]]:
+def members(context: LogContext, join_id: UUID | str) -> Operation[list[JoinMember]]:
     """List the members of a join."""
+    check_edition(context)
     return call(
         "members",
         "select join_id, message_id, status, created_at from penstock.join_members"
@@ -191,7 +210,10 @@ def members(join_id: UUID | str) -> Operation[list[JoinMember]]:
 
 def resolve(message: ClaimedMessage) -> Operation[str]:
     """Resolve the join that a claimed join.wait message waits for; the result is its status."""
-    wait = msgspec.convert(message.payload, Wait)
+    try:
+        wait = msgspec.convert(message.payload, Wait)
+    except msgspec.ValidationError as error:
+        raise PermanentFailure(f"this is no wait for a join: {error}") from error
     on_complete = _follow_up(wait.on_complete_topic, wait.on_complete_payload)
     on_fail = _follow_up(wait.on_fail_topic, wait.on_fail_payload)
     return call(
@@ -212,7 +234,7 @@ def resolve(message: ClaimedMessage) -> Operation[str]:
 
 
 def _follow_up(topic: str | None, stored: Any) -> tuple[str | None, bytes, str]:
-    payload, encoding = stored or ["", "text"]
+    payload, encoding = stored
     return topic, payload.encode("latin-1"), encoding
 
 
@@ -231,7 +253,7 @@ def _encode_wait(wait: Wait) -> bytes:
 
 
 def _kept(name: str, payload: Payload) -> list[str]:
-    encoded, encoding = payloads.encode("" if payload is None else payload, name)
+    encoded, encoding = payloads.encode(payload, name)
     return [encoded.decode("latin-1"), encoding]
 
 

@@ -6,7 +6,7 @@ The mechanism is described in `sql/penstock/40_outbox.sql`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NewType
 from uuid import UUID
@@ -21,7 +21,13 @@ from penstock.outbox.payload import Payload
 OutboxMessageId = NewType("OutboxMessageId", UUID)
 JoinId = NewType("JoinId", UUID)
 
+#: the topic of messages that wait for a join, which dispatchers resolve
+WAIT_TOPIC = "join.wait"
+
 STATES = ("ready", "in_progress", "done", "failed")
+
+_LONGEST = 10 * 366 * 86_400
+_LONGEST_ERROR = 10_000
 
 _COLUMNS = (
     "id, topic, payload, encoding, state, due, correlation_id, dedupe_key, owner, lease_until,"
@@ -34,7 +40,7 @@ class NewMessage:
     """A message to enqueue, for `enqueue_many`."""
 
     topic: str
-    payload: Payload
+    payload: Payload = None
     due: datetime | None = None
     correlation_id: str | None = None
     id: UUID | str | None = None
@@ -64,7 +70,8 @@ class OutboxMessage:
     topic: str
     payload: Payload
     state: str
-    due: datetime
+    #: None while it sleeps, as the wait for a join does
+    due: datetime | None
     correlation_id: str | None
     dedupe_key: str | None
     owner: str | None
@@ -85,36 +92,13 @@ class TopicState:
     oldest: datetime | None
 
 
-@dataclass(slots=True)
-class Floor:
-    """How far along the ready messages a claimer is. It looks from the start now and then."""
-
-    every: int = 50
-    due: datetime | None = None
-    id: UUID | None = None
-    _looks: int = field(default=0)
-
-    def take(self) -> tuple[datetime | None, UUID | None]:
-        """Return where to claim from this time."""
-        self._looks += 1
-        if self._looks % self.every == 0:
-            self.due = self.id = None
-        return self.due, self.id
-
-    def note(self, claimed: Sequence[ClaimedMessage]) -> None:
-        """Go on from the first of these next time; from the start if there were none."""
-        if claimed:
-            first = min(claimed, key=lambda one: (one.due, one.id))
-            self.due, self.id = first.due, first.id
-        else:
-            self.due = self.id = None
-
-
 def enqueue(
-    context: LogContext, messages: Iterable[NewMessage], joins: Iterable[UUID] = ()
+    context: LogContext, messages: Iterable[NewMessage], joins: Iterable[UUID | str] = ()
 ) -> Operation[list[OutboxMessageId]]:
     """Put messages into the outbox; the result is their ids."""
     check_edition(context)
+    if isinstance(joins, str):
+        raise ValidationError("joins", joins, "several join ids, such as a list")
     checked = [_row(one) for one in messages]
     if not checked:
         raise ValidationError("messages", checked, "at least one message")
@@ -139,7 +123,7 @@ def claim(
     """Claim due messages, oldest first."""
     check_edition(context)
     check_text("owner", owner)
-    check_position("limit", limit, 1)
+    check_limit(limit)
     return call(
         "claim",
         "select * from penstock.claim_outbox(%s, %s, %s, %s, %s)",
@@ -156,20 +140,24 @@ def finish(
     return call(
         "ack" if outcome == "done" else "fail",
         "select penstock.finish_outbox(%s::uuid[], %s, %s, %s)",
-        (list(ids), token, outcome, error),
+        (list(ids), token, outcome, None if outcome == "done" else kept_error(error)),
         only_value,
         count=len(ids),
     )
 
 
 def abandon(
-    ids: Sequence[UUID], token: UUID, delay: float, error: str | None
+    ids: Sequence[UUID], token: UUID, delay: float, error: str | None, counts: bool = True
 ) -> Operation[list[OutboxMessageId]]:
-    """Give messages back; the result is the ids that were not held."""
+    """Give messages back; the result is the ids that were not held.
+
+    Unless it `counts`, no attempt was used up.
+    """
+    kept = None if error is None else kept_error(error)
     return call(
         "abandon",
-        "select penstock.abandon_outbox(%s::uuid[], %s, %s, %s)",
-        (list(ids), token, as_interval("delay", delay, lowest=0), error),
+        "select penstock.abandon_outbox(%s::uuid[], %s, %s, %s, %s)",
+        (list(ids), token, as_interval("delay", delay, lowest=0), kept, counts),
         only_value,
         count=len(ids),
     )
@@ -218,7 +206,7 @@ def listing(
         f"select {_COLUMNS} from penstock.outbox"  # noqa: S608
         " where (%s::text is null or topic = %s) and (%s::text is null or state = %s)"
         " order by created_at, id limit %s",
-        (topic, topic, state, state, check_position("limit", limit, 1)),
+        (topic, topic, state, state, check_limit(limit)),
         lambda rows: [_message(row) for row in rows],
     )
 
@@ -228,17 +216,26 @@ def retry_failed(
 ) -> Operation[int]:
     """Make failed messages ready again."""
     check_edition(context)
+    if isinstance(ids, str):
+        raise ValidationError("ids", ids, "several ids, such as a list")
     wanted = None if ids is None else [as_uuid(one) for one in ids]
     return call(
         "retry_failed", "select penstock.retry_outbox(%s::uuid[], %s)", (wanted, topic), only_value
     )
 
 
-def clean_up(context: LogContext, before: datetime, limit: int, failed: bool) -> Operation[int]:
-    """Remove a batch of finished messages."""
+def clean_up(
+    context: LogContext, older_than: timedelta, limit: int, failed: bool
+) -> Operation[int]:
+    """Remove a batch of finished messages and of finished joins."""
     check_edition(context)
+    if not isinstance(older_than, timedelta) or older_than < timedelta(0):
+        raise ValidationError("older_than", older_than, "a timedelta of 0 or more")
     return call(
-        "clean_up", "select penstock.clean_outbox(%s, %s, %s)", (before, limit, failed), only_value
+        "clean_up",
+        "select penstock.clean_outbox(clock_timestamp() - %s, %s, %s)",
+        (older_than, limit, failed),
+        only_value,
     )
 
 
@@ -255,9 +252,31 @@ def summary(context: LogContext) -> Operation[list[TopicState]]:
 
 def as_interval(name: str, seconds: float, lowest: float = 0.001) -> timedelta:
     """Return a checked number of seconds."""
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds < lowest:
-        raise ValidationError(name, seconds, f"{lowest:g} seconds or more")
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not is_number or not lowest <= seconds <= _LONGEST:
+        raise ValidationError(name, seconds, f"{lowest:g} seconds or more, and up to ten years")
     return timedelta(seconds=seconds)
+
+
+def check_topic(name: str, topic: str) -> str:
+    """Return a checked topic for a message."""
+    if check_text(name, topic) == WAIT_TOPIC:
+        raise ValidationError(name, topic, "another topic: enqueue_join_wait makes such messages")
+    return topic
+
+
+def check_limit(limit: int) -> int:
+    """Return a checked limit."""
+    if check_position("limit", limit, 1) >= 2**31:
+        raise ValidationError("limit", limit, "less than 2,147,483,648")
+    return limit
+
+
+def kept_error(error: object) -> str:
+    """Return the text of an error as PostgreSQL can hold it, and not at any length."""
+    if not isinstance(error, str):
+        raise ValidationError("error", error, "a text")
+    return error[:_LONGEST_ERROR].encode(errors="backslashreplace").decode().replace("\0", "\\0")
 
 
 def check_edition(context: LogContext) -> None:
@@ -267,12 +286,14 @@ def check_edition(context: LogContext) -> None:
 
 
 def _row(message: NewMessage) -> tuple[Any, ...]:
-    check_text("topic", message.topic)
+    if not isinstance(message, NewMessage):
+        raise ValidationError("message", message, "a NewMessage")
+    check_topic("topic", message.topic)
     for name in ("correlation_id", "dedupe_key"):
         if getattr(message, name) is not None:
             check_text(name, getattr(message, name))
     due = message.due
-    if due is not None and (not isinstance(due, datetime) or due.tzinfo is None):
+    if due is not None and (not isinstance(due, datetime) or due.utcoffset() is None):
         raise ValidationError("due", due, "a datetime with a time zone")
     payload, encoding = payloads.encode(message.payload)
     return (

@@ -8,6 +8,10 @@
 --
 -- Errors have Message DB's texts and SQLSTATEs, since its clients match on them; the facts and our
 -- own code are JSON in the detail.
+--
+-- This is the busiest code of all, and each expression has its price in each transaction: so there
+-- are few of them, and functions are called by assignment, which PostgreSQL evaluates in place, while
+-- `perform` would run a query.
 
 create or replace function message_store.write_message(
   id varchar,
@@ -21,7 +25,6 @@ returns bigint language plpgsql
 as $$
 #variable_conflict use_column
 declare
-  message_id constant uuid := write_message.id::uuid;
   stream_version bigint;
   written record;
   locked text;
@@ -29,14 +32,15 @@ begin
   locked := penstock.lock_stream(write_message.stream_name);
 
   stream_version := coalesce((
-    select max(m.position) from message_store.messages m
-    where m.stream_name = write_message.stream_name), -1);
+    select m.position from message_store.messages m
+    where m.stream_name = write_message.stream_name
+    order by m.position desc limit 1), -1);
 
   if write_message.expected_version is null
       or write_message.expected_version = stream_version then
     insert into message_store.messages (id, stream_name, position, type, data, metadata)
     values (
-      message_id,
+      write_message.id::uuid,
       write_message.stream_name,
       stream_version + 1,
       write_message.type,
@@ -52,7 +56,7 @@ begin
 
   select m.stream_name, m.position into written
   from message_store.messages m
-  where m.id = message_id;
+  where m.id = write_message.id::uuid;
 
   if written.stream_name = write_message.stream_name then
     return written.position;
@@ -63,7 +67,7 @@ begin
       constraint = 'messages_id',
       message = 'duplicate key value violates unique constraint "messages_id"',
       detail = jsonb_build_object(
-        'code', 'PS002', 'id', message_id, 'stream_name', written.stream_name);
+        'code', 'PS002', 'id', write_message.id::uuid, 'stream_name', written.stream_name);
   else
     raise exception 'Wrong expected version: % (Stream: %, Stream Version: %)',
       write_message.expected_version, write_message.stream_name, stream_version

@@ -6,11 +6,13 @@
 -- How it is kept. The statement trigger runs before any row's nextval(). It reads the sequence's
 -- next value, locks it, and only then can a row draw a position, which is that value or a higher one.
 -- The lock goes when the transaction has ended, and PostgreSQL makes a commit visible before it
--- releases locks. `penstock.announced` remembers transaction and bound, so that a transaction
--- announces once; a rollback to a savepoint undoes setting and lock together. The transaction's id
--- is in the setting, so that a value left behind by somebody's SET does no harm.
+-- releases locks. `penstock.announced` remembers the transaction and `penstock.bound` its bound, so
+-- that a transaction announces once; a rollback to a savepoint undoes settings and lock together. It
+-- is the transaction's id that is remembered, so that a value left behind by somebody's SET does no
+-- harm. The bound is apart because the row trigger's condition is read anew for each statement: the
+-- shorter it is, the cheaper is every write.
 --
--- Setting and lock are made in a block with an exception clause, which is a subtransaction: so both
+-- Settings and lock are made in a block with an exception clause, which is a subtransaction: so both
 -- belong to the transaction at its present savepoint, and nothing else. A lock taken straight from a
 -- query belongs to the query's cursor, and if that fails within a later savepoint the lock is gone
 -- while the rows it had written stay.
@@ -24,12 +26,10 @@ create or replace function penstock.announce()
 returns trigger language plpgsql
 as $$
 declare
-  transaction_id constant text := pg_current_xact_id()::text;
   bound bigint;
   done text;
 begin
-  if split_part(current_setting('penstock.announced', true), ':', 1)
-      is distinct from transaction_id then
+  if current_setting('penstock.announced', true) is distinct from pg_current_xact_id()::text then
     bound := pg_sequence_last_value('message_store.messages_global_position_seq'::regclass) + 1;
     if bound is null then  -- not used since it was made or restarted: see penstock.last_position()
       select last_value into strict bound from message_store.messages_global_position_seq;
@@ -38,7 +38,8 @@ begin
     end if;
     begin
       done := pg_advisory_xact_lock_shared(1885693285, (bound & 2147483647)::int);
-      done := set_config('penstock.announced', transaction_id || ':' || bound, true);
+      done := set_config('penstock.bound', bound::text, true)
+        || set_config('penstock.announced', pg_current_xact_id()::text, true);
     exception
       when no_data_found then raise;
     end;
@@ -55,7 +56,7 @@ begin
     errcode = 'PS006',
     message = format(
       'global position %s is below %s, where this transaction announced to write',
-      new.global_position, split_part(current_setting('penstock.announced', true), ':', 2)),
+      new.global_position, current_setting('penstock.bound')),
     detail = jsonb_build_object('global_position', new.global_position),
     hint = 'Let the sequence message_store.messages_global_position_seq number the messages, '
       'with a cache of 1.';
@@ -72,6 +73,5 @@ alter table message_store.messages enable always trigger penstock_announce;
 create or replace trigger penstock_refuse_unannounced_position
   after insert on message_store.messages
   for each row
-  when (new.global_position
-    < split_part(current_setting('penstock.announced', true), ':', 2)::bigint)
+  when (new.global_position < current_setting('penstock.bound')::bigint)
   execute function penstock.refuse_unannounced_position();

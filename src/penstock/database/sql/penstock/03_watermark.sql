@@ -80,7 +80,8 @@ begin
 end
 $$;
 
--- Who holds the watermark back: transactions that have written and are still open, oldest first.
+-- Who holds the watermark back: transactions that have written and are still open, oldest first. One
+-- that was prepared for a two-phase commit has no backend, and is named by its identifier.
 create or replace function penstock.open_writers()
 returns table (
   pid integer,
@@ -92,8 +93,20 @@ returns table (
 )
 language sql volatile security definer set search_path = pg_catalog
 as $$
-  select a.pid, s.usename, s.application_name, s.state, clock_timestamp() - s.xact_start, a.bound
+  select a.pid, coalesce(s.usename, p.owner), coalesce(s.application_name, p.identifiers),
+    coalesce(s.state, p.state), clock_timestamp() - coalesce(s.xact_start, p.since), a.bound
   from penstock.announcements(penstock.last_position()) a
   left join pg_stat_activity s on s.pid = a.pid
+  left join lateral (
+    -- the prepared transaction, or transactions, with that announcement
+    select min(x.owner) as owner, string_agg(x.gid, ', ') as identifiers, min(x.prepared) as since,
+      'prepared' as state
+    from pg_prepared_xacts x
+    join pg_locks own on own.transactionid = x.transaction and own.pid is null
+    join pg_locks l on l.virtualtransaction = own.virtualtransaction and l.pid is null
+    where x.database = current_database() and l.classid = 1885693285 and l.objsubid = 2
+      and l.objid::bigint = a.bound & 2147483647
+    having count(*) > 0
+  ) p on a.pid is null
   order by a.bound
 $$;

@@ -42,20 +42,21 @@ create or replace function penstock.lock_stream(stream_name varchar)
 returns void language plpgsql
 as $$
 declare
-  category_key constant bigint := message_store.hash_64(message_store.category(stream_name));
-  held integer := coalesce(nullif(current_setting('penstock.locks', true), ''), '0')::int;
+  held integer := penstock.counted_locks();
   done text;
 begin
   if held >= 500 then
     held := penstock.held_locks();
+    if held >= 500 then
+      perform penstock.upgrade_to_category(
+        message_store.hash_64(message_store.category(stream_name)),
+        message_store.category(stream_name));
+      return;
+    end if;
   end if;
-  if held >= 500 then
-    perform penstock.upgrade_to_category(category_key, message_store.category(stream_name));
-  else
-    done := pg_advisory_xact_lock_shared(category_key);
-    done := pg_advisory_xact_lock(penstock.stream_key(stream_name));
-    done := set_config('penstock.locks', (held + 1)::text, true);
-  end if;
+  done := pg_advisory_xact_lock_shared(message_store.hash_64(message_store.category(stream_name)));
+  done := pg_advisory_xact_lock(penstock.stream_key(stream_name));
+  done := set_config('penstock.locks', (held + 1)::text, true);
 end
 $$;
 

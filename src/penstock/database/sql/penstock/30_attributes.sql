@@ -43,25 +43,26 @@ as $$
   where data ->> a.name is not null
 $$;
 
+-- Index what a statement has inserted. penstock.append holds the locks by then, and says so in
+-- `penstock.appending`; for every other writer the trigger takes them.
 create or replace function penstock.index_attributes()
 returns trigger language plpgsql security definer set search_path = pg_catalog
 as $$
-declare
-  keys bigint[];
 begin
-  with indexed as (
-    insert into penstock.message_attributes (key_pair, type_id, global_position)
-    select k.key_pair, t.id, m.global_position
-    from inserted m
-    join penstock.message_types t on t.type = m.type
-    cross join lateral penstock.key_pairs(t.type, t.attributes, m.data) as k(key_pair)
-    on conflict do nothing
-    returning key_pair
-  )
-  select array_agg(distinct i.key_pair order by i.key_pair) into keys from indexed i;
+  insert into penstock.message_attributes (key_pair, type_id, global_position)
+  select k.key_pair, t.id, m.global_position
+  from inserted m
+  join penstock.message_types t on t.type = m.type
+  cross join lateral penstock.key_pairs(t.type, t.attributes, m.data) as k(key_pair)
+  on conflict do nothing;  -- an attribute may have a type's name
 
-  if keys is not null then
-    perform penstock.share_boundaries(keys);
+  if found and current_setting('penstock.appending', true) is distinct from 'on' then
+    perform penstock.share_boundaries(array(
+      select distinct k.key_pair
+      from inserted m
+      join penstock.message_types t on t.type = m.type
+      cross join lateral penstock.key_pairs(t.type, t.attributes, m.data) as k(key_pair)
+      order by 1));
   end if;
   return null;
 end
@@ -76,47 +77,60 @@ begin
   join penstock.message_types t on t.type = m.type
   cross join lateral penstock.key_pairs(t.type, t.attributes, m.data) as k(key_pair)
   where a.key_pair = k.key_pair and a.type_id = t.id and a.global_position = m.global_position;
+
+  -- the feeds of consumer groups, and the partitions for which these came next
+  delete from penstock.group_feeds f
+  using removed m
+  join penstock.message_types t on t.type = m.type
+  cross join penstock.consumer_groups g
+  where f.group_pk = g.id and f.global_position = m.global_position
+    and f.feed = penstock.feed_key(penstock.projection(g.partition_by, t.attributes, m.data));
+  update penstock.partitions p
+  set next_position = penstock.next_in_feeds(p.group_pk, p.feeds, p.last_position)
+  from penstock.consumer_groups g
+  where p.group_pk = g.id and p.token is null and p.parked_at is null
+    and p.next_position in (select m.global_position from removed m);
   return null;
 end
 $$;
 
 -- Declare the attributes of a message type. Attributes declared before stay.
 --
--- Writers are kept out for a moment (and if they cannot be, within five seconds, it fails), so that each later statement sees the declaration. A transaction
--- that keeps an older snapshot does not: that is why filling waits until all those have ended.
+-- Writers are kept out for a moment (and if they cannot be, within five seconds, it fails), so that
+-- each later statement sees the declaration. A transaction that keeps an older snapshot does not:
+-- that is why filling waits until all those have ended.
 create or replace function penstock.declare_type(type text, attributes text[])
 returns void language plpgsql security definer set search_path = pg_catalog
 as $$
 #variable_conflict use_variable
 declare
-  known record;
-  wanted text[];
+  patience constant text := current_setting('lock_timeout');
 begin
-  select t.attributes into known from penstock.message_types t where t.type = declare_type.type;
-  if found and known.attributes @> declare_type.attributes then
+  if exists (
+    select from penstock.message_types t
+    where t.type = declare_type.type and t.attributes @> declare_type.attributes
+  ) then
     return;
   end if;
 
   begin
     perform set_config('lock_timeout', '5s', true);
     lock table message_store.messages in share row exclusive mode;
+    perform set_config('lock_timeout', patience, true);
   exception
     when lock_not_available then
       raise exception using errcode = 'PS048',
         message = format('message type %s could not be declared: a transaction is writing', type),
         detail = jsonb_build_object('type', type);
   end;
-  wanted := array(
-    select distinct a from unnest(coalesce(known.attributes, '{}') || declare_type.attributes) a
-    order by a);
   insert into penstock.message_types as t (type, attributes, filled_to)
-  values (declare_type.type, wanted, 0)
+  values (declare_type.type,
+    array(select distinct a from unnest(declare_type.attributes) a order by a), 0)
   on conflict on constraint message_types_type_key do update
-    set attributes = excluded.attributes, declared_by = pg_current_xact_id(),
-      filled_to = 0, fill_until = null;
-  if not exists (select from message_store.messages) then
-    update penstock.message_types t set filled_to = null where t.type = declare_type.type;
-  end if;
+    set attributes = array(
+        select distinct a from unnest(t.attributes || excluded.attributes) a order by a),
+      declared_by = excluded.declared_by, filled_to = 0, fill_until = null
+    where not t.attributes @> excluded.attributes;  -- somebody may have been first
   perform penstock.attach_attribute_triggers();
 end
 $$;
@@ -141,6 +155,17 @@ begin
 end
 $$;
 
+-- Whether somebody may still write without having seen a declaration: their snapshot is older.
+create or replace function penstock.older_snapshot_open(declared_by xid8)
+returns boolean language sql volatile
+as $$
+  select exists (
+    select from pg_catalog.pg_stat_activity s
+    where s.datname = current_database() and s.pid <> pg_backend_pid()
+      and s.backend_type <> 'autovacuum worker'
+      and age(s.backend_xmin) >= age(declared_by::xid))
+$$;
+
 -- Index the next `most` positions of the log for a declared type. Returns how far it is and how far
 -- it has to go, both null when it is done. Safe to repeat, to stop and to run from several places.
 create or replace function penstock.fill_attributes(type text, most bigint default 10000)
@@ -160,7 +185,7 @@ begin
   end if;
 
   if filling.fill_until is null then
-    if pg_snapshot_xmin(pg_current_snapshot()) <= filling.declared_by then
+    if penstock.older_snapshot_open(filling.declared_by) then
       filled_to := 0;  -- a transaction from before the declaration is still open
       fill_until := penstock.last_position();
       return next;
@@ -183,6 +208,13 @@ begin
   update penstock.message_types t
   set filled_to = fill_attributes.filled_to, fill_until = fill_attributes.fill_until
   where t.id = filling.id;
+
+  if filled_to is null then  -- the groups whose partitions this type may reveal have to look again
+    perform pg_advisory_xact_lock(1885693286, g.id) from penstock.consumer_groups g
+    where g.partition_by <@ filling.attributes order by g.id;
+    update penstock.consumer_groups g set looked_at = -1
+    where g.partition_by <@ filling.attributes;
+  end if;
   return next;
 end
 $$;

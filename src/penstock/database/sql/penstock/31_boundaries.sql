@@ -106,6 +106,20 @@ begin
 end
 $$;
 
+-- The last message at or below the watermark: what a guard's `low` is. Not the watermark itself, since
+-- a guard leaves the database, and after a crash the sequence may give unlogged positions again.
+create or replace function penstock.complete_to()
+returns bigint language plpgsql volatile
+as $$
+declare
+  watermark constant bigint := penstock.watermark();
+begin
+  return coalesce((
+    select m.global_position from message_store.messages m
+    where m.global_position <= watermark order by m.global_position desc limit 1), 0);
+end
+$$;
+
 -- Read what matches, after a position, and what a guard needs to know. Unlike other reads this one is
 -- not bounded by the watermark: a decision counts all that is visible. The first row carries the
 -- guard's `low` and `seen`; there is always one.
@@ -120,15 +134,16 @@ language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
-  watermark bigint;
+  complete_to bigint;
 begin
   perform penstock.refuse_old_snapshot();
   perform penstock.check_conditions(conditions);
-  watermark := penstock.watermark();
+  complete_to := penstock.complete_to();
 
   return query
     with matching as materialized (
-      select p.position from penstock.matching_positions(conditions, least(after, watermark)) p(position)
+      select p.position
+      from penstock.matching_positions(conditions, least(after, complete_to)) p(position)
     ), fetched as (
       select m.*, row_number() over (order by m.global_position) as number
       from matching p
@@ -137,8 +152,8 @@ begin
       order by m.global_position
       limit most
     )
-    select watermark,
-      array(select p.position from matching p where p.position > watermark order by 1),
+    select complete_to,
+      array(select p.position from matching p where p.position > complete_to order by 1),
       f.id::varchar, f.stream_name::varchar, f.type::varchar, f.position, f.global_position,
       f.data::varchar, f.metadata::varchar, f.time
     from (values (1)) as one
@@ -169,8 +184,11 @@ begin
 end
 $$;
 
--- Take boundary keys, exclusively or shared, in the order of the keys. The strongest mode wins.
-create or replace function penstock.lock_boundaries(exclusive bigint[], shared bigint[])
+-- Take boundary keys, exclusively or shared, in the order of the keys. The strongest mode wins. With
+-- `gate`, the gate stands for the shared keys. A transaction that holds locks from before must not wait
+-- for an exclusive one: two such could wait for each other.
+create or replace function penstock.lock_boundaries(
+  exclusive bigint[], shared bigint[], may_wait boolean, gate boolean default false)
 returns void language plpgsql volatile
 as $$
 declare
@@ -178,11 +196,15 @@ declare
   wanted record;
   done text;
 begin
-  if exclusive <> '{}' then
+  gate := gate or held + cardinality(shared) >= 500;
+  if gate and exclusive <> '{}' then
+    lock table penstock.boundary_gate in share row exclusive mode;  -- both, in one step
+  elsif gate then
+    lock table penstock.boundary_gate in share mode;
+  elsif exclusive <> '{}' then
     lock table penstock.boundary_gate in row exclusive mode;
   end if;
-  if held + cardinality(shared) >= 500 then
-    lock table penstock.boundary_gate in share mode;
+  if gate then
     shared := '{}';
   end if;
 
@@ -198,7 +220,7 @@ begin
   loop
     if not wanted.is_exclusive then
       done := pg_advisory_xact_lock_shared(wanted.key);
-    elsif held = 0 then
+    elsif may_wait then
       done := pg_advisory_xact_lock(wanted.key);
     elsif not pg_try_advisory_xact_lock(wanted.key) then
       raise exception using errcode = '40001',
@@ -211,9 +233,8 @@ begin
 end
 $$;
 
--- For the trigger: share the keys of rows just written. penstock.append holds them by then; for every
--- other writer this is the moment. It comes after the insert, and may have to wait for a decision in
--- progress: that one does not see these rows, and commits before them.
+-- For the trigger: share the keys of rows just written. It comes after the insert, and may have to wait
+-- for a decision in progress: that one does not see these rows, and commits before them.
 create or replace function penstock.share_boundaries(keys bigint[])
 returns void language plpgsql volatile
 as $$
@@ -228,6 +249,8 @@ begin
   foreach key in array keys loop
     done := pg_advisory_xact_lock_shared(key);
   end loop;
+  done := set_config('penstock.locks',
+    (penstock.counted_locks() + cardinality(keys))::text, true);
 end
 $$;
 
@@ -247,6 +270,7 @@ as $$
 begin
   perform penstock.refuse_old_snapshot();
   perform penstock.check_conditions(conditions);
-  perform penstock.lock_boundaries(penstock.boundary_keys(conditions), '{}');
+  perform penstock.lock_boundaries(
+    penstock.boundary_keys(conditions), '{}', penstock.counted_locks() = 0);
 end
 $$;

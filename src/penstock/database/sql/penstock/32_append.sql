@@ -20,7 +20,6 @@ as $$
 declare
   stream_version bigint := -1;
   positions bigint[];
-  present record;
   done text;
 begin
   if guard is not null then
@@ -34,18 +33,9 @@ begin
     stream_version := coalesce(message_store.stream_version(append.stream_name), -1);
   end if;
 
-  select count(*) as count, min(m.id::text) as id, array_agg(m.global_position order by i.ordinality)
-    as positions, min(m.stream_name) as stream_name
-  into present
-  from unnest(append.ids) with ordinality as i(id, ordinality)
-  join message_store.messages m on m.id = i.id;
-  if present.count = cardinality(append.ids) then
-    return present.positions;
-  elsif present.count > 0 then
-    raise exception using errcode = 'PS002',
-      message = format('message %s exists already, in stream %s, and others of this batch do not',
-        present.id, present.stream_name),
-      detail = jsonb_build_object('id', present.id, 'stream_name', present.stream_name);
+  positions := penstock.appended_before(append.stream_name, append.ids, append.types);
+  if positions is not null then
+    return positions;
   end if;
 
   if append.expected_version <> stream_version then
@@ -59,6 +49,7 @@ begin
     perform penstock.check_guard(guard);
   end if;
 
+  done := set_config('penstock.appending', 'on', true);  -- the trigger need not lock
   with new as (
     insert into message_store.messages (id, stream_name, position, type, data, metadata)
     select m.id, coalesce(append.stream_name, m.type || '-' || m.id),
@@ -67,10 +58,50 @@ begin
     from unnest(append.ids, append.types, append.data, append.metadata)
       with ordinality as m(id, type, data, metadata, ordinality)
     order by m.ordinality
+    on conflict (id) do nothing
     returning global_position
   )
   select array_agg(n.global_position order by n.global_position) into positions from new n;
+  done := set_config('penstock.appending', 'off', true);
+  if positions is null then  -- the same messages were being appended at this very moment
+    return penstock.appended_before(append.stream_name, append.ids, append.types);
+  elsif cardinality(positions) < cardinality(append.ids) then
+    raise exception using errcode = 'PS002',
+      message = 'some messages of this batch were being written at this very moment',
+      detail = (
+        select jsonb_build_object('id', m.id, 'stream_name', m.stream_name)
+        from message_store.messages m
+        where m.id = any (append.ids) and m.global_position <> all (positions) limit 1);
+  end if;
   return positions;
+end
+$$;
+
+-- The positions of these messages if all are in the log, where an append would have put them; null if
+-- none is. Anything else is refused.
+create or replace function penstock.appended_before(stream_name varchar, ids uuid[], types text[])
+returns bigint[] language plpgsql
+as $$
+declare
+  present record;
+begin
+  select count(*) as count, array_agg(m.global_position order by i.ordinality) as positions,
+    count(*) filter (
+      where m.stream_name = coalesce(appended_before.stream_name, i.type || '-' || i.id)
+    ) as in_place,
+    (array_agg(m.id order by i.ordinality))[1] as id,
+    (array_agg(m.stream_name order by i.ordinality))[1] as stream_name
+  into present
+  from unnest(appended_before.ids, types) with ordinality as i(id, type, ordinality)
+  join message_store.messages m on m.id = i.id;
+
+  if present.count > 0 and present.in_place < cardinality(ids) then
+    raise exception using errcode = 'PS002',
+      message = format('message %s exists already, in stream %s, and others of this batch do not',
+        present.id, present.stream_name),
+      detail = jsonb_build_object('id', present.id, 'stream_name', present.stream_name);
+  end if;
+  return present.positions;
 end
 $$;
 
@@ -79,8 +110,10 @@ create or replace function penstock.lock_for_append(
 returns void language plpgsql
 as $$
 declare
+  may_wait constant boolean := penstock.counted_locks() = 0;
   categories varchar[];
-  shared bigint[];
+  many constant boolean := cardinality(types) >= 500;
+  shared bigint[] := '{}';
   key bigint;
   done text;
 begin
@@ -92,7 +125,7 @@ begin
     categories := array(
       select c from (select distinct message_store.category(t) from unnest(types) t) as d(c)
       order by message_store.hash_64(c));
-    if whole_categories or (cardinality(types) >= 500 and penstock.counted_locks() = 0) then
+    if whole_categories or (many and may_wait) then
       perform penstock.lock_categories(categories);
     else
       foreach key in array array(select message_store.hash_64(c) from unnest(categories) c) loop
@@ -101,14 +134,16 @@ begin
     end if;
   end if;
 
-  shared := array(
-    select distinct k.key
-    from unnest(types, data) as m(type, data)
-    join penstock.message_types t on t.type = m.type
-    cross join lateral penstock.key_pairs(t.type, t.attributes, m.data::jsonb) as k(key));
-  if guard is not null or shared <> '{}' then
+  if not many then
+    shared := array(
+      select distinct k.key
+      from unnest(types, data) as m(type, data)
+      join penstock.message_types t on t.type = m.type
+      cross join lateral penstock.key_pairs(t.type, t.attributes, m.data::jsonb) as k(key));
+  end if;
+  if guard is not null or many or shared <> '{}' then
     perform penstock.lock_boundaries(
-      coalesce(penstock.boundary_keys(guard -> 'conditions'), '{}'), shared);
+      coalesce(penstock.boundary_keys(guard -> 'conditions'), '{}'), shared, may_wait, many);
   end if;
 end
 $$;

@@ -16,6 +16,9 @@
 -- for the next message in a statement of its own. The router never waits: partitions whose rows it
 -- cannot lock, it puts on a list, and looks at them the next time. A message that touches very many
 -- partitions is fanned out in slices.
+--
+-- Who routes, enrols a type or resets the group holds the group's lock, 1885693286 with the group's
+-- number, until the end of the transaction: so each sees all that those before it have done.
 
 create table if not exists penstock.consumer_groups (
   id integer generated always as identity primary key,
@@ -24,15 +27,17 @@ create table if not exists penstock.consumer_groups (
   partition_by text[],                     -- sorted; set by the first claim
   routed_to bigint not null default 0,     -- every message up to here is in the feeds
   looked_at bigint not null default -1,    -- the log's last position when there was nothing to route
-  replaying_to bigint not null default 0,  -- messages up to here were handled before a reset
+  replayed_by text[],                      -- partition_by before the last reset
   created_at timestamptz not null default now(),
   updated_at timestamptz not null default now()
 );
 
--- The types that a group handles: all that any claim has named. A new one is routed from the start.
+-- The types that a group routes: those it handles, which are all that any claim has named, and those
+-- whose messages reveal partitions. A new one is routed from the start.
 create table if not exists penstock.group_types (
   group_pk integer not null,
   type_id integer not null,
+  handled boolean not null,
   routed_to bigint,                        -- null: as far as the group
   primary key (group_pk, type_id)
 );
@@ -54,6 +59,7 @@ create table if not exists penstock.partitions (
   feeds bigint[] not null,                 -- and of those that carry some
   last_position bigint not null default 0,
   next_position bigint,
+  replaying_to bigint not null default 0,  -- messages up to here were handled before a reset
   token uuid,
   claimed_by text,
   claimed_at timestamptz,
@@ -61,8 +67,7 @@ create table if not exists penstock.partitions (
   attempts integer not null default 0,
   retry_at timestamptz,
   error text,
-  parked_at timestamptz,
-  unique (group_pk, partition_key)
+  parked_at timestamptz
 );
 
 create unique index if not exists partitions_feed on penstock.partitions (group_pk, feed);
@@ -73,6 +78,14 @@ create index if not exists partitions_claimed on penstock.partitions (group_pk, 
   where token is not null;
 create index if not exists partitions_parked on penstock.partitions (group_pk, parked_at)
   where parked_at is not null;
+
+-- How far each partition had come before the group was reset.
+create table if not exists penstock.group_replays (
+  group_pk integer not null,
+  feed bigint not null,
+  global_position bigint not null,
+  primary key (group_pk, feed)
+);
 
 -- Which partitions read a feed with gaps.
 create table if not exists penstock.feed_partitions (
@@ -127,6 +140,15 @@ as $$
     order by p.ordinality), '|')
 $$;
 
+-- The projection of a message on the group's attributes. One that its type does not declare is a gap.
+create or replace function penstock.projection(names text[], declared text[], data jsonb)
+returns text[] language sql immutable parallel safe
+as $$
+  select array(
+    select case when n.name = any (declared) then data ->> n.name end
+    from unnest(names) with ordinality as n(name, number) order by n.number)
+$$;
+
 -- The first message of a partition after a position.
 create or replace function penstock.next_in_feeds(group_pk integer, feeds bigint[], after bigint)
 returns bigint language plpgsql stable
@@ -139,9 +161,29 @@ begin
       select g.global_position from penstock.group_feeds g
       where g.group_pk = next_in_feeds.group_pk and g.feed = f.feed
         and g.global_position > next_in_feeds.after
+        and exists (  -- not removed since
+          select from message_store.messages m where m.global_position = g.global_position)
       order by g.global_position limit 1
     ) n);
 end
+$$;
+
+-- The messages of a partition after a position that are of some types, as far as they are routed.
+create or replace function penstock.pending_positions(
+  own penstock.consumer_groups, pending penstock.partitions, type_ids integer[], most bigint)
+returns setof bigint language sql stable
+as $$
+  select n.global_position
+  from unnest(pending.feeds) as f(feed)
+  cross join lateral (
+    select g.global_position from penstock.group_feeds g
+    where g.group_pk = own.id and g.feed = f.feed
+      and g.global_position > pending.last_position and g.global_position <= own.routed_to
+      and g.type_id = any (type_ids)
+      and exists (select from message_store.messages m where m.global_position = g.global_position)
+    order by g.global_position limit most
+  ) n
+  order by n.global_position limit most
 $$;
 
 create or replace function penstock.find_group(group_id text)
@@ -186,7 +228,8 @@ begin
 end
 $$;
 
--- Forget all offsets: every partition starts again. Claims in flight become stale.
+-- Forget all offsets: every partition starts again. Claims in flight become stale. How far each
+-- partition had come is kept, so that it can be told what it has handled before.
 create or replace function penstock.reset_consumer_group(group_id text)
 returns void language plpgsql volatile
 as $$
@@ -195,14 +238,20 @@ declare
 begin
   perform pg_advisory_xact_lock(1885693286, own.id);
   update penstock.consumer_groups g
-  set partition_by = null, routed_to = 0, looked_at = -1, updated_at = clock_timestamp(),
-    replaying_to = greatest(g.replaying_to, coalesce(
-      (select max(p.last_position) from penstock.partitions p where p.group_pk = own.id), 0))
+  set partition_by = null, replayed_by = coalesce(g.partition_by, g.replayed_by), routed_to = 0,
+    looked_at = -1, updated_at = clock_timestamp()
   where g.id = own.id;
   delete from penstock.group_rechecks r where r.group_pk = own.id;
   delete from penstock.group_fanouts f where f.group_pk = own.id;
   delete from penstock.feed_partitions f where f.group_pk = own.id;
-  delete from penstock.partitions p where p.group_pk = own.id;
+  with gone as (
+    delete from penstock.partitions p where p.group_pk = own.id
+    returning p.feed, greatest(p.last_position, p.replaying_to) as handled_to
+  )
+  insert into penstock.group_replays as r (group_pk, feed, global_position)
+  select own.id, g.feed, g.handled_to from gone g where g.handled_to > 0
+  on conflict on constraint group_replays_pkey
+    do update set global_position = greatest(r.global_position, excluded.global_position);
   delete from penstock.group_feeds f where f.group_pk = own.id;
   delete from penstock.group_types t where t.group_pk = own.id;
 end
@@ -232,7 +281,7 @@ returns bigint language plpgsql volatile
 as $$
 declare
   handled constant integer[] := array(
-    select g.type_id from penstock.group_types g where g.group_pk = own.id);
+    select g.type_id from penstock.group_types g where g.group_pk = own.id and g.handled);
   positions bigint[];
   routed penstock.routed_message[];
   made bigint[];
@@ -257,9 +306,7 @@ begin
     from message_store.messages m
     join penstock.message_types t on t.type = m.type
     cross join lateral (
-      select array(
-        select m.data ->> n.name from unnest(own.partition_by) with ordinality as n(name, number)
-        order by n.number) as projection
+      select penstock.projection(own.partition_by, t.attributes, m.data) as projection
     ) p
     where m.global_position = any (positions) and t.id = any (type_ids)
       and array_remove(p.projection, null) <> '{}'
@@ -279,11 +326,13 @@ begin
     group by r.feed, r.projection
   ), new as (
     insert into penstock.partitions
-      (group_pk, partition_key, partition_values, feed, feeds, next_position)
+      (group_pk, partition_key, partition_values, feed, feeds, next_position, replaying_to)
     select own.id, penstock.partition_key(own.partition_by, v.projection), v.projection, v.feed,
-      k.feeds, penstock.next_in_feeds(own.id, k.feeds, 0)  -- they read what came before them, too
+      k.feeds, penstock.next_in_feeds(own.id, k.feeds, 0),  -- they read what came before them, too
+      coalesce(b.global_position, 0)
     from revealed v
     cross join lateral (select penstock.feed_keys(v.projection) as feeds) k
+    left join penstock.group_replays b on b.group_pk = own.id and b.feed = v.feed
     order by v.first_position
     on conflict do nothing
     returning offset_id, feed, feeds
@@ -304,11 +353,13 @@ begin
     join penstock.partitions p on p.group_pk = own.id and p.feed = told.feed
     where p.offset_id <> all (made)));
 
-  -- feeds with gaps are fanned out in slices
+  -- feeds with gaps, which somebody reads, are fanned out in slices
   insert into penstock.group_fanouts (group_pk, feed, global_position)
   select own.id, r.feed, min(r.global_position)
   from unnest(routed) r
   where r.handled and not r.complete
+    and exists (
+      select from penstock.feed_partitions m where m.group_pk = own.id and m.feed = r.feed)
   group by r.feed
   order by 3;
 
@@ -343,6 +394,41 @@ begin
 end
 $$;
 
+-- Tell the partitions that read feeds with gaps, at most so many. Returns whether more are left.
+create or replace function penstock.fan_out(own penstock.consumer_groups, most integer)
+returns boolean language plpgsql volatile
+as $$
+declare
+  left_to_tell integer := most;
+  fanout record;
+  slice bigint[];
+  told bigint[] := '{}';
+  finished bigint[] := '{}';
+begin
+  for fanout in
+    select f.id, f.feed, f.after_offset_id from penstock.group_fanouts f
+    where f.group_pk = own.id order by f.id limit most
+  loop
+    slice := array(
+      select m.offset_id from penstock.feed_partitions m
+      where m.group_pk = own.id and m.feed = fanout.feed and m.offset_id > fanout.after_offset_id
+      order by m.offset_id limit left_to_tell);
+    told := told || slice;
+    if cardinality(slice) < left_to_tell then
+      finished := finished || fanout.id;
+    else
+      update penstock.group_fanouts f set after_offset_id = slice[cardinality(slice)]
+      where f.id = fanout.id;
+    end if;
+    left_to_tell := left_to_tell - cardinality(slice);
+    exit when left_to_tell = 0;
+  end loop;
+  delete from penstock.group_fanouts f where f.id = any (finished);
+  perform penstock.tell_partitions(own.id, array(select distinct o from unnest(told) o));
+  return exists (select from penstock.group_fanouts f where f.group_pk = own.id);
+end
+$$;
+
 -- Do a bounded piece of the group's routing, if nobody else is doing it. Returns whether more is left.
 create or replace function penstock.route(own penstock.consumer_groups, most integer default 500)
 returns boolean language plpgsql volatile
@@ -350,16 +436,18 @@ as $$
 declare
   last_position bigint;
   until bigint;
-  fanout record;
-  slice bigint[];
+  upto bigint;
+  behind boolean;
   late record;
-  type_ids integer[];
   rechecks bigint[];
 begin
   if not pg_try_advisory_xact_lock(1885693286, own.id) then
     return false;
   end if;
   select g.* into own from penstock.consumer_groups g where g.id = own.id;  -- under the lock
+  if own.partition_by is null then
+    return false;  -- it was reset
+  end if;
 
   with taken as (
     delete from penstock.group_rechecks r
@@ -371,94 +459,96 @@ begin
   select coalesce(array_agg(t.offset_id), '{}') into rechecks from taken t;
   perform penstock.tell_partitions(own.id, rechecks);
 
-  select f.* into fanout from penstock.group_fanouts f
-  where f.group_pk = own.id order by f.id limit 1;
-  if found then
-    slice := array(
-      select m.offset_id from penstock.feed_partitions m
-      where m.group_pk = own.id and m.feed = fanout.feed and m.offset_id > fanout.after_offset_id
-      order by m.offset_id limit most);
-    perform penstock.tell_partitions(own.id, slice);
-    if cardinality(slice) < most then
-      delete from penstock.group_fanouts f where f.id = fanout.id;
-    else
-      update penstock.group_fanouts f set after_offset_id = slice[cardinality(slice)]
-      where f.id = fanout.id;
-    end if;
-  end if;
+  -- types that reveal partitions, once they are indexed
+  insert into penstock.group_types (group_pk, type_id, handled, routed_to)
+  select own.id, t.id, false, nullif(0, own.routed_to)
+  from penstock.message_types t
+  where t.attributes @> own.partition_by and t.filled_to is null
+    and not exists (
+      select from penstock.group_types g where g.group_pk = own.id and g.type_id = t.id);
 
-  -- a type that the group has not handled before
+  -- a type that is new to the group
   select t.type_id, t.routed_to into late from penstock.group_types t
-  where t.group_pk = own.id and t.routed_to is not null order by t.type_id limit 1;
+  where t.group_pk = own.id and t.routed_to is not null
+  order by t.handled desc, t.type_id limit 1;
   if found then
     late.routed_to := penstock.route_batch(
       own, array[late.type_id], late.routed_to, own.routed_to, most);
     update penstock.group_types t set routed_to = nullif(late.routed_to, own.routed_to)
     where t.group_pk = own.id and t.type_id = late.type_id;
+    update penstock.consumer_groups g set looked_at = -1 where g.id = own.id;
+    perform penstock.fan_out(own, most);
     return true;
   end if;
 
   last_position := penstock.last_position();
   until := penstock.watermark();
-  type_ids := array(
-    select t.id from penstock.message_types t
-    where t.attributes @> own.partition_by
-      or exists (select from penstock.group_types g where g.group_pk = own.id and g.type_id = t.id)
-    order by t.id);
-  until := case when until > own.routed_to
-    then penstock.route_batch(own, type_ids, own.routed_to, until, most) else own.routed_to end;
+  upto := own.routed_to;
+  if until > own.routed_to then
+    upto := penstock.route_batch(own, array(
+      select g.type_id from penstock.group_types g where g.group_pk = own.id order by 1),
+      own.routed_to, until, most);
+  end if;
+  behind := penstock.fan_out(own, most) or upto < until;
   update penstock.consumer_groups g
-  set routed_to = until, updated_at = clock_timestamp(),
+  set routed_to = upto, updated_at = clock_timestamp(),
     looked_at = case
-      when until >= last_position
-        and not exists (select from penstock.group_fanouts f where f.group_pk = own.id)
+      when not behind and upto >= last_position
         and not exists (select from penstock.group_rechecks r where r.group_pk = own.id)
       then last_position else -1 end
   where g.id = own.id;
-  return until < penstock.watermark();
+  return behind;
 end
 $$;
 
--- Remember the group's attributes and types, as this claim names them.
+-- Remember the group's attributes and types, as this claim names them. That is rare, and waits for
+-- whoever is routing: what they route must not leave out a type that is said to be routed.
 create or replace function penstock.enrol_in_group(
   own penstock.consumer_groups, names text[], handled_types text[])
 returns penstock.consumer_groups language plpgsql volatile
 as $$
-declare
-  unknown text;
 begin
-  if own.partition_by is distinct from names then
-    if own.partition_by is not null then
-      raise exception using errcode = 'PS046',
-        message = format('group %s is partitioned by %s, not by %s: reset it to change that',
-          own.group_id, own.partition_by, names),
-        detail = jsonb_build_object('group_id', own.group_id,
-          'partition_by', own.partition_by, 'given', names);
-    end if;
-    update penstock.consumer_groups g set partition_by = coalesce(g.partition_by, names)
-    where g.id = own.id returning g.* into own;
-    if own.partition_by <> names then
-      return penstock.enrol_in_group(own, names, handled_types);  -- somebody was first
-    end if;
+  perform pg_advisory_xact_lock(1885693286, own.id);
+  select g.* into own from penstock.consumer_groups g where g.id = own.id;  -- under the lock
+  if own.partition_by <> names then
+    raise exception using errcode = 'PS046',
+      message = format('group %s is partitioned by %s, not by %s: reset it to change that',
+        own.group_id, own.partition_by, names),
+      detail = jsonb_build_object('group_id', own.group_id,
+        'partition_by', own.partition_by, 'given', names);
   end if;
-
-  select w.type into unknown
-  from unnest(handled_types) as w(type)
-  left join penstock.message_types t on t.type = w.type
-  where t.id is null or t.filled_to is not null limit 1;
-  if found then
-    perform penstock.check_conditions(
-      jsonb_build_array(jsonb_build_object('type', unknown, 'attributes', '{}'::jsonb)));
+  if own.replayed_by <> names then
+    delete from penstock.group_replays r where r.group_pk = own.id;
   end if;
+  update penstock.consumer_groups g
+  set partition_by = names, replayed_by = null, looked_at = -1
+  where g.id = own.id returning g.* into own;
 
-  insert into penstock.group_types (group_pk, type_id, routed_to)
-  select own.id, t.id, nullif(0, own.routed_to)
+  insert into penstock.group_types as g (group_pk, type_id, handled, routed_to)
+  select own.id, t.id, true, nullif(0, own.routed_to)
   from penstock.message_types t
   where t.type = any (handled_types)
-    and not exists (
-      select from penstock.group_types g where g.group_pk = own.id and g.type_id = t.id)
-  on conflict do nothing;
+  on conflict on constraint group_types_pkey
+    do update set handled = true, routed_to = excluded.routed_to where not g.handled;
   return own;
+end
+$$;
+
+-- The types of these names, all declared and indexed, or an error.
+create or replace function penstock.indexed_types(types text[])
+returns integer[] language plpgsql stable
+as $$
+declare
+  known constant integer[] := array(
+    select t.id from penstock.message_types t
+    where t.type = any (types) and t.filled_to is null order by t.id);
+begin
+  if cardinality(known) < cardinality(types) then
+    perform penstock.check_conditions((
+      select jsonb_agg(jsonb_build_object('type', w.type, 'attributes', '{}'::jsonb))
+      from unnest(types) as w(type)));
+  end if;
+  return known;
 end
 $$;
 
@@ -473,8 +563,8 @@ create or replace function penstock.claim_next(
   lease interval default '30 seconds'
 )
 returns table (
-  offset_id bigint, partition_key text, partition_values text[], token uuid, replaying boolean,
-  attempts integer, conditions jsonb, low bigint, seen bigint[],
+  offset_id bigint, key_pair_ids bigint[], partition_key text, partition_values text[], token uuid,
+  replaying boolean, attempts integer, conditions jsonb, low bigint, seen bigint[],
   id varchar, stream_name varchar, type varchar, "position" bigint, global_position bigint,
   data varchar, metadata varchar, "time" timestamp
 )
@@ -485,96 +575,101 @@ declare
   own penstock.consumer_groups := penstock.find_group(claim_next.group_id);
   names constant text[] := array(select distinct n from unnest(claim_next.partition_by) n order by n);
   type_ids integer[];
+  more boolean;
   chosen penstock.partitions;
-  passed_over bigint[] := '{}';
   new_token constant uuid := gen_random_uuid();
-  watermark bigint;
+  positions bigint[];
+  replaying boolean;
+  complete_to bigint;
   boundary jsonb;
 begin
   if own.status <> 'active' then
     return;
   end if;
   perform penstock.refuse_old_snapshot();
+  type_ids := penstock.indexed_types(handled_types);
   if own.partition_by is distinct from names or exists (
-    select from unnest(handled_types) as w(type)
+    select from unnest(type_ids) as w(type_id)
     where not exists (
-      select from penstock.group_types g join penstock.message_types t on t.id = g.type_id
-      where g.group_pk = own.id and t.type = w.type)
+      select from penstock.group_types g
+      where g.group_pk = own.id and g.type_id = w.type_id and g.handled)
   ) then
     own := penstock.enrol_in_group(own, names, handled_types);
   end if;
-  type_ids := array(
-    select t.id from penstock.message_types t where t.type = any (handled_types) order by t.id);
 
-  if own.looked_at <> penstock.last_position() then
-    perform penstock.route(own);
-    select g.* into own from penstock.consumer_groups g where g.id = own.id;
-  end if;
-  if exists (
-    select from penstock.group_types g where g.group_pk = own.id and g.routed_to is not null
-  ) then
-    return;  -- a new type is still being routed: what comes first is not known yet
-  end if;
-
-  loop
-    -- a claim whose lease has lapsed, else the partition with the oldest message
-    select p.* into chosen from penstock.partitions p
-    where p.group_pk = own.id and p.token is not null and p.lease_until < clock_timestamp()
-      and p.offset_id <> all (passed_over)
-    order by p.lease_until limit 1
-    for update skip locked;
-    if not found then
-      select p.* into chosen from penstock.partitions p
-      where p.group_pk = own.id and p.next_position is not null and p.token is null
-        and p.parked_at is null and (p.retry_at is null or p.retry_at <= clock_timestamp())
-        and p.offset_id <> all (passed_over)
-      order by p.next_position, p.offset_id limit 1
-      for update skip locked;
+  for round in 1 .. 10 loop  -- where what was routed is not for this worker, route more
+    more := false;
+    if own.looked_at <> penstock.last_position() then
+      more := penstock.route(own);
+      select g.* into own from penstock.consumer_groups g where g.id = own.id;
     end if;
-    if not found then
-      return;
+    -- while a new type is being routed, what comes first is not known yet
+    if not exists (
+      select from penstock.group_types g
+      where g.group_pk = own.id and g.handled and g.routed_to is not null
+    ) then
+      chosen := penstock.ready_partition(own, type_ids);
     end if;
-    exit when exists (
-      select from unnest(chosen.feeds) as f(feed)
-      cross join lateral (
-        select from penstock.group_feeds g
-        where g.group_pk = own.id and g.feed = f.feed
-          and g.global_position > chosen.last_position and g.global_position <= own.routed_to
-          and g.type_id = any (type_ids)
-        order by g.global_position limit 1) n);
-    passed_over := passed_over || chosen.offset_id;  -- only types that this worker does not handle
-    if cardinality(passed_over) >= 20 then
-      return;
-    end if;
+    exit when chosen.offset_id is not null or not more;
   end loop;
+  if chosen.offset_id is null then
+    return;
+  end if;
 
+  -- what was handled before a reset comes apart from what was not
+  positions := array(select penstock.pending_positions(own, chosen, type_ids, batch_size));
+  replaying := positions[1] <= chosen.replaying_to;
+  if replaying then
+    positions := array(select p from unnest(positions) p where p <= chosen.replaying_to order by p);
+  end if;
   update penstock.partitions p
   set token = new_token, claimed_by = worker_id, claimed_at = clock_timestamp(),
     lease_until = clock_timestamp() + lease, attempts = p.attempts + 1
   where p.offset_id = chosen.offset_id;
 
   boundary := penstock.partition_conditions(names, chosen.partition_values, handled_types);
-  watermark := penstock.watermark();
+  complete_to := penstock.complete_to();
   return query
-    with fetched as (
-      select n.global_position
-      from unnest(chosen.feeds) as f(feed)
-      cross join lateral (
-        select g.global_position from penstock.group_feeds g
-        where g.group_pk = own.id and g.feed = f.feed
-          and g.global_position > chosen.last_position and g.global_position <= own.routed_to
-          and g.type_id = any (type_ids)
-        order by g.global_position limit batch_size) n
-      order by n.global_position limit batch_size
-    )
-    select chosen.offset_id, chosen.partition_key, chosen.partition_values, new_token,
-      m.global_position <= own.replaying_to, chosen.attempts + 1, boundary, watermark,
-      array(select s.position from penstock.matching_positions(boundary, watermark) s(position)),
+    select chosen.offset_id,
+      array(
+        select penstock.key_pair(a.name, a.value)
+        from unnest(names, chosen.partition_values) with ordinality as a(name, value, number)
+        order by a.number),
+      chosen.partition_key, chosen.partition_values, new_token, replaying,
+      chosen.attempts + 1, boundary, complete_to,
+      array(select s.position from penstock.matching_positions(boundary, complete_to) s(position)),
       m.id::varchar, m.stream_name::varchar, m.type::varchar, m.position, m.global_position,
       m.data::varchar, m.metadata::varchar, m.time
-    from fetched f
-    join message_store.messages m on m.global_position = f.global_position
+    from message_store.messages m
+    where m.global_position = any (positions)
     order by m.global_position;
+end
+$$;
+
+-- Lock the partition to claim next: one whose lease has lapsed, else the one with the oldest message.
+-- It has messages of these types.
+create or replace function penstock.ready_partition(
+  own penstock.consumer_groups, type_ids integer[])
+returns penstock.partitions language plpgsql volatile
+set enable_seqscan = off set enable_sort = off set enable_bitmapscan = off
+as $$
+declare
+  chosen penstock.partitions;
+begin
+  select p.* into chosen from penstock.partitions p
+  where p.group_pk = own.id and p.token is not null and p.lease_until < clock_timestamp()
+    and exists (select from penstock.pending_positions(own, p, type_ids, 1))
+  order by p.lease_until limit 1
+  for update skip locked;
+  if not found then
+    select p.* into chosen from penstock.partitions p
+    where p.group_pk = own.id and p.next_position is not null and p.token is null
+      and p.parked_at is null and (p.retry_at is null or p.retry_at <= clock_timestamp())
+      and exists (select from penstock.pending_positions(own, p, type_ids, 1))
+    order by p.next_position, p.offset_id limit 1
+    for update skip locked;
+  end if;
+  return chosen;
 end
 $$;
 
@@ -642,7 +737,8 @@ begin
 end
 $$;
 
--- Give a partition back as it was: at once, after a delay, or parked until somebody resumes it.
+-- Give a partition back as it was: at once, after a delay, or parked until somebody resumes it. An
+-- attempt without an error does not count.
 create or replace function penstock.release(
   group_id text, offset_id bigint, token uuid,
   delay interval default '0', error text default null, park boolean default false)
@@ -655,6 +751,7 @@ begin
   set token = null, claimed_by = null, claimed_at = null, lease_until = null,
     retry_at = case when delay > '0' then clock_timestamp() + delay end,
     error = release.error, parked_at = case when park then clock_timestamp() end,
+    attempts = case when release.error is null then greatest(p.attempts - 1, 0) else p.attempts end,
     next_position = penstock.next_in_feeds(held.group_pk, held.feeds, held.last_position)
   where p.offset_id = held.offset_id;
 end
@@ -681,7 +778,9 @@ declare
   own constant penstock.consumer_groups := penstock.find_group(group_id);
   resumed bigint;
 begin
-  update penstock.partitions p set parked_at = null, retry_at = null, attempts = 0
+  update penstock.partitions p
+  set parked_at = null, retry_at = null, attempts = 0,
+    next_position = penstock.next_in_feeds(own.id, p.feeds, p.last_position)
   where p.group_pk = own.id and p.parked_at is not null
     and (resume_partitions.partition_key is null
       or p.partition_key = resume_partitions.partition_key);
@@ -698,6 +797,7 @@ as $$
   delete from penstock.feed_partitions;
   delete from penstock.partitions;
   delete from penstock.group_feeds;
+  delete from penstock.group_replays;
   delete from penstock.group_types;
   delete from penstock.consumer_groups
 $$;

@@ -16,7 +16,7 @@ create table if not exists penstock.outbox (
   payload bytea not null,
   encoding text not null check (encoding in ('text', 'json', 'bytes')),
   state text not null default 'ready' check (state in ('ready', 'in_progress', 'done', 'failed')),
-  due timestamptz,  -- null: asleep, until somebody wakes it
+  due timestamptz default clock_timestamp(),  -- null: asleep, until somebody wakes it
   correlation_id text,
   dedupe_key text,
   owner text,
@@ -229,7 +229,7 @@ begin
 end
 $$;
 
--- Remove at most `most` messages that were done, or failed, before a moment.
+-- Remove at most `most` messages that were done, or failed, before a moment, and as many joins.
 create or replace function penstock.clean_outbox(
   before timestamptz, most integer default 10000, failed boolean default false)
 returns bigint language plpgsql volatile
@@ -244,6 +244,7 @@ begin
     order by d.finished_at limit most
     for update skip locked);
   get diagnostics removed = row_count;
+  perform penstock.clean_joins(before, most);
   return removed;
 end
 $$;

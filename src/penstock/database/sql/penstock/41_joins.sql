@@ -5,13 +5,14 @@
 -- A waiting message, topic join.wait, sleeps in the outbox until the last step lands; resolving it sets
 -- the join's status, enqueues the follow-up and finishes the wait in one transaction, once.
 --
--- Lock order: outbox rows, then join rows in the order of their ids, then the row of a wait. A join
--- that is resolved locks itself first and its own wait after, and no other outbox row.
+-- Lock order: outbox rows, then join rows in the order of their ids. Only waking goes the other way, from
+-- a join to its wait, and only to a wait that sleeps, which nobody who needs the join next has locked.
 
 create table if not exists penstock.joins (
   join_id uuid primary key,
   grouping_key text,
   expected_steps integer not null check (expected_steps >= 1),
+  attached_steps integer not null default 0,
   completed_steps integer not null default 0,
   failed_steps integer not null default 0,
   status text not null default 'pending'
@@ -22,12 +23,13 @@ create table if not exists penstock.joins (
   follow_up_id uuid,
   created_at timestamptz not null default clock_timestamp(),
   updated_at timestamptz not null default clock_timestamp(),
-  check (completed_steps + failed_steps <= expected_steps)
+  check (completed_steps + failed_steps <= attached_steps and attached_steps <= expected_steps)
 );
 
 create index if not exists joins_grouping_key on penstock.joins (grouping_key)
   where grouping_key is not null;
 create index if not exists joins_status on penstock.joins (status, created_at);
+create index if not exists joins_finished on penstock.joins (updated_at) where status <> 'pending';
 
 create table if not exists penstock.join_members (
   join_id uuid not null references penstock.joins on delete cascade,
@@ -69,78 +71,102 @@ begin
 end
 $$;
 
--- Count members of joins as done or failed: each once, join by join in the order of their ids. Wakes the
--- wait of a join whose last step this was.
+create or replace function penstock.wake_wait(wait_id uuid)
+returns void language plpgsql volatile
+as $$
+begin
+  update penstock.outbox o set due = clock_timestamp()
+  where o.id = wake_wait.wait_id and o.state = 'ready'
+    and (o.due is null or o.due > clock_timestamp());
+end
+$$;
+
+-- Count these messages, which have just been finished, in all the joins they are members of.
 create or replace function penstock.count_in_joins(message_ids uuid[], outcome text)
 returns void language plpgsql volatile
 as $$
 declare
   affected uuid[];
-  wanted uuid;
 begin
   affected := array(
-    select distinct m.join_id from penstock.join_members m
-    where m.message_id = any (message_ids) and m.status = 'pending' order by 1);
-  foreach wanted in array affected loop
-    perform penstock.count_in_join(wanted, message_ids, outcome);
+    select m.join_id from penstock.join_members m
+    where m.message_id = any (message_ids) and m.status = 'pending');
+  if affected <> '{}' then
+    perform from penstock.joins j where j.join_id = any (affected) order by j.join_id for update;
+    perform penstock.count_steps(affected, message_ids, outcome);
+  end if;
+end
+$$;
+
+-- Count members as done or failed in joins that the caller has locked: each once, and none in a join that
+-- is cancelled or timed out. Wakes the wait of a join whose last step this was.
+create or replace function penstock.count_steps(join_ids uuid[], message_ids uuid[], outcome text)
+returns void language sql volatile
+as $$
+  with
+  -- the members whose first outcome this is
+  counted as (
+    update penstock.join_members m
+    set status = case when outcome = 'done' then 'completed' else 'failed' end
+    from penstock.joins j
+    where j.join_id = m.join_id and j.status = 'pending' and m.join_id = any (join_ids)
+      and m.message_id = any (message_ids) and m.status = 'pending'
+    returning m.join_id
+  ),
+  -- how many of them each join has
+  steps as (
+    select c.join_id, count(*)::int as landed from counted c group by c.join_id
+  ),
+  -- the joins with their counters moved
+  moved as (
+    update penstock.joins j
+    set completed_steps = j.completed_steps + case when outcome = 'done' then s.landed else 0 end,
+      failed_steps = j.failed_steps + case when outcome = 'done' then 0 else s.landed end,
+      updated_at = clock_timestamp()
+    from steps s
+    where j.join_id = s.join_id
+    returning j.wait_id, j.completed_steps + j.failed_steps = j.expected_steps as is_complete
+  )
+  select penstock.wake_wait(m.wait_id) from moved m where m.is_complete
+$$;
+
+-- Make messages members of joins. One that is finished already counts at once. `fresh` are those that
+-- this very transaction has put in.
+create or replace function penstock.attach_to_joins(
+  join_ids uuid[], message_ids uuid[], fresh uuid[] default '{}')
+returns void language plpgsql volatile
+as $$
+declare
+  known constant uuid[] := array(select unnest(message_ids) except select unnest(fresh));
+  wanted uuid;
+begin
+  if join_ids = '{}' then
+    return;
+  end if;
+  -- A message that is being finished at this moment is waited for, so that one side counts it. Touching
+  -- it tells whoever finishes it on an older snapshot, without this member in sight, to try again.
+  perform from penstock.outbox o where o.id = any (known) order by o.id for no key update;
+  update penstock.outbox o set attempts = o.attempts
+  where o.id = any (known) and o.state in ('ready', 'in_progress');
+  foreach wanted in array array(select distinct j from unnest(join_ids) j order by j) loop
+    perform penstock.attach_to_join(wanted, message_ids);
   end loop;
 end
 $$;
 
-create or replace function penstock.count_in_join(join_id uuid, message_ids uuid[], outcome text)
-returns void language plpgsql volatile
-as $$
-#variable_conflict use_column
-declare
-  own penstock.joins := penstock.locked_join(join_id);
-  counted integer;
-begin
-  if own.status <> 'pending' then
-    return;  -- cancelled or timed out: what its members do counts no more
-  end if;
-  update penstock.join_members m
-  set status = case when outcome = 'done' then 'completed' else 'failed' end
-  where m.join_id = own.join_id and m.message_id = any (message_ids) and m.status = 'pending';
-  get diagnostics counted = row_count;
-
-  update penstock.joins j
-  set completed_steps = j.completed_steps + case when outcome = 'done' then counted else 0 end,
-    failed_steps = j.failed_steps + case when outcome = 'done' then 0 else counted end,
-    updated_at = clock_timestamp()
-  where j.join_id = own.join_id
-  returning j.* into own;
-  if own.completed_steps + own.failed_steps = own.expected_steps then
-    perform penstock.wake_wait(own.wait_id);
-  end if;
-end
-$$;
-
-create or replace function penstock.wake_wait(wait_id uuid)
-returns void language sql volatile
-as $$
-  update penstock.outbox o set due = clock_timestamp()
-  where o.id = wake_wait.wait_id and o.state = 'ready' and o.due > clock_timestamp()
-$$;
-
--- Make messages members of a join. One that is finished already counts at once.
+-- Make messages, which the caller has locked, members of one join.
 create or replace function penstock.attach_to_join(join_id uuid, message_ids uuid[])
 returns void language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
-  own penstock.joins;
-  new_ids uuid[];
+  own constant penstock.joins := penstock.locked_join(attach_to_join.join_id);
+  new_ids constant uuid[] := array(
+    select unnest(message_ids)
+    except select m.message_id from penstock.join_members m
+    where m.join_id = own.join_id and m.message_id = any (message_ids));
   unknown uuid;
 begin
-  -- a message that is being finished at this moment is waited for, so that one side counts it
-  perform from penstock.outbox o
-  where o.id = any (attach_to_join.message_ids) order by o.id for share;
-  own := penstock.locked_join(attach_to_join.join_id);
-  new_ids := array(
-    select distinct i from unnest(attach_to_join.message_ids) i
-    where not exists (
-      select from penstock.join_members m where m.join_id = own.join_id and m.message_id = i)
-    order by 1);
   if new_ids = '{}' then
     return;
   end if;
@@ -156,18 +182,20 @@ begin
       message = format('there is no outbox message %s', unknown),
       detail = jsonb_build_object('message_id', unknown);
   end if;
-  if (select count(*) from penstock.join_members m where m.join_id = own.join_id)
-      + cardinality(new_ids) > own.expected_steps then
+  if own.attached_steps + cardinality(new_ids) > own.expected_steps then
     raise exception using errcode = 'PS063',
       message = format('join %s expects %s steps and has them all', own.join_id, own.expected_steps),
       detail = jsonb_build_object('join_id', own.join_id, 'expected_steps', own.expected_steps);
   end if;
 
   insert into penstock.join_members (join_id, message_id) select own.join_id, unnest(new_ids);
-  perform penstock.count_in_join(own.join_id, array(
-    select o.id from penstock.outbox o where o.id = any (new_ids) and o.state = 'done'), 'done');
-  perform penstock.count_in_join(own.join_id, array(
-    select o.id from penstock.outbox o where o.id = any (new_ids) and o.state = 'failed'), 'failed');
+  update penstock.joins j
+  set attached_steps = j.attached_steps + cardinality(new_ids), updated_at = clock_timestamp()
+  where j.join_id = own.join_id;
+  perform penstock.count_steps(array[own.join_id], array_agg(o.id), o.state)
+  from penstock.outbox o
+  where o.id = any (new_ids) and o.state in ('done', 'failed')
+  group by o.state;
 end
 $$;
 
@@ -187,7 +215,7 @@ begin
       message = format('message %s is no member of join %s', report_step.message_id, own.join_id),
       detail = jsonb_build_object('join_id', own.join_id, 'message_id', report_step.message_id);
   end if;
-  perform penstock.count_in_join(own.join_id, array[report_step.message_id], outcome);
+  perform penstock.count_steps(array[own.join_id], array[report_step.message_id], outcome);
 end
 $$;
 
@@ -199,15 +227,19 @@ as $$
 declare
   own constant penstock.joins := penstock.locked_join(enqueue_join_wait.join_id);
 begin
-  if own.wait_id is not null or own.status <> 'pending' then
-    raise exception using errcode = 'PS065',
-      message = format('join %s is waited for already, or %s', own.join_id, own.status),
+  if own.status <> 'pending' then
+    raise exception using errcode = 'PS061',
+      message = format('join %s is %s already', own.join_id, own.status),
       detail = jsonb_build_object('join_id', own.join_id, 'status', own.status);
+  elsif own.wait_id is not null then
+    raise exception using errcode = 'PS065',
+      message = format('join %s is waited for already', own.join_id),
+      detail = jsonb_build_object('join_id', own.join_id, 'wait_id', own.wait_id);
   end if;
   insert into penstock.outbox (id, topic, payload, encoding, due)
   values (enqueue_join_wait.wait_id, 'join.wait', enqueue_join_wait.payload, 'json',
     case when own.completed_steps + own.failed_steps = own.expected_steps
-      then clock_timestamp() else coalesce(own.times_out_at, 'infinity') end);
+      then clock_timestamp() else own.times_out_at end);
   update penstock.joins j set wait_id = enqueue_join_wait.wait_id, updated_at = clock_timestamp()
   where j.join_id = own.join_id;
   return enqueue_join_wait.wait_id;
@@ -246,7 +278,8 @@ returns text language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
-  own penstock.joins := penstock.locked_join(resolve_join.join_id);
+  own penstock.joins;
+  outer_joins uuid[];
   missing integer;
   outcome text;
   next_topic text;
@@ -259,14 +292,23 @@ begin
       message = format('the wait %s is not held any more', resolve_join.wait_id),
       detail = jsonb_build_object('message_ids', jsonb_build_array(resolve_join.wait_id));
   end if;
+  -- the wait may be a step of other joins: they are locked with its own, in order
+  outer_joins := array(
+    select m.join_id from penstock.join_members m
+    where m.message_id = resolve_join.wait_id and m.status = 'pending');
+  perform from penstock.joins j
+  where j.join_id = any (outer_joins || resolve_join.join_id) order by j.join_id for update;
+  own := penstock.locked_join(resolve_join.join_id);
 
   missing := own.expected_steps - own.completed_steps - own.failed_steps;
   if own.status = 'pending' and missing > 0
       and coalesce(own.times_out_at > clock_timestamp(), true) then
     update penstock.outbox o
     set state = 'ready', token = null, lease_until = null, attempts = o.attempts - 1,
-      due = coalesce(own.times_out_at, 'infinity')
+      due = own.times_out_at
     where o.id = resolve_join.wait_id;
+    -- whoever lands a step on an older snapshot, where the wait seems awake, has to try again
+    update penstock.joins j set updated_at = clock_timestamp() where j.join_id = own.join_id;
     return 'pending';
   end if;
 
@@ -291,6 +333,29 @@ begin
   update penstock.outbox o
   set state = 'done', token = null, lease_until = null, finished_at = clock_timestamp()
   where o.id = resolve_join.wait_id;
+  perform penstock.count_steps(outer_joins, array[resolve_join.wait_id], 'done');
   return coalesce(outcome, own.status);
+end
+$$;
+
+-- Remove at most `most` joins that were resolved or cancelled before a moment, and that no wait is about
+-- to look at.
+create or replace function penstock.clean_joins(before timestamptz, most integer)
+returns bigint language plpgsql volatile
+as $$
+declare
+  removed bigint;
+begin
+  delete from penstock.joins j
+  where j.join_id in (
+    select f.join_id from penstock.joins f
+    where f.status <> 'pending' and f.updated_at < before
+      and not exists (
+        select from penstock.outbox o
+        where o.id = f.wait_id and o.state in ('ready', 'in_progress'))
+    order by f.updated_at limit most
+    for update skip locked);
+  get diagnostics removed = row_count;
+  return removed;
 end
 $$;

@@ -1,0 +1,97 @@
+"""`penstock parked`: messages that a consumer could not handle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from penstock.cli.overview import Json
+from penstock.cli.printing import console, note, print_json, printable, shown_time, table
+from penstock.cli.seek import Category, ConsumerId
+from penstock.cli.target import Folder, Url, open_existing, settings_for
+
+parked = typer.Typer(
+    name="parked", help="See to the messages that a consumer has parked.", no_args_is_help=True
+)
+
+Positions = Annotated[
+    list[int] | None,
+    typer.Argument(metavar="POSITION...", help="Their global positions.", show_default=False),
+]
+All = Annotated[bool, typer.Option("--all", help="All that wait.")]
+
+
+@parked.command("list")
+def list_parked(
+    category: Category,
+    consumer_id: ConsumerId,
+    json: Json = False,
+    url: Url = None,
+    folder: Folder = None,
+) -> None:
+    """List the messages that wait, with their errors."""
+    with open_existing(settings_for(url, folder)) as store:
+        found = store.parked(category, consumer_id)
+    if json:
+        for one in found:
+            print_json(one)
+        return
+    listed = table(position="right", type="left", stream="left", attempts="right", error="left")
+    listed.add_column("parked")
+    for one in found:
+        listed.add_row(
+            str(one.message.global_position),
+            printable(one.message.type),
+            printable(one.message.stream_name),
+            str(one.attempts) + (", to be retried" if one.retry_requested else ""),
+            printable(one.error),
+            shown_time(one.parked_at),
+        )
+    console().print(listed)
+
+
+@parked.command("retry")
+def retry_parked(
+    category: Category,
+    consumer_id: ConsumerId,
+    positions: Positions = None,
+    every: All = False,
+    url: Url = None,
+    folder: Folder = None,
+) -> None:
+    """Have messages handled again, when their consumer runs and has nothing else to do."""
+    with open_existing(settings_for(url, folder)) as store:
+        waiting = [one.message.global_position for one in store.parked(category, consumer_id)]
+        _each(store.retry_parked, category, consumer_id, _chosen(waiting, positions, every))
+
+
+@parked.command("drop")
+def drop_parked(
+    category: Category,
+    consumer_id: ConsumerId,
+    positions: Positions = None,
+    every: All = False,
+    url: Url = None,
+    folder: Folder = None,
+) -> None:
+    """Give messages up: their consumer will not handle them."""
+    with open_existing(settings_for(url, folder)) as store:
+        waiting = [one.message.global_position for one in store.parked(category, consumer_id)]
+        _each(store.drop_parked, category, consumer_id, _chosen(waiting, positions, every))
+
+
+def _chosen(waiting: list[int], positions: list[int] | None, every: bool) -> list[int]:
+    if bool(positions) == every:
+        raise typer.BadParameter("give the positions of messages, or --all")
+    return waiting if every else positions or []
+
+
+def _each(
+    act: Callable[[str, str, int], None], category: str, consumer_id: str, positions: list[int]
+) -> None:
+    for position in positions:
+        act(category, consumer_id, position)
+    what = "to be handled again" if act.__name__ == "retry_parked" else "dropped"
+    note(f"{len(positions)} {'message' if len(positions) == 1 else 'messages'} {what}")

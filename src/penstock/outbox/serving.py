@@ -1,0 +1,268 @@
+"""One store served: due messages out of its outbox, to the handlers, and settled.
+
+One round is: settle what handlers have finished, extend the leases of what is still at work, claim
+as much as there is room for, and hand it to the threads. It all happens on one thread, which
+waits on one queue; the handlers run on others and put their outcomes there.
+
+More is claimed than there are threads, so that they do not run dry, but only what they get through
+in a moment: what is claimed here and waits is kept from another dispatcher that has time for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from penstock.errors import JoinNotFound, PenstockError, PermanentFailure, StaleLease, first_line
+from penstock.outbox import messages
+from penstock.outbox.floor import Floor
+from penstock.outbox.held import by_token
+from penstock.outbox.messages import ClaimedMessage
+from penstock.outbox.routes import Route, RunsTransactions
+from penstock.retrying import retry
+
+logger = logging.getLogger("penstock")
+
+#: how long, in seconds, a message without a handler waits before it is claimed again
+NO_HANDLER_DELAY = 5.0
+#: for how many seconds of work is claimed beforehand
+_AHEAD = 0.2
+_CLEAN_UP_EVERY = 60.0
+_CLEAN_UP_BATCH = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How a dispatcher works."""
+
+    owner: str
+    concurrency: int
+    batch_size: int
+    lease: float
+    polling_interval: float
+    keep_done: timedelta | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of handling a message: whether that settled it, or what the handler raised."""
+
+    message: ClaimedMessage
+    seconds: float
+    settled: bool = False
+    error: BaseException | None = None
+
+
+class NoHandler(Exception):
+    """This dispatcher has no handler for the topic."""
+
+    def __str__(self) -> str:
+        return f"no handler for topic {self.args[0]} in the dispatcher that claimed it"
+
+
+class Serving:
+    """Serves one store until it is stopped, or until nothing is due."""
+
+    def __init__(self, store: RunsTransactions, routes: Mapping[str, Route], terms: Terms) -> None:
+        self._store = store
+        self._routes = routes
+        self._terms = terms
+        self._floor = Floor()
+        self._at_work: dict[UUID, tuple[ClaimedMessage, Future[None]]] = {}
+        self._finished: queue.SimpleQueue[Outcome | None] = queue.SimpleQueue()
+        self._stopping = False
+        self._seconds_each = _AHEAD
+        self._next_extension = 0.0
+        self._next_clean_up = 0.0
+
+    def run(self) -> None:
+        """Serve until `stop()`; then give back what was not begun, and end what was."""
+        with ThreadPoolExecutor(self._terms.concurrency) as threads:
+            try:
+                while not self._stopping:
+                    if not self._try(lambda: self._round(threads)):
+                        self._wait()
+            finally:
+                self._drain()
+
+    def run_until_idle(self) -> int:
+        """Serve until nothing is due and nothing at work, and return how many were claimed."""
+        handled, claimed = 0, 0
+        with ThreadPoolExecutor(self._terms.concurrency) as threads:
+            try:
+                while not self._stopping:
+                    claimed = self._round(threads, whole=not claimed)
+                    handled += claimed
+                    if not claimed and not self._at_work:
+                        break
+                    if not claimed:
+                        self._wait()
+            finally:
+                self._drain()
+        return handled
+
+    def stop(self) -> None:
+        """End `run()`. A signal handler may call it."""
+        self._stopping = True
+        self._finished.put(None)
+
+    def _round(self, threads: ThreadPoolExecutor, *, whole: bool = False) -> int:
+        """Settle, extend, clean up and claim. Return how many messages were claimed."""
+        self._settle()
+        self._extend()
+        self._clean_up()
+        claimed = self._claim(whole)
+        for message in claimed:
+            self._at_work[message.id] = message, threads.submit(self._work, message)
+        return len(claimed)
+
+    def _claim(self, whole: bool) -> list[ClaimedMessage]:
+        room = self._room()
+        if not room:
+            return []
+        terms = self._terms
+        if not self._at_work:
+            self._next_extension = time.monotonic() + terms.lease / 3
+        claimed = self._store.run(
+            messages.claim(
+                self._store.context, terms.owner, room, terms.lease, self._floor.take(whole=whole)
+            )
+        )
+        self._floor.note(claimed)
+        return claimed
+
+    def _room(self) -> int:
+        """Return how many messages to claim now: none, if there is hardly any room."""
+        in_time = int(self._terms.concurrency * _AHEAD / max(self._seconds_each, 1e-6))
+        ahead = max(self._terms.concurrency, min(self._terms.batch_size, in_time))
+        room = min(ahead - len(self._at_work), self._terms.batch_size)
+        return room if room >= max(1, ahead // 4) else 0
+
+    def _work(self, message: ClaimedMessage) -> None:
+        """Handle one message, on a thread, and report the outcome to the serving thread."""
+        began = time.monotonic()
+        settled, error = False, None
+        try:
+            settled = self._route(message).handle(message, self._store)
+        except BaseException as raised:
+            error = raised
+        self._finished.put(Outcome(message, time.monotonic() - began, settled, error))
+
+    def _route(self, message: ClaimedMessage) -> Route:
+        route = self._routes.get(message.topic)
+        if route is None:
+            raise NoHandler(message.topic)
+        return route
+
+    def _wait(self) -> None:
+        """Wait for a handler to finish, or until it is time to look again."""
+        with suppress(queue.Empty):
+            timeout = min(self._terms.polling_interval, self._terms.lease / 3)
+            self._finished.put(self._finished.get(timeout=timeout))
+
+    def _settle(self) -> None:
+        """Acknowledge, give back or fail what handlers are done with."""
+        done: list[ClaimedMessage] = []
+        for outcome in self._outcomes():
+            self._at_work.pop(outcome.message.id, None)
+            self._seconds_each += (outcome.seconds - self._seconds_each) / 5
+            if outcome.error is not None:
+                self._surely(lambda one=outcome: self._failed(one.message, one.error))  # type: ignore[misc]
+            elif not outcome.settled:
+                done.append(outcome.message)
+        for token, ids in by_token(done):
+            self._surely(lambda i=ids, t=token: self._ack(i, t))  # type: ignore[misc]
+
+    def _outcomes(self) -> Iterable[Outcome]:
+        with suppress(queue.Empty):
+            while True:
+                outcome = self._finished.get_nowait()
+                if outcome is not None:
+                    yield outcome
+
+    def _ack(self, ids: list[UUID], token: UUID) -> None:
+        stale = self._store.run(messages.finish(ids, token, "done"))
+        if stale:
+            logger.warning("dispatcher %s: leases had ended of %s", self._terms.owner, stale)
+
+    def _failed(self, message: ClaimedMessage, error: BaseException) -> None:
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        held = [message.id], message.token
+        if isinstance(error, StaleLease):
+            logger.warning("dispatcher %s: %s", self._terms.owner, error)
+        elif isinstance(error, NoHandler):
+            self._store.run(messages.abandon(*held, NO_HANDLER_DELAY, str(error), counts=False))
+        elif isinstance(error, PermanentFailure | JoinNotFound):
+            self._store.run(messages.finish(*held, "failed", reason))
+        else:
+            self._failed_once(message, reason)
+
+    def _failed_once(self, message: ClaimedMessage, reason: str) -> None:
+        """Try again later or, after the last attempt, fail for good."""
+        policy, held = self._routes[message.topic].policy, ([message.id], message.token)
+        logger.warning(
+            "dispatcher %s: attempt %d of %d on %s %s failed: %s",
+            self._terms.owner,
+            message.attempts,
+            policy.attempts,
+            message.topic,
+            message.id,
+            reason,
+        )
+        if message.attempts >= policy.attempts:
+            self._store.run(messages.finish(*held, "failed", reason))
+        else:
+            pause = policy.pause(message.attempts)
+            self._store.run(messages.abandon(*held, pause, reason))
+
+    def _extend(self) -> None:
+        """Keep the leases of messages whose handlers are still at work."""
+        if not self._at_work or time.monotonic() < self._next_extension:
+            return
+        self._next_extension = time.monotonic() + self._terms.lease / 3
+        for token, ids in by_token(message for message, _ in self._at_work.values()):
+            self._store.run(messages.extend(ids, token, self._terms.lease))
+
+    def _clean_up(self) -> None:
+        """Now and then, remove messages that were done long ago."""
+        keep, now = self._terms.keep_done, time.monotonic()
+        if keep is None or now < self._next_clean_up:
+            return
+        operation = messages.clean_up(self._store.context, keep, _CLEAN_UP_BATCH, failed=False)
+        if self._store.run(operation) < _CLEAN_UP_BATCH:
+            self._next_clean_up = now + _CLEAN_UP_EVERY
+
+    def _drain(self) -> None:
+        """Give back what no handler has begun, and wait for those that have."""
+        unbegun = [message for message, future in self._at_work.values() if future.cancel()]
+        for message in unbegun:
+            del self._at_work[message.id]
+        for token, ids in by_token(unbegun):
+            operation = messages.abandon(ids, token, 0.0, None, counts=False)
+            self._surely(lambda one=operation: self._store.run(one))  # type: ignore[misc]
+        while self._at_work:
+            self._wait()
+            self._settle()
+            self._surely(self._extend)
+
+    def _surely(self, settle: Callable[[], object]) -> None:
+        """Do it, again if need be. If it cannot be done, leases end and messages come again."""
+        self._try(retry(settle))
+
+    def _try(self, attempt: Callable[[], Any]) -> Any:
+        """Do it, and return what it returned. An error that passes is logged, and returns None."""
+        try:
+            return attempt()
+        except PenstockError as error:
+            if not error.retryable:
+                raise
+            logger.warning("dispatcher %s goes on after: %s", self._terms.owner, error)
+            return None

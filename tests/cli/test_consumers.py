@@ -1,0 +1,303 @@
+"""`penstock consumers`, `seek`, `replay`, `parked` and `retain` look after consumers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+import penstock
+from penstock import Consumer, FailurePolicy, RecordedMessage, Store
+from tests.cli.conftest import Run, run
+
+
+@pytest.fixture
+def places(store: Store) -> list[int]:
+    """Four messages of a category, and where they are."""
+    for number in range(4):
+        store.write_message("order-1", "Placed", {"number": number})
+    return [message.global_position for message in store.read_category("order")]
+
+
+def handled(store: Store, positions: str = "stream") -> list[int]:
+    """The numbers that the consumer `mailer` handles now."""
+    numbers: list[int] = []
+    consumer = Consumer(store, "order", "mailer", positions=positions)
+    consumer.handler("Placed")(lambda message: numbers.append(message.data["number"]))
+    consumer.run_once()
+    return numbers
+
+
+def park(store: Store) -> None:
+    """Let the consumer `mailer` park the messages 1 and 2."""
+
+    def fail(message: RecordedMessage) -> None:
+        if message.data["number"] in (1, 2):
+            raise RuntimeError("no\tsuch address")
+
+    policy = FailurePolicy.park(attempts=1)
+    Consumer(store, "order", "mailer", handlers={"Placed": fail}, on_failure=policy).run_once()
+
+
+class TestConsumers:
+    def test_are_listed_with_their_backlog(
+        self, penstock: Run, store: Store, places: list[int]
+    ) -> None:
+        store.move_consumer("order", "mailer", places[0], "table")
+        store.move_consumer("order", "biller", places[-1], "stream")
+
+        result = penstock("consumers")
+
+        header, biller, mailer = [line.split() for line in result.stdout.splitlines()]
+        assert header[:2] == ["category", "consumer"]
+        assert biller[:7] == ["order", "biller", "stream", "4", "4", "0", "-"]
+        assert mailer[:6] == ["order", "mailer", "table", "1", "4", "3"]
+
+    @pytest.mark.usefixtures("places")
+    def test_a_count_that_was_cut_short_says_so(self, penstock: Run, store: Store) -> None:
+        store.move_consumer("order", "mailer", 0)
+
+        result = penstock("consumers", "--count-up-to", "2")
+
+        assert result.stdout.splitlines()[1].split()[5] == "2+"
+
+    @pytest.mark.usefixtures("places")
+    def test_as_json(self, penstock: Run, store: Store) -> None:
+        store.move_consumer("order", "mailer", 0)
+
+        (line,) = penstock("consumers", "--json").stdout.splitlines()
+
+        found = json.loads(line)
+        assert (found["consumer_id"], found["position"], found["behind"]) == ("mailer", 0, 4)
+        assert found["seconds_behind"] >= 0
+        assert found["updated_at"].endswith("Z")
+
+    def test_one_without_a_position_is_shown(self, penstock: Run, store: Store) -> None:
+        store.write_message("order:position-mailer", "Recorded", {"position": "?"})
+
+        result = penstock("consumers")
+
+        assert result.stdout.splitlines()[1].split()[3] == "?"
+        assert "penstock seek" in result.stderr
+
+
+class TestSeek:
+    @pytest.mark.parametrize("kept_in", ["stream", "table", "hybrid"])
+    def test_moves_a_consumer_where_it_keeps_its_position(
+        self, penstock: Run, store: Store, places: list[int], kept_in: str
+    ) -> None:
+        handled(store, kept_in)
+
+        result = penstock("seek", "order", "mailer", str(places[1]))
+
+        assert result.exit_code == 0
+        assert result.stderr.startswith("mailer of order: from 4 to 2")
+        assert handled(store, kept_in) == [2, 3]
+
+    @pytest.mark.usefixtures("places")
+    def test_to_the_end(self, penstock: Run, store: Store) -> None:
+        store.move_consumer("order", "mailer", 0)
+
+        penstock("seek", "order", "mailer", "end")
+
+        assert handled(store) == []
+
+    def test_a_consumer_that_nobody_knows_is_refused(self, penstock: Run) -> None:
+        result = penstock("seek", "order", "mialer", "0")
+
+        assert result.exit_code == 2
+        assert "mialer" in result.stderr
+
+    def test_unless_it_is_to_come(self, penstock: Run, store: Store, places: list[int]) -> None:
+        penstock("seek", "order", "mailer", str(places[2]), "--kept-in", "table")
+
+        assert handled(store, "table") == [3]
+
+    @pytest.mark.parametrize("position", ["x", "1.5", "٣"])
+    @pytest.mark.usefixtures("places")
+    def test_a_position_that_is_none(self, penstock: Run, store: Store, position: str) -> None:
+        store.move_consumer("order", "mailer", 0)
+
+        assert penstock("seek", "order", "mailer", position).exit_code == 2
+
+    def test_on_a_genuine_message_db(self, new_database: Callable[[str], str]) -> None:
+        url = new_database("genuine")
+
+        result = run("seek", "order", "mailer", "7", url=url)
+
+        assert result.exit_code == 0
+        with penstock.connect(url) as store:
+            last = store.get_last_stream_message("order:position-mailer")
+        assert last is not None
+        assert last.data == {"position": 7}
+
+
+class TestReplay:
+    def test_from_a_position(self, penstock: Run, store: Store, places: list[int]) -> None:
+        handled(store)
+
+        penstock("replay", "order", "mailer", "--position", str(places[2]))
+
+        assert handled(store) == [2, 3]
+
+    @pytest.mark.usefixtures("places")
+    def test_from_the_beginning(self, penstock: Run, store: Store) -> None:
+        handled(store)
+
+        penstock("replay", "order", "mailer", "--beginning")
+
+        assert handled(store) == [0, 1, 2, 3]
+
+    @pytest.mark.usefixtures("places")
+    def test_since_a_time(self, penstock: Run, store: Store) -> None:
+        handled(store)
+        third = store.get_category_messages("order")[2].time
+
+        penstock("replay", "order", "mailer", "--since", third.isoformat())
+        since_third = handled(store)
+        penstock("replay", "order", "mailer", "--since", "1999-01-01")
+
+        assert since_third == [2, 3]
+        assert handled(store) == [0, 1, 2, 3]
+
+    def test_it_never_leaves_anything_out(
+        self, penstock: Run, store: Store, places: list[int]
+    ) -> None:
+        store.move_consumer("order", "mailer", places[0])
+
+        result = penstock("replay", "order", "mailer", "--position", str(places[3]))
+
+        assert result.exit_code == 2
+        assert handled(store) == [1, 2, 3]
+
+    @pytest.mark.parametrize(
+        "options",
+        [[], ["--beginning", "--position", "1"], ["--since", "yesterday"], ["--position", "0"]],
+    )
+    @pytest.mark.usefixtures("places")
+    def test_asked_for_wrongly(self, penstock: Run, store: Store, options: list[str]) -> None:
+        handled(store)
+
+        assert penstock("replay", "order", "mailer", *options).exit_code == 2
+
+
+class TestParked:
+    @pytest.mark.usefixtures("places")
+    def test_are_listed(self, penstock: Run, store: Store) -> None:
+        park(store)
+
+        lines = penstock("parked", "list", "order", "mailer").stdout.splitlines()
+
+        assert lines[0].split()[:3] == ["position", "type", "stream"]
+        assert lines[1].split()[:4] == ["2", "Placed", "order-1", "1"]
+        assert r"RuntimeError: no\tsuch address" in lines[1]
+        assert len(lines) == 3
+
+    @pytest.mark.usefixtures("places")
+    def test_as_json(self, penstock: Run, store: Store) -> None:
+        park(store)
+
+        lines = penstock("parked", "list", "order", "mailer", "--json").stdout.splitlines()
+
+        found = [json.loads(line) for line in lines]
+        assert [one["message"]["data"]["number"] for one in found] == [1, 2]
+
+    def test_one_is_retried(self, penstock: Run, store: Store, places: list[int]) -> None:
+        park(store)
+
+        result = penstock("parked", "retry", "order", "mailer", str(places[1]))
+
+        requested = [one.retry_requested for one in store.parked("order", "mailer")]
+        assert requested == [True, False]
+        assert result.stderr == "1 message to be handled again\n"
+
+    @pytest.mark.usefixtures("places")
+    def test_all_are_dropped(self, penstock: Run, store: Store) -> None:
+        park(store)
+
+        result = penstock("parked", "drop", "order", "mailer", "--all")
+
+        assert store.parked("order", "mailer") == []
+        assert result.stderr == "2 messages dropped\n"
+
+    @pytest.mark.parametrize("action", ["retry", "drop"])
+    def test_one_that_does_not_wait(self, penstock: Run, action: str) -> None:
+        result = penstock("parked", action, "order", "mailer", "7")
+
+        assert result.exit_code == 1
+        assert "no parked message 7" in result.stderr
+
+    @pytest.mark.parametrize("options", [[], ["7", "--all"]])
+    def test_asked_for_wrongly(self, penstock: Run, options: list[str]) -> None:
+        assert penstock("parked", "drop", "order", "mailer", *options).exit_code == 2
+
+
+class TestRetain:
+    @pytest.mark.usefixtures("places")
+    def test_by_count(self, penstock: Run, store: Store) -> None:
+        result = penstock("retain", "order", "--keep-count", "1")
+
+        assert (result.stdout, result.stderr) == ("removed 3 messages\n", "")
+        assert len(store.get_category_messages("order")) == 1
+
+    def test_by_position(self, penstock: Run, places: list[int]) -> None:
+        result = penstock("retain", "order", "--keep-from", str(places[1]))
+
+        assert result.stdout == "removed 1 message\n"
+
+    @pytest.mark.parametrize(("age", "removed"), [("0s", 3), ("90d", 0), ("999999999d", 0)])
+    @pytest.mark.usefixtures("places")
+    def test_by_age(self, penstock: Run, age: str, removed: int) -> None:
+        result = penstock("retain", "order", "--keep-for", age)
+
+        assert result.stdout.startswith(f"removed {removed} message")
+
+    def test_a_consumer_s_backlog_stays(
+        self, penstock: Run, store: Store, places: list[int]
+    ) -> None:
+        store.move_consumer("order", "mailer", places[0])
+
+        held = penstock("retain", "order", "--keep-count", "1")
+        ignored = penstock("retain", "order", "--keep-count", "1", "--ignore-consumers")
+
+        assert held.stdout == "removed 1 message\n"
+        assert "mailer has not read the next" in held.stderr
+        assert (ignored.stdout, ignored.stderr) == ("removed 2 messages\n", "")
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            [],
+            ["--keep-count", "1", "--keep-from", "1"],
+            ["--keep-count", "-1"],
+            ["--keep-for", "a while"],
+            ["--keep-for", "90"],
+        ],
+    )
+    def test_asked_for_wrongly(self, penstock: Run, options: list[str]) -> None:
+        assert penstock("retain", "order", *options).exit_code == 2
+
+    @pytest.mark.usefixtures("places")
+    def test_a_role_without_the_rights_is_told(self, penstock: Run, database_url: str) -> None:
+        options = f"{database_url}&options=-c%20role%3Dmessage_store"
+
+        result = run("retain", "order", "--keep-count", "1", url=options)
+
+        assert result.exit_code == 1
+        assert "permission denied" in result.stderr
+
+
+def test_ages_are_shown_as_people_say_them(store: Store, penstock: Run) -> None:
+    store.write_message("order-1", "Placed")
+    store.move_consumer("order", "mailer", 0)
+    with store.transaction() as transaction:
+        transaction.connection.execute(
+            "update message_store.messages set time = time - %s where stream_name = 'order-1'",
+            (timedelta(days=2, hours=3, minutes=1),),
+        )
+
+    shown = penstock("consumers").stdout.splitlines()[1]
+
+    assert "2 d 3 h" in shown

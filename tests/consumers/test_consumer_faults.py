@@ -1,0 +1,306 @@
+"""Consumers killed at random, crashed at the worst moment, told to end, left by the database."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock import Consumer, RecordedMessage, Store
+from penstock.database.embedded import EmbeddedServer, start
+from penstock.process import StopEvent, stopping_on_signals
+from tests.conftest import FAST
+from tests.consumers.consuming import fill, new_category
+
+SCRIPT = Path(__file__).parent / "consumer_process.py"
+KILLS = 9  # for each of six kinds of consumers
+MESSAGES = 120
+every_kind = pytest.mark.parametrize("positions", ["stream", "table", "hybrid"])
+both_patterns = pytest.mark.parametrize("transactional", [False, True])
+
+
+class Processes:
+    """Consumers in processes of their own, one after the other."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._orders, self._said = process.stdin, process.stdout
+
+    def start(self, category: str, **options: Any) -> int:
+        """Start a consumer and return its process id."""
+        self._orders.write(json.dumps({"category": category, **options}) + "\n")
+        self._orders.flush()
+        return int(self.next())
+
+    def next(self) -> str:
+        """Return the next line that is said."""
+        return self._said.readline().strip()
+
+    def wait_for(self, line: str) -> None:
+        """Return once this is said."""
+        while (said := self.next()) != line:
+            assert said, "the process has gone"
+
+    def end(self) -> int:
+        """Return the status of the consumer once it has ended."""
+        while not (said := self.next()).startswith("ended"):
+            assert said, "the process has gone"
+        return int(said.split()[1])
+
+
+@pytest.fixture(scope="module")
+def processes(shared_url: str) -> Iterator[Processes]:
+    with subprocess.Popen(
+        [sys.executable, SCRIPT, shared_url],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        yield Processes(process)
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait(timeout=60)
+
+
+@pytest.fixture
+def done() -> str:
+    """The category that consumers copy messages to."""
+    return new_category("done")
+
+
+def copied(store: Store, done: str) -> list[int]:
+    return [message.data["number"] for message in store.read_category(done)]
+
+
+@every_kind
+@both_patterns
+def test_killed_at_random_it_loses_nothing(
+    shared_store: Store, processes: Processes, done: str, positions: str, transactional: bool
+) -> None:
+    category, chance = new_category(), random.Random()
+    fill(shared_store, category, MESSAGES)
+    options: dict[str, Any] = {
+        "done": done,
+        "positions": positions,
+        "transactional": transactional,
+        "batch_size": 20,
+        "position_update_interval": 5,
+    }
+
+    for _ in range(KILLS):
+        process = processes.start(category, **options)
+        for _ in range(chance.randrange(1, 20)):
+            processes.next()
+        os.kill(process, signal.SIGKILL)
+        assert processes.end() == signal.SIGKILL
+    processes.start(category, finish=True, **options)
+    assert processes.end() == 0
+
+    numbers = copied(shared_store, done)
+    if transactional:
+        assert numbers == list(range(MESSAGES))
+    else:
+        assert list(dict.fromkeys(numbers)) == list(range(MESSAGES))
+
+
+@every_kind
+@both_patterns
+def test_crashed_between_handling_and_storing(
+    shared_store: Store, processes: Processes, done: str, positions: str, transactional: bool
+) -> None:
+    category = new_category()
+    fill(shared_store, category, 6)
+    options: dict[str, Any] = {
+        "done": done,
+        "positions": positions,
+        "transactional": transactional,
+        "position_update_interval": 1,
+    }
+
+    processes.start(category, crash_at=3, **options)
+    assert processes.end() == signal.SIGKILL
+    processes.start(category, finish=True, **options)
+    assert processes.end() == 0
+
+    again = [] if transactional else [3]  # handled, and not known to be
+    assert copied(shared_store, done) == [0, 1, 2, 3, *again, 4, 5]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_told_to_end_it_finishes_the_message_in_hand(
+    shared_store: Store, processes: Processes, done: str, number: signal.Signals
+) -> None:
+    category = new_category()
+    places = fill(shared_store, category, 6)
+    process = processes.start(category, done=done, hang_at=3)
+    processes.wait_for("before 3")
+
+    os.kill(process, number)
+
+    assert processes.end() == 0
+    assert copied(shared_store, done) == [0, 1, 2, 3]
+    (status,) = [one for one in shared_store.consumers() if one.category == category]
+    assert status.position == places[3]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_told_to_end_all_consumers_of_an_event_loop_do(
+    shared_store: Store, processes: Processes, number: signal.Signals
+) -> None:
+    category = new_category()
+    places = fill(shared_store, category, 4)
+    process = processes.start(category, consumers=2, hang_at=2)
+    assert {processes.next(), processes.next()} == {"hangs 0", "hangs 1"}
+
+    os.kill(process, number)
+
+    assert processes.end() == 0
+    found = [one.position for one in shared_store.consumers() if one.category == category]
+    assert found == [places[2]] * 2
+
+
+class Machine:
+    """A server of its own that can be stopped and started."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._server: EmbeddedServer | None = None
+
+    def start(self) -> str:
+        self._server = start(self._folder, settings=FAST)
+        return self._server.url
+
+    def stop(self) -> None:
+        if self._server is not None:
+            self._server.leave()
+            self._server = None
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    # not pytest's own folder: a socket's path must be short
+    folder = Path(tempfile.mkdtemp(prefix="penstock-"))
+    machine = Machine(folder)
+    yield machine
+    machine.stop()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+class Told(logging.Handler):
+    """Sets an event when a record with that text is logged."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._text = text
+        self.event = Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._text in record.getMessage():
+            self.event.set()
+
+
+@both_patterns
+def test_a_database_that_goes_away_is_waited_for(machine: Machine, transactional: bool) -> None:
+    url = machine.start()
+    penstock.install(url)
+    waits, handled = Told("waits for the database"), [Event(), Event()]
+    logger = logging.getLogger("penstock")
+    logger.addHandler(waits)
+    with penstock.connect(url) as store:
+        consumer = Consumer(
+            store, "order", "mailer", transactional=transactional, longest_polling_interval_ms=100
+        )
+
+        @consumer.handler("Placed")
+        def copy(message: RecordedMessage, writer: Any = store) -> None:
+            writer.write_message("done-1", "Done", message.data)
+            handled[message.data["number"]].set()
+
+        store.write_message("order-1", "Placed", {"number": 0})
+        running = Thread(target=consumer.run)
+        running.start()
+        try:
+            assert handled[0].wait(60)
+            machine.stop()
+            assert waits.event.wait(60)
+            machine.start()
+            store.write_message("order-1", "Placed", {"number": 1})
+            assert handled[1].wait(60)
+        finally:
+            consumer.stop()
+            running.join(60)
+            logger.removeHandler(waits)
+        numbers = copied(store, "done")
+        (status,) = store.consumers()
+
+    assert not running.is_alive()
+    assert status.behind == 0
+    assert numbers == [0, 1] or (not transactional and numbers == [0, 0, 1])
+
+
+class TestSignals:
+    @pytest.fixture
+    def before(self) -> Iterator[list[int]]:
+        """The signals that came to the handler which was there before."""
+        came: list[int] = []
+        was = signal.signal(signal.SIGTERM, lambda number, frame: came.append(number))
+        yield came
+        signal.signal(signal.SIGTERM, was)
+
+    def test_a_second_one_acts_as_it_did_before(self, before: list[int]) -> None:
+        stopped: list[str] = []
+
+        with stopping_on_signals(lambda: stopped.append("stop")):
+            signal.raise_signal(signal.SIGTERM)
+            first = (list(stopped), list(before))
+            signal.raise_signal(signal.SIGTERM)
+
+        assert first == (["stop"], [])
+        assert (stopped, before) == (["stop"], [signal.SIGTERM])
+
+    def test_after_the_block_it_does_too(self, before: list[int]) -> None:
+        with stopping_on_signals(lambda: pytest.fail("stopped")):
+            pass
+
+        signal.raise_signal(signal.SIGTERM)
+
+        assert before == [signal.SIGTERM]
+
+    @pytest.mark.usefixtures("before")
+    def test_one_wakes_who_waits(self) -> None:
+        stop = StopEvent()
+        waiter = threading.main_thread().ident
+        assert waiter is not None
+
+        with stopping_on_signals(stop.set):
+            Thread(target=signal.pthread_kill, args=(waiter, signal.SIGTERM)).start()
+
+            assert stop.wait(3600)
+
+    def test_another_thread_leaves_them_alone(self) -> None:
+        before, inside = signal.getsignal(signal.SIGTERM), []
+
+        def look() -> None:
+            with stopping_on_signals(lambda: None):
+                inside.append(signal.getsignal(signal.SIGTERM))
+
+        thread = Thread(target=look)
+        thread.start()
+        thread.join()
+
+        assert inside == [before]

@@ -1,0 +1,236 @@
+"""Which handler gets a message, and what middleware does around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from penstock import (
+    Consumer,
+    FailurePolicy,
+    HandlerFailed,
+    RecordedMessage,
+    Store,
+    UnhandledMessageType,
+    ValidationError,
+    handles,
+)
+from tests.consumers.consuming import new_category
+
+
+@pytest.fixture
+def category(shared_store: Store) -> str:
+    """A category with one message of each of three types."""
+    name = new_category()
+    for type in ("Placed", "Paid", "Shipped"):
+        shared_store.write_message(f"{name}-1", type)
+    return name
+
+
+class Seen(list[str]):
+    """Handlers that note what they got."""
+
+    def by(self, name: str) -> Callable[..., None]:
+        return lambda message, *more: self.append(f"{name} {message.type}")
+
+
+class TestRoutes:
+    def test_a_decorator_names_one_type_or_several(
+        self, shared_store: Store, category: str
+    ) -> None:
+        seen, consumer = Seen(), Consumer(shared_store, category, "mailer")
+        consumer.handler("Placed")(seen.by("one"))
+        consumer.handler("Paid", "Shipped")(seen.by("two"))
+
+        consumer.run_once()
+
+        assert seen == ["one Placed", "two Paid", "two Shipped"]
+
+    def test_a_decorated_function_stays_what_it_was(self, shared_store: Store) -> None:
+        def handler(message: RecordedMessage) -> None: ...
+
+        assert Consumer(shared_store, "order", "mailer").handler("Placed")(handler) is handler
+
+    def test_a_mapping(self, shared_store: Store, category: str) -> None:
+        seen = Seen()
+        handlers = {"Placed": seen.by("placed"), "Paid": seen.by("paid")}
+
+        Consumer(shared_store, category, "mailer", handlers=handlers).run_once()
+
+        assert seen == ["placed Placed", "paid Paid"]
+
+    def test_an_object_with_marked_methods(self, shared_store: Store, category: str) -> None:
+        class Mailer:
+            def __init__(self) -> None:
+                self.seen: list[str] = []
+
+            @handles("Placed", "Paid")
+            def mail(self, message: RecordedMessage) -> None:
+                self.seen.append(f"mail {message.type}")
+
+            @handles()
+            def other(self, message: RecordedMessage) -> None:
+                self.seen.append(f"other {message.type}")
+
+            def unmarked(self, message: RecordedMessage) -> None:
+                raise AssertionError
+
+        mailer = Mailer()
+
+        Consumer(shared_store, category, "mailer", handlers=mailer).run_once()
+
+        assert mailer.seen == ["mail Placed", "mail Paid", "other Shipped"]
+
+    def test_a_catch_all_gets_what_no_other_takes(self, shared_store: Store, category: str) -> None:
+        seen, consumer = Seen(), Consumer(shared_store, category, "mailer")
+        consumer.handler("Paid")(seen.by("paid"))
+        consumer.handler()(seen.by("other"))
+
+        consumer.run_once()
+
+        assert seen == ["other Placed", "paid Paid", "other Shipped"]
+
+    def test_one_type_has_one_handler(self, shared_store: Store) -> None:
+        consumer = Consumer(shared_store, "order", "mailer", handlers={"Placed": print})
+
+        with pytest.raises(ValidationError, match="one handler only"):
+            consumer.handler("Placed")(print)
+
+    def test_there_is_one_catch_all(self, shared_store: Store) -> None:
+        consumer = Consumer(shared_store, "order", "mailer")
+        consumer.handler()(print)
+
+        with pytest.raises(ValidationError, match="the only one"):
+            consumer.handler()(print)
+
+
+class TestUnknownTypes:
+    def test_are_ignored(self, shared_store: Store, category: str) -> None:
+        consumer = Consumer(shared_store, category, "mailer", handlers={"Placed": lambda _: None})
+
+        assert consumer.run_once() == 3
+        assert consumer.run_once() == 0
+
+    def test_or_refused_after_all_before_them(self, shared_store: Store, category: str) -> None:
+        seen = Seen()
+        consumer = Consumer(
+            shared_store,
+            category,
+            "mailer",
+            handlers={"Placed": seen.by("one")},
+            unknown="refuse",
+            on_failure=FailurePolicy.park(),
+        )
+
+        with pytest.raises(UnhandledMessageType, match="Paid") as raised:
+            consumer.run()
+
+        assert seen == ["one Placed"]
+        assert raised.value.global_position > consumer.position
+
+
+class TestMiddleware:
+    def test_the_first_is_outermost(self, shared_store: Store, category: str) -> None:
+        seen: list[str] = []
+
+        def around(name: str, message: RecordedMessage, call: Callable[..., Any]) -> Any:
+            seen.append(f"{name} before {message.type}")
+            result = call(message)
+            seen.append(f"{name} after")
+            return result
+
+        Consumer(
+            shared_store,
+            category,
+            "mailer",
+            handlers={"Placed": lambda message: seen.append("handled")},
+            middleware=[partial(around, "outer"), partial(around, "inner")],
+        ).run_once()
+
+        assert seen == [
+            "outer before Placed",
+            "inner before Placed",
+            "handled",
+            "inner after",
+            "outer after",
+        ]
+
+    def test_it_sees_the_failure_and_may_not_hide_the_position(
+        self, shared_store: Store, category: str
+    ) -> None:
+        failures: list[str] = []
+
+        def measure(message: RecordedMessage, call: Callable[..., Any]) -> None:
+            try:
+                call(message)
+            except ZeroDivisionError as error:
+                failures.append(str(error))
+                raise
+
+        consumer = Consumer(
+            shared_store,
+            category,
+            "mailer",
+            handlers={"Placed": lambda message: 1 / 0},
+            middleware=[measure],
+        )
+
+        with pytest.raises(HandlerFailed):
+            consumer.run_once()
+
+        assert failures == ["division by zero"]
+        assert consumer.position == 0
+
+    def test_it_may_change_the_message_or_leave_it_out(
+        self, shared_store: Store, category: str
+    ) -> None:
+        seen = Seen()
+
+        def only_paid(message: RecordedMessage, call: Callable[..., Any]) -> None:
+            if message.type == "Paid":
+                call(message)
+
+        consumer = Consumer(shared_store, category, "mailer", middleware=[only_paid])
+        consumer.handler()(seen.by("all"))
+
+        assert consumer.run_once() == 3
+        assert seen == ["all Paid"]
+        assert consumer.run_once() == 0
+
+
+async def later(message: RecordedMessage, *more: Any) -> None:
+    raise AssertionError("nobody awaits it")
+
+
+class Later:
+    async def __call__(self, message: RecordedMessage, *more: Any) -> None:
+        raise AssertionError("nobody awaits it")
+
+
+class TestAsyncInABlockingConsumer:
+    @pytest.mark.parametrize("handler", [later, partial(later), Later()])
+    def test_a_handler_is_refused(self, shared_store: Store, category: str, handler: Any) -> None:
+        consumer = Consumer(shared_store, category, "mailer", handlers={"Placed": handler})
+
+        for run in (consumer.run, consumer.run_once):
+            with pytest.raises(ValidationError, match="AsyncConsumer"):
+                run()
+
+    def test_one_in_disguise_is_not_taken_for_done(
+        self, shared_store: Store, category: str
+    ) -> None:
+        handlers = {"Placed": lambda message: later(message)}
+        consumer = Consumer(shared_store, category, "mailer", handlers=handlers)
+
+        with pytest.raises(HandlerFailed, match="AsyncConsumer"):
+            consumer.run_once()
+
+        assert consumer.position == 0
+
+    @pytest.mark.parametrize("middleware", [later, Later()])
+    def test_middleware_is_refused(self, shared_store: Store, middleware: Any) -> None:
+        with pytest.raises(ValidationError, match="a plain function"):
+            Consumer(shared_store, "order", "mailer", middleware=[middleware])

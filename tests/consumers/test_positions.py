@@ -1,0 +1,331 @@
+"""Where a consumer keeps its position: a stream, a table, or both; and who may move it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+import pytest
+
+import penstock
+from penstock import (
+    Consumer,
+    InvalidPosition,
+    PositionConflict,
+    RecordedMessage,
+    Store,
+    Transaction,
+    UnsupportedEdition,
+    ValidationError,
+)
+from tests.consumers.consuming import Numbers, consume, fill, new_category
+
+KINDS = ["stream", "table", "hybrid"]
+every_kind = pytest.mark.parametrize("positions", KINDS)
+
+
+def history(store: Store, category: str) -> list[int]:
+    """The positions that the position stream holds."""
+    stream_name = f"{category}:position-mailer"
+    return [one.data["position"] for one in store.get_stream_messages(stream_name)]
+
+
+def row(url: str, category: str) -> int | None:
+    """The position that the table holds."""
+    with psycopg.connect(url) as connection:
+        found = connection.execute(
+            "select position from penstock.consumer_positions where consumer_id = %s",
+            (f"{category}-mailer",),
+        ).fetchone()
+    return None if found is None else int(found[0])
+
+
+class TestKeptInAStream:
+    def test_as_message_db_s_consumers_keep_it(self, any_store: Store) -> None:
+        positions = fill(any_store, "order", 3)
+
+        consume(any_store, "order")
+
+        last = any_store.get_last_stream_message("order:position-mailer")
+        assert last is not None
+        assert (last.type, last.data) == ("PositionUpdated", {"position": positions[-1]})
+
+    def test_one_that_another_client_wrote_is_found(self, any_store: Store) -> None:
+        positions = fill(any_store, "order", 3)
+        any_store.write_message("order:position-mailer", "Recorded", {"position": positions[1]})
+
+        assert consume(any_store, "order") == [2]
+
+    @pytest.mark.parametrize(
+        "garbage",
+        [{}, {"position": "12"}, {"position": -1}, {"position": None}, {"position": 1.5}],
+    )
+    def test_garbage_is_told(self, shared_store: Store, garbage: dict[str, Any]) -> None:
+        category = new_category()
+        fill(shared_store, category, 1)
+        shared_store.write_message(f"{category}:position-mailer", "Recorded", garbage)
+
+        with pytest.raises(InvalidPosition, match=f"{category}:position-mailer"):
+            consume(shared_store, category)
+
+
+@every_kind
+class TestSaving:
+    def test_after_so_many_messages_and_at_the_end(
+        self, shared_store: Store, shared_url: str, positions: str
+    ) -> None:
+        category = new_category()
+        places = fill(shared_store, category, 7)
+        saved: list[int | None] = []
+        consumer = Consumer(
+            shared_store, category, "mailer", positions=positions, position_update_interval=3
+        )
+
+        @consumer.handler("Placed")
+        def look(message: RecordedMessage) -> None:
+            in_stream = [None, *history(shared_store, category)][-1]
+            saved.append(in_stream if positions == "stream" else row(shared_url, category))
+
+        consumer.run_once()
+
+        assert saved == [None] * 3 + [places[2]] * 3 + [places[5]]
+        assert consume(shared_store, category, positions=positions) == []
+
+    def test_nothing_new_saves_nothing(self, shared_store: Store, positions: str) -> None:
+        category = new_category()
+        fill(shared_store, category, 1)
+        consume(shared_store, category, positions=positions)
+        before = history(shared_store, category)
+
+        consume(shared_store, category, positions=positions)
+
+        assert history(shared_store, category) == before
+
+    def test_a_second_process_under_the_same_id_is_noticed(
+        self, shared_store: Store, positions: str
+    ) -> None:
+        category = new_category()
+        options: dict[str, Any] = {"positions": positions, "handlers": {"Placed": Numbers()}}
+        one = Consumer(shared_store, category, "mailer", **options)
+        other = Consumer(shared_store, category, "mailer", **options)
+        fill(shared_store, category, 1)
+        one.run_once()
+        other.run_once()
+        fill(shared_store, category, 1)
+        one.run_once()
+
+        with pytest.raises(PositionConflict, match=f"{category}-mailer"):
+            other.run_once()
+
+    def test_transactional_twins_do_a_message_once(
+        self, shared_store: Store, positions: str
+    ) -> None:
+        category, done = new_category(), new_category("done")
+
+        def twin() -> Consumer:
+            consumer = Consumer(
+                shared_store, category, "mailer", positions=positions, transactional=True
+            )
+
+            @consumer.handler("Placed")
+            def copy(message: RecordedMessage, transaction: Transaction) -> None:
+                transaction.write_message(f"{done}-1", "Done", message.data)
+
+            consumer.run_once()
+            return consumer
+
+        one, other = twin(), twin()
+        fill(shared_store, category, 1)
+        one.run_once()
+        with pytest.raises(PositionConflict):
+            other.run_once()
+
+        numbers = [message.data["number"] for message in shared_store.read_category(done)]
+        assert numbers == [0]
+
+    def test_a_save_that_is_sent_twice_counts_once(
+        self, shared_store: Store, positions: str
+    ) -> None:
+        category = new_category()
+        consumer = Consumer(shared_store, category, "mailer", positions=positions)
+        stored = shared_store.run(consumer._load())
+        save = consumer._positions.save(shared_store.context, stored, 5)
+
+        saved = [shared_store.run(save), shared_store.run(save)]
+
+        assert saved[0] == saved[1]
+        assert shared_store.run(consumer._load()).position == 5
+
+    def test_moved_while_it_runs_it_stops(self, shared_store: Store, positions: str) -> None:
+        category = new_category()
+        fill(shared_store, category, 4)
+        consumer = Consumer(shared_store, category, "mailer", positions=positions, batch_size=2)
+        consumer.handler("Placed")(Numbers())
+        consumer.run_once()
+
+        shared_store.move_consumer(category, "mailer", 0, positions)
+
+        with pytest.raises(PositionConflict):
+            consumer.run_once()
+        assert consume(shared_store, category, positions=positions) == [0, 1, 2, 3]
+
+
+class TestHybrid:
+    def test_the_row_goes_first(self, shared_store: Store, shared_url: str) -> None:
+        category = new_category()
+        positions = fill(shared_store, category, 3)
+        shared_store.move_consumer(category, "mailer", positions[1], "table")
+        shared_store.move_consumer(category, "mailer", positions[0], "stream")
+
+        assert consume(shared_store, category, positions="hybrid") == [2]
+        assert row(shared_url, category) == positions[2]
+
+    def test_without_a_row_the_stream_is_asked(self, shared_store: Store, shared_url: str) -> None:
+        category = new_category()
+        positions = fill(shared_store, category, 3)
+        shared_store.move_consumer(category, "mailer", positions[1], "stream")
+
+        assert consume(shared_store, category, positions="hybrid") == [2]
+        assert row(shared_url, category) == positions[2]
+
+    def test_a_garbled_stream_does_no_harm_while_there_is_a_row(self, shared_store: Store) -> None:
+        category = new_category()
+        positions = fill(shared_store, category, 2)
+        shared_store.move_consumer(category, "mailer", positions[0], "table")
+        shared_store.write_message(f"{category}:position-mailer", "Recorded", {})
+
+        assert consume(shared_store, category, positions="hybrid") == [1]
+
+    def test_every_tenth_position_is_history(self, shared_store: Store) -> None:
+        category = new_category()
+        positions = fill(shared_store, category, 21)
+
+        consume(shared_store, category, positions="hybrid", position_update_interval=1)
+
+        assert history(shared_store, category) == [positions[0], positions[10], positions[20]]
+
+
+class TestOverview:
+    @every_kind
+    def test_position_head_and_backlog(self, store: Store, positions: str) -> None:
+        places = fill(store, "order", 2)
+        consume(store, "order", positions=positions)
+        *_, head = fill(store, "order", 3)
+        store.write_message("invoice-1", "Sent")
+
+        (status,) = store.consumers()
+
+        assert (status.category, status.consumer_id) == ("order", "mailer")
+        assert status.kept_in == ("stream" if positions == "stream" else "table")
+        assert (status.position, status.head, status.behind) == (places[-1], head, 3)
+        assert status.seconds_behind >= 0
+        assert (datetime.now(UTC) - status.updated_at).total_seconds() < 300
+
+    def test_one_that_has_read_all_is_not_behind(self, store: Store) -> None:
+        fill(store, "order", 2)
+        consume(store, "order", positions="table")
+
+        (status,) = store.consumers()
+
+        assert (status.behind, status.oldest_waiting, status.seconds_behind) == (0, None, 0)
+
+    def test_of_the_whole_log(self, store: Store) -> None:
+        fill(store, "order", 2)
+        consume(store, "$all", positions="table")
+        fill(store, "order", 3)
+
+        (status,) = store.consumers()
+
+        assert (status.category, status.behind, status.head) == ("$all", 3, 5)
+
+    def test_the_backlog_is_counted_up_to_a_limit(self, store: Store) -> None:
+        fill(store, "order", 5)
+        store.move_consumer("order", "mailer", 0, "table")
+
+        assert [one.behind for one in store.consumers(count_up_to=2)] == [2]
+
+    def test_an_id_may_have_hyphens(self, store: Store) -> None:
+        for kind in KINDS[:2]:
+            store.move_consumer("order", f"mailer-{kind}-0", 0, kind)
+
+        ids = [one.consumer_id for one in store.consumers()]
+
+        assert ids == ["mailer-stream-0", "mailer-table-0"]
+
+    def test_garbage_has_no_position(self, store: Store) -> None:
+        fill(store, "order", 2)
+        store.write_message("order:position-mailer", "Recorded", {"position": "none"})
+
+        (status,) = store.consumers()
+
+        assert (status.position, status.behind) == (None, 2)
+
+    def test_message_db_alone_has_none(self, new_database: Callable[[str], str]) -> None:
+        with penstock.connect(new_database("genuine")) as store, pytest.raises(UnsupportedEdition):
+            store.consumers()
+
+
+class TestMoving:
+    @every_kind
+    def test_forwards_and_back(self, shared_store: Store, positions: str) -> None:
+        category = new_category()
+        places = fill(shared_store, category, 3)
+        consume(shared_store, category, positions=positions)
+
+        shared_store.move_consumer(category, "mailer", places[0], positions)
+        back = consume(shared_store, category, positions=positions)
+        shared_store.move_consumer(category, "mailer", 0, positions)
+        shared_store.move_consumer(category, "mailer", places[1], positions)
+        forwards = consume(shared_store, category, positions=positions)
+
+        assert (back, forwards) == ([1, 2], [2])
+
+    def test_to_a_moment(self, shared_store: Store, shared_url: str) -> None:
+        category = new_category()
+        places = fill(shared_store, category, 4)
+        with psycopg.connect(shared_url) as connection:
+            connection.execute(
+                "update message_store.messages set time = '2020-01-01'::timestamp"
+                " + global_position * interval '1 day' where global_position = any (%s)",
+                (places,),
+            )
+        third = shared_store.get_category_messages(category)[2].time
+
+        found = shared_store.position_before(category, third)
+
+        assert places[1] <= found < places[2]
+
+    @pytest.mark.parametrize("category", ["order", "$all"])
+    def test_to_a_moment_after_all(self, store: Store, category: str) -> None:
+        *_, head = fill(store, "order", 2)
+        moment = datetime(2999, 1, 1, tzinfo=UTC)
+
+        assert store.position_before(category, moment) == head
+
+    def test_to_a_moment_before_all(self, store: Store) -> None:
+        fill(store, "order", 2)
+        moment = datetime(1999, 1, 1, tzinfo=UTC)
+
+        assert [store.position_before(one, moment) for one in ("order", "$all")] == [0, 0]
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"category": "order-1"},
+            {"consumer_id": ""},
+            {"position": -1},
+            {"position": 1.5},
+            {"kept_in": "file"},
+        ],
+    )
+    def test_bad_input(self, shared_store: Store, wrong: dict[str, Any]) -> None:
+        right: dict[str, Any] = {"category": "order", "consumer_id": "mailer", "position": 0}
+
+        with pytest.raises(ValidationError):
+            shared_store.move_consumer(**{**right, **wrong})
+
+    def test_a_moment_without_a_time_zone_is_refused(self, shared_store: Store) -> None:
+        with pytest.raises(ValidationError, match="time zone"):
+            shared_store.position_before("order", datetime(2020, 1, 1))  # noqa: DTZ001

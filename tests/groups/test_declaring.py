@@ -1,0 +1,176 @@
+"""Declaring attributes finds every message, also those that were there before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+
+import penstock
+from penstock import IndexingUnfinished, Message, QueryCondition, Store
+from tests.groups.school import DeviceSeen, claim_device, positions
+from tests.racing import at_once, wait_until_blocked
+
+SEEN = DeviceSeen.to_conditions(device_id="a")
+
+
+@pytest.fixture
+def old_snapshot(database_url: str) -> Iterator[psycopg.Connection]:
+    """A transaction that keeps a snapshot from before, and has not written yet."""
+    with psycopg.connect(database_url) as connection:
+        connection.execute("begin isolation level repeatable read")
+        connection.execute("select count(*) from message_store.messages")
+        yield connection
+
+
+def seen(device: str = "a") -> Message:
+    return Message("device.seen", {"device_id": device})
+
+
+def found(store: Store) -> list[int]:
+    return [message.global_position for message in store.read(SEEN)[0]]
+
+
+def test_messages_from_before_the_declaration_are_found(store: Store) -> None:
+    store.append([seen(), seen("b"), seen()])
+
+    store.declare(DeviceSeen)
+
+    assert found(store) == [1, 3]
+
+
+def test_messages_from_before_are_found_at_the_first_use_of_the_class(store: Store) -> None:
+    store.append([seen(), seen("b"), seen()])
+
+    assert found(store) == [1, 3]
+
+
+def test_filling_can_be_stopped_and_resumed(store: Store, database_url: str) -> None:
+    store.append([seen() for _ in range(10)])
+
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("select penstock.declare_type('device.seen', '{device_id}')")
+        first = connection.execute("select * from penstock.fill_attributes('device.seen', 4)")
+        assert first.fetchone() == (4, 10)
+    store.append(seen())  # meanwhile
+    told = []
+    store.declare(DeviceSeen, progress=lambda *facts: told.append(facts))
+
+    assert found(store) == list(range(1, 12))
+
+
+def test_a_transaction_that_saw_the_log_before_the_declaration_is_waited_for(
+    store: Store, old_snapshot: psycopg.Connection
+) -> None:
+    store.append(DeviceSeen(device_id="a"))  # declares the type
+    with pytest.raises(IndexingUnfinished):
+        store.read(SEEN)
+
+    # it does not see the declaration, so nobody indexes its message
+    old_snapshot.execute(
+        "insert into message_store.messages (stream_name, position, type, data)"
+        " values ('device-1', 0, 'device.seen', '{\"device_id\": \"a\"}')"
+    )
+    old_snapshot.commit()
+
+    assert found(store) == [1, 2]
+
+
+def test_a_guard_does_not_overlook_a_message_of_such_a_transaction(
+    store: Store, old_snapshot: psycopg.Connection
+) -> None:
+    store.append(DeviceSeen(device_id="b"))
+    old_snapshot.execute(
+        "insert into message_store.messages (stream_name, position, type, data)"
+        " values ('device-1', 0, 'device.seen', '{\"device_id\": \"a\"}')"
+    )
+    old_snapshot.commit()
+    _, guard = store.read(SEEN)
+
+    assert store.append(DeviceSeen(device_id="a"), guard).position == 3
+
+
+def test_a_group_gets_the_messages_of_such_a_transaction(
+    store: Store, old_snapshot: psycopg.Connection
+) -> None:
+    store.register_consumer_group("group")
+    store.append(DeviceSeen(device_id="a"))
+    old_snapshot.execute(
+        "insert into message_store.messages (stream_name, position, type, data)"
+        " values ('device-1', 0, 'device.seen', '{\"device_id\": \"a\"}')"
+    )
+    old_snapshot.commit()
+
+    assert positions(claim_device(store, types=[DeviceSeen])) == [1, 2]
+
+
+def test_two_who_declare_different_attributes_at_once_declare_both(
+    store: Store, database_url: str
+) -> None:
+    def declare(name: str) -> None:
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            connection.execute("select penstock.declare_type('order.placed', %s)", ([name],))
+
+    with psycopg.connect(database_url) as writer:  # so that both come to wait
+        writer.execute("lock table message_store.messages in row exclusive mode")
+        with ThreadPoolExecutor(2) as threads:
+            waiting = [threads.submit(declare, name) for name in ("customer", "product")]
+            wait_until_blocked(database_url, 2)
+            writer.commit()
+        for one in waiting:
+            one.result()
+
+    with psycopg.connect(database_url) as connection:
+        row = connection.execute("select attributes from penstock.message_types").fetchone()
+    assert row == (["customer", "product"],)
+
+
+def test_an_attribute_that_is_declared_later_is_filled_in(store: Store, database_url: str) -> None:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("select penstock.declare_type('device.seen', '{reading}')")
+    store.append([Message("device.seen", {"device_id": "a", "reading": 7})])
+
+    store.declare(DeviceSeen)
+
+    assert found(store) == [1]
+    assert len(store.read([QueryCondition("device.seen", "reading", "7")])[0]) == 1
+
+
+def test_a_message_with_a_null_or_without_the_attribute_is_not_found(store: Store) -> None:
+    store.declare(DeviceSeen)
+
+    store.append(
+        [
+            Message("device.seen", {"device_id": None}),
+            Message("device.seen", {}),
+            Message("device.seen", {"device_id": "a"}),
+        ]
+    )
+
+    assert found(store) == [3]
+
+
+def test_removed_messages_are_forgotten(store: Store, database_url: str) -> None:
+    store.append([DeviceSeen(device_id="a"), DeviceSeen(device_id="a")])
+
+    with psycopg.connect(database_url) as connection:
+        connection.execute("delete from message_store.messages where global_position = 1")
+        rows = connection.execute(
+            "select count(*) from penstock.message_attributes where global_position = 1"
+        ).fetchone()
+
+    assert rows == (0,)
+    assert found(store) == [2]
+
+
+def test_many_stores_may_declare_at_once(store: Store, database_url: str) -> None:
+    def use() -> list[int]:
+        with penstock.connect(database_url) as own:
+            own.declare(DeviceSeen)
+            return found(own)
+
+    store.append(seen())
+
+    assert at_once(*[use] * 4) == [[1]] * 4

@@ -1,0 +1,188 @@
+"""Sixteen workers enrol students in courses of twenty seats: never a 21st seat, no attempt lost."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import psycopg
+import pytest
+
+import penstock
+from penstock import Decider, Message, QueryCondition, Store, TypedMessage
+from tests.groups.school import UserJoinedCourse
+
+WORKERS = 16
+SEATS = 20
+
+
+def enrol(taken: int, command: UserJoinedCourse) -> Iterator[UserJoinedCourse]:
+    if taken < SEATS:
+        yield command
+
+
+SEAT = Decider[int, UserJoinedCourse](
+    initial=0, evolve=lambda taken, event: taken + 1, decide=enrol
+)
+
+
+@pytest.fixture
+def stores(database_url: str) -> Iterator[list[Store]]:
+    """A store for each worker, with a connection of its own."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(penstock.connect(database_url)) for _ in range(WORKERS)]
+
+
+def attempt(store: Store, course: str, user: str) -> bool:
+    """Enrol somebody if there is a seat, and tell whether there was."""
+    return (
+        SEAT.handle(
+            store,
+            UserJoinedCourse(course_name=course, user_id=user),
+            UserJoinedCourse.to_conditions(course_name=course),
+            attempts=200,
+        )
+        is not None
+    )
+
+
+def race(
+    stores: list[Store], courses: list[str], attempts: int, until: float = 0
+) -> tuple[Counter[str], Counter[str]]:
+    """Let all workers enrol; return how many attempts each course saw, and how many succeeded."""
+    tried, enrolled = Counter[str](), Counter[str]()
+
+    def work(number: int) -> None:
+        chance = random.Random(number)
+        made = 0
+        while made < attempts or time.monotonic() < until:
+            course = chance.choice(courses)
+            enrolled[course] += attempt(stores[number], course, f"{number}/{made}")
+            tried[course] += 1
+            made += 1
+
+    with ThreadPoolExecutor(WORKERS) as threads:
+        for done in [threads.submit(work, number) for number in range(WORKERS)]:
+            done.result()
+    return tried, enrolled
+
+
+def seats_taken(store: Store, course: str) -> int:
+    return len(store.read(UserJoinedCourse.to_conditions(course_name=course))[0])
+
+
+@pytest.mark.parametrize(
+    ("courses", "attempts"), [(2, 20), (60, 20)], ids=["few courses", "many courses"]
+)
+def test_never_a_21st_seat_and_no_attempt_is_lost(
+    stores: list[Store], courses: int, attempts: int
+) -> None:
+    names = [f"course {number}" for number in range(courses)]
+
+    tried, enrolled = race(stores, names, attempts)
+
+    assert sum(tried.values()) == WORKERS * attempts
+    for name in names:
+        assert enrolled[name] == min(SEATS, tried[name])
+        assert seats_taken(stores[0], name) == enrolled[name]
+
+
+@pytest.mark.chaos
+def test_never_a_21st_seat_for_as_long_as_it_lasts(
+    stores: list[Store], chaos_seconds: float
+) -> None:
+    end, round = time.monotonic() + chaos_seconds, 0
+    while round == 0 or time.monotonic() < end:
+        names = [f"course {round} {number}" for number in range(random.choice([1, 5, 40]))]
+
+        tried, enrolled = race(stores, names, 20)
+
+        for name in names:
+            assert enrolled[name] == min(SEATS, tried[name])
+            assert seats_taken(stores[0], name) == enrolled[name]
+        round += 1
+
+
+def decide_twice_at_once(store: Store) -> None:
+    """Let two take the last seat: the second decides while the first is not committed."""
+    conditions = UserJoinedCourse.to_conditions(course_name="Algebra")
+    store.append(
+        [UserJoinedCourse(course_name="Algebra", user_id=str(n)) for n in range(SEATS - 1)]
+    )
+    _, guard = store.read(conditions)
+    with ThreadPoolExecutor(1) as threads, store.transaction() as first:
+        first.append(UserJoinedCourse(course_name="Algebra", user_id="joe"), guard)
+        second = threads.submit(
+            store.append, UserJoinedCourse(course_name="Algebra", user_id="jake"), guard
+        )
+        wait_until_waiting_or_done(store, second.done)
+    second.result()
+
+
+def wait_until_waiting_or_done(store: Store, done: Callable[[], bool]) -> None:
+    with psycopg.connect(store.settings.database_url or "") as connection:
+        while not done():
+            row = connection.execute(
+                "select count(*) from pg_locks where not granted and locktype = 'advisory'"
+            ).fetchone()
+            connection.rollback()
+            if row != (0,):
+                return
+
+
+def test_of_two_who_take_the_last_seat_at_once_one_is_refused(store: Store) -> None:
+    with pytest.raises(penstock.ConcurrentAppendError):
+        decide_twice_at_once(store)
+
+    assert seats_taken(store, "Algebra") == SEATS
+
+
+def test_without_the_boundary_locks_there_would_be_a_21st_seat(
+    store: Store, database_url: str
+) -> None:
+    with psycopg.connect(database_url) as connection:
+        connection.execute(
+            "create or replace function penstock.lock_boundaries(exclusive bigint[],"
+            " shared bigint[], may_wait boolean, gate boolean default false)"
+            " returns void language sql as ''"
+        )
+
+    decide_twice_at_once(store)
+
+    assert seats_taken(store, "Algebra") == SEATS + 1
+
+
+def test_guards_on_several_attributes_in_any_order_do_not_block_each_other_for_good(
+    stores: list[Store],
+) -> None:
+    class Swapped(TypedMessage, type="seat.swapped"):
+        one: str
+        other: str
+
+    def swap(number: int) -> int:
+        chance, store = random.Random(number), stores[number]
+
+        @penstock.retry(attempts=100)
+        def decide(one: str, other: str) -> None:
+            _, guard = store.read(
+                [
+                    *Swapped.to_conditions(one=one, other=other),
+                    QueryCondition("seat.swapped", "one", other),
+                    QueryCondition("seat.swapped", "other", one),
+                ]
+            )
+            store.append([Swapped(one=one, other=other), Message("note", {"n": number})], guard)
+
+        for _ in range(10):
+            decide(*chance.sample(["a", "b", "c", "d"], 2))
+        return 10
+
+    with ThreadPoolExecutor(WORKERS) as threads:
+        done = list(threads.map(swap, range(WORKERS)))
+
+    messages, _ = stores[0].read([QueryCondition("seat.swapped")])
+    assert len(messages) == sum(done)

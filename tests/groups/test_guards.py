@@ -1,0 +1,450 @@
+"""A guarded append never commits a decision made on a stale view. Each race is forced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+import psycopg
+import pytest
+
+import penstock
+from penstock import (
+    ConcurrentAppendError,
+    DuplicateMessageId,
+    Guard,
+    Message,
+    QueryCondition,
+    Store,
+    TransactionConflict,
+    UndeclaredAttribute,
+    UndeclaredType,
+    ValidationError,
+    WatermarkRequired,
+    WrongExpectedVersion,
+)
+from tests.groups.school import CourseClosed, CourseCreated, UserJoinedCourse, UserRegistered
+from tests.racing import wait_until_blocked
+
+Result = TypeVar("Result")
+
+ALGEBRA = UserJoinedCourse.to_conditions(course_name="Algebra")
+JOE_IN_ALGEBRA = UserJoinedCourse.to_conditions(course_name="Algebra", user_id="joe")
+
+
+def joined(user: str, course: str = "Algebra") -> UserJoinedCourse:
+    return UserJoinedCourse(course_name=course, user_id=user)
+
+
+@pytest.fixture
+def school(store: Store) -> Store:
+    """A store that knows the school's messages."""
+    store.declare(CourseCreated, UserRegistered, UserJoinedCourse, CourseClosed)
+    return store
+
+
+class Waiting:
+    """A call in a thread, which waits for a lock of somebody else's."""
+
+    def __init__(self, threads: ThreadPoolExecutor, url: str) -> None:
+        self._threads = threads
+        self._url = url
+
+    def __call__(self, call: Callable[[], Result]) -> Future[Result]:
+        future = self._threads.submit(call)
+        wait_until_blocked(self._url)
+        return future
+
+
+@pytest.fixture
+def waiting(database_url: str) -> object:
+    """Start a call, and return once it waits for a lock."""
+    with ThreadPoolExecutor(1) as threads:
+        yield Waiting(threads, database_url)
+
+
+def test_a_message_appended_between_read_and_append_is_a_conflict(school: Store) -> None:
+    _, guard = school.read(ALGEBRA)
+    other = school.append(joined("jake"))
+
+    with pytest.raises(ConcurrentAppendError) as raised:
+        school.append(joined("joe"), guard)
+
+    assert (raised.value.position, raised.value.type) == (other.position, "user.joined_course")
+    assert len(school.read(ALGEBRA)[0]) == 1
+
+
+def test_a_message_outside_of_the_boundary_is_no_conflict(school: Store) -> None:
+    _, guard = school.read(ALGEBRA)
+    school.append([joined("jake", "History"), CourseClosed(course_name="Algebra")])
+
+    appended = school.append(joined("joe"), guard)
+
+    assert appended.position == 3
+
+
+def test_a_writer_that_was_open_at_the_read_is_a_conflict_once_it_commits(school: Store) -> None:
+    with school.transaction() as writer:
+        late = writer.append(joined("jake"))
+        school.append(joined("mary"))
+        messages, guard = school.read(ALGEBRA)
+
+    with pytest.raises(ConcurrentAppendError) as raised:
+        school.append(joined("joe"), guard)
+
+    assert [one.data["user_id"] for one in messages] == ["mary"]
+    assert guard.low < late.position < guard.seen[0]
+    assert raised.value.position == late.position
+
+
+def test_a_writer_that_was_open_at_the_read_and_rolls_back_is_no_conflict(school: Store) -> None:
+    writer = school.begin_transaction()
+    writer.append(joined("jake"))
+    school.append(joined("mary"))
+    _, guard = school.read(ALGEBRA)
+    writer.rollback()
+
+    assert school.append(joined("joe"), guard).position == 3
+
+
+def test_what_was_seen_above_low_is_no_conflict(school: Store) -> None:
+    with school.transaction() as writer:
+        writer.append(joined("jake", "History"))
+        seen = school.append(joined("mary"))
+        _, guard = school.read(ALGEBRA)
+
+    appended = school.append(joined("joe"), guard)
+
+    assert guard.seen == (seen.position,)
+    assert appended.guard is not None
+    assert appended.guard.seen == (seen.position, appended.position)
+
+
+def test_a_guard_waits_for_a_writer_that_is_open_and_then_sees_its_message(
+    school: Store, waiting: Waiting
+) -> None:
+    _, guard = school.read(ALGEBRA)
+    with school.transaction() as writer:
+        writer.append(joined("jake"))
+        decision = waiting(lambda: school.append(joined("joe"), guard))
+
+    with pytest.raises(ConcurrentAppendError):
+        decision.result()
+
+
+def test_a_second_decision_on_the_same_boundary_waits_for_the_first(
+    school: Store, waiting: Waiting
+) -> None:
+    _, guard = school.read(ALGEBRA)
+    with school.transaction() as first:
+        first.append(joined("jake"), guard)
+        second = waiting(lambda: school.append(joined("joe"), guard))
+
+    with pytest.raises(ConcurrentAppendError):
+        second.result()
+
+
+def test_a_message_that_has_one_of_two_attributes_only_is_a_conflict(
+    school: Store, waiting: Waiting
+) -> None:
+    # plain messages of a declared type may lack attributes
+    _, guard = school.read(JOE_IN_ALGEBRA)
+    with school.transaction() as writer:
+        writer.append(Message("user.joined_course", {"user_id": "joe"}))
+        decision = waiting(lambda: school.append(joined("joe"), guard))
+
+    with pytest.raises(ConcurrentAppendError):
+        decision.result()
+
+
+def test_decisions_on_disjoint_boundaries_do_not_wait_for_each_other(school: Store) -> None:
+    _, algebra = school.read(ALGEBRA)
+    _, history = school.read(UserJoinedCourse.to_conditions(course_name="History"))
+
+    with school.transaction() as first:
+        first.append(joined("jake"), algebra)
+        appended = school.append(joined("joe", "History"), history)  # with the first still open
+
+    assert appended.position == 2
+
+
+def test_a_condition_without_attributes_watches_the_whole_type(school: Store) -> None:
+    _, guard = school.read([QueryCondition("user.joined_course")])
+    school.append(joined("jake", "History"))
+
+    with pytest.raises(ConcurrentAppendError):
+        school.append(joined("joe"), guard)
+
+
+def write_message(connection: psycopg.Connection) -> None:
+    connection.execute(
+        "select message_store.write_message(%s, 'enrolment-1', 'user.joined_course', %s)",
+        (str(penstock.new_id()), '{"course_name": "Algebra", "user_id": "jake"}'),
+    )
+
+
+def insert(connection: psycopg.Connection) -> None:
+    connection.execute(
+        "insert into message_store.messages (id, stream_name, position, type, data)"
+        " values (%s, 'enrolment-2', 0, 'user.joined_course', %s)",
+        (penstock.new_id(), '{"course_name": "Algebra", "user_id": "jake"}'),
+    )
+
+
+def copy(connection: psycopg.Connection) -> None:
+    with connection.cursor().copy(
+        "copy message_store.messages (id, stream_name, position, type, data) from stdin"
+    ) as rows:
+        rows.write_row(
+            (
+                penstock.new_id(),
+                "enrolment-3",
+                0,
+                "user.joined_course",
+                '{"course_name": "Algebra", "user_id": "jake"}',
+            )
+        )
+
+
+@pytest.mark.parametrize("write", [write_message, insert, copy])
+@pytest.mark.parametrize("edition", ["penstock", "beside"])
+def test_whoever_writes_past_penstock_is_a_conflict(
+    write: Callable[[psycopg.Connection], None],
+    edition: str,
+    new_database: Callable[[str], str],
+) -> None:
+    url = new_database(edition)
+    with penstock.connect(url) as store, psycopg.connect(url) as writer:
+        writer.execute("set search_path = message_store, public")  # for the genuine functions
+        store.declare(UserJoinedCourse)
+        _, guard = store.read(ALGEBRA)
+
+        write(writer)
+        with ThreadPoolExecutor(1) as threads:
+            decision = threads.submit(store.append, joined("joe"), guard)
+            wait_until_blocked(url)
+            writer.commit()
+
+        with pytest.raises(ConcurrentAppendError):
+            decision.result()
+
+
+@pytest.mark.parametrize("write", [write_message, insert, copy])
+def test_whoever_writes_past_penstock_waits_for_a_decision_in_flight(
+    write: Callable[[psycopg.Connection], None],
+    school: Store,
+    database_url: str,
+    waiting: Waiting,
+) -> None:
+    _, guard = school.read(ALGEBRA)
+    with psycopg.connect(database_url) as writer:
+        with school.transaction() as decision:
+            decided = decision.append(joined("joe"), guard)
+            written = waiting(lambda: write(writer))
+        written.result()
+
+    assert len(school.read(ALGEBRA)[0]) == 2
+    with pytest.raises(ConcurrentAppendError):  # the writer's message came after the decision
+        school.append(joined("mary"), decided.guard)
+
+
+def test_a_bulk_append_is_a_conflict_for_each_guard_that_it_touches(
+    school: Store, waiting: Waiting
+) -> None:
+    _, guard = school.read(ALGEBRA)
+    with school.transaction() as bulk:
+        bulk.append([joined(f"user {number}", f"course {number}") for number in range(600)])
+        bulk.append(joined("jake"))
+        decision = waiting(lambda: school.append(joined("joe"), guard))
+
+    with pytest.raises(ConcurrentAppendError):
+        decision.result()
+
+
+def test_a_bulk_append_waits_for_a_decision_in_flight(school: Store, waiting: Waiting) -> None:
+    _, guard = school.read(ALGEBRA)
+    with school.transaction() as decision:
+        decided = decision.append(joined("joe"), guard)
+        bulk = waiting(lambda: school.append([joined(f"user {number}") for number in range(600)]))
+    bulk.result()
+
+    with pytest.raises(ConcurrentAppendError):
+        school.append(joined("mary"), decided.guard)
+
+
+def test_a_bulk_append_takes_few_locks(school: Store, database_url: str) -> None:
+    with school.transaction() as bulk:
+        bulk.append([joined(f"user {number}", f"course {number}") for number in range(3000)])
+        with psycopg.connect(database_url) as connection:
+            row = connection.execute("select count(*) from pg_locks where locktype = 'advisory'")
+            (locks,) = row.fetchone() or (None,)
+
+    assert locks < 10
+    assert len(school.read(UserJoinedCourse.to_conditions(user_id="user 2999"))[0]) == 1
+
+
+def test_many_writes_past_penstock_in_one_transaction_take_a_bounded_number_of_locks(
+    school: Store, database_url: str
+) -> None:
+    with psycopg.connect(database_url) as writer:
+        writer.execute(
+            "do $$ begin for n in 1 .. 1000 loop insert into message_store.messages"
+            " (stream_name, position, type, data) values ('enrolment-' || n, 0,"
+            " 'user.joined_course', jsonb_build_object('course_name', n, 'user_id', n));"
+            " end loop; end $$"
+        )
+        row = writer.execute("select count(*) from pg_locks where locktype = 'advisory'")
+        (locks,) = row.fetchone() or (None,)
+
+    assert locks < 600
+
+
+def test_two_guarded_bulk_appends_take_turns(school: Store, waiting: Waiting) -> None:
+    _, guard = school.read(ALGEBRA)
+    with school.transaction() as first:
+        first.append([joined(f"user {number}") for number in range(600)], guard)
+        second = waiting(
+            lambda: school.append([joined(f"user {number}") for number in range(600)], guard)
+        )
+
+    with pytest.raises(ConcurrentAppendError):
+        second.result()
+
+
+def test_a_guard_and_an_expected_version_go_together(school: Store) -> None:
+    _, guard = school.read(ALGEBRA)
+    school.append(joined("joe"), guard, stream_name="enrolment-joe", expected_version=-1)
+
+    with pytest.raises(WrongExpectedVersion):
+        school.append(joined("jake", "History"), stream_name="enrolment-joe", expected_version=-1)
+
+    assert [one.position for one in school.get_stream_messages("enrolment-joe")] == [0]
+
+
+def test_a_decision_with_a_stream_waits_its_turn(school: Store, waiting: Waiting) -> None:
+    _, guard = school.read(ALGEBRA)
+    with school.transaction() as first:
+        first.append(joined("jake"), guard, stream_name="enrolment-jake")
+        second = waiting(lambda: school.append(joined("joe"), guard, stream_name="enrolment-joe"))
+
+    with pytest.raises(ConcurrentAppendError):
+        second.result()
+
+
+def test_a_decision_late_in_a_transaction_does_not_wait_but_asks_to_be_retried(
+    school: Store,
+) -> None:
+    _, guard = school.read(ALGEBRA)
+    with school.transaction() as first:
+        first.append(joined("jake"), guard)
+        late = school.begin_transaction()
+        late.write_message("account-1", "Opened")
+        with pytest.raises(TransactionConflict) as raised:
+            late.append(joined("joe"), guard)
+        late.rollback()
+
+    assert raised.value.retryable
+
+
+def test_a_guard_locked_first_lets_the_decision_come_late(school: Store, waiting: Waiting) -> None:
+    def decide() -> None:
+        with school.transaction() as late:
+            late.lock(ALGEBRA)
+            _, guard = late.read(ALGEBRA)
+            late.write_message("account-1", "Opened")
+            late.append(joined("joe"), guard)
+
+    with school.transaction() as first:
+        first.lock(ALGEBRA)
+        first.append(joined("jake"))
+        second = waiting(decide)
+    second.result()
+
+    assert [one.data["user_id"] for one in school.read(ALGEBRA)[0]] == ["jake", "joe"]
+
+
+@pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
+def test_a_guard_is_refused_where_the_transaction_keeps_its_snapshot(
+    school: Store, isolation: str
+) -> None:
+    _, guard = school.read(ALGEBRA)
+
+    with pytest.raises(WatermarkRequired), school.transaction(isolation) as transaction:
+        transaction.append(joined("joe"), guard)
+
+    with pytest.raises(WatermarkRequired), school.transaction(isolation) as transaction:
+        transaction.read(ALGEBRA)
+
+    assert school.read(ALGEBRA)[0] == []
+
+
+def test_a_retry_while_the_first_append_is_under_way_returns_the_first_result(
+    school: Store, waiting: Waiting
+) -> None:
+    message = joined("joe")
+    with school.transaction() as first:
+        appended = first.append(message)
+        again = waiting(lambda: school.append(message))
+
+    assert again.result() == appended
+
+
+def test_a_retry_of_a_part_of_an_append_is_refused(school: Store) -> None:
+    first, second = joined("joe"), joined("jake")
+    school.append(first)
+
+    with pytest.raises(DuplicateMessageId):
+        school.append([first, second])
+
+    assert len(school.read(ALGEBRA)[0]) == 1
+
+
+def test_an_id_that_exists_in_another_stream_is_refused(school: Store) -> None:
+    message = joined("joe")
+    school.append(message)
+
+    with pytest.raises(DuplicateMessageId):
+        school.append(message, stream_name="enrolment-joe")
+
+
+def test_a_condition_on_what_nobody_declared_is_refused(school: Store) -> None:
+    with pytest.raises(UndeclaredType):
+        school.read([QueryCondition("nobody.knows", "course_name", "Algebra")])
+
+    with pytest.raises(UndeclaredAttribute):
+        school.read([QueryCondition("course.created", "user_id", "joe")])
+
+    guard = Guard((QueryCondition("course.created", "user_id", "joe"),))
+    with pytest.raises(UndeclaredAttribute):
+        school.append(joined("joe"), guard)
+
+    assert school.read(ALGEBRA)[0] == []
+
+
+def test_what_is_no_guard_is_refused(school: Store) -> None:
+    with pytest.raises(ValidationError):
+        school.append(joined("joe"), guard=ALGEBRA)  # type: ignore[arg-type]
+
+    with pytest.raises(ValidationError):
+        school.append([])
+
+
+def test_a_rolled_back_append_leaves_nothing(school: Store) -> None:
+    _, guard = school.read(ALGEBRA)
+    transaction = school.begin_transaction()
+    transaction.append(joined("joe"), guard)
+    transaction.rollback()
+
+    school.append(joined("jake"), guard)
+
+    assert [one.data["user_id"] for one in school.read(ALGEBRA)[0]] == ["jake"]
+
+
+async def test_it_is_the_same_from_async_code(async_store: penstock.AsyncStore) -> None:
+    await async_store.declare(UserJoinedCourse)
+    _, guard = await async_store.read(ALGEBRA)
+    await async_store.append(joined("jake"), guard)
+
+    with pytest.raises(ConcurrentAppendError):
+        await async_store.append(joined("joe"), guard)

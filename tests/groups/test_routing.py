@@ -1,0 +1,291 @@
+"""Each message reaches every partition it belongs to: no wake-up is lost, whoever is under way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+
+import penstock
+from penstock import Claim, Message, Store, TypedMessage
+from tests.groups.school import (
+    CourseClosed,
+    CourseCreated,
+    DeviceRemoved,
+    DeviceSeen,
+    UserJoinedCourse,
+    UserRegistered,
+    claim_device,
+    claim_student,
+    positions,
+)
+from tests.racing import wait_until_blocked
+
+
+@pytest.fixture
+def group(store: Store) -> Store:
+    store.register_consumer_group("group")
+    store.declare(DeviceSeen, DeviceRemoved, CourseCreated, UserRegistered)
+    store.declare(UserJoinedCourse, CourseClosed)
+    return store
+
+
+def drain(store: Store, claim: Callable[[Store], Claim | None] = claim_device) -> list[list[int]]:
+    """Claim and acknowledge until nothing is left; return the positions of each claim."""
+    seen = []
+    while (found := claim(store)) is not None:
+        seen.append(positions(found))
+        store.ack(found)
+    return seen
+
+
+def test_a_message_that_commits_late_is_delivered_in_its_place(group: Store) -> None:
+    writer = group.begin_transaction()
+    writer.append(DeviceSeen(device_id="a"))
+    group.append(DeviceSeen(device_id="a"))
+    before = claim_device(group)
+    writer.commit()
+
+    assert before is None
+    assert drain(group) == [[1, 2]]
+
+
+def test_a_message_routed_while_an_ack_is_open_wakes_the_partition(group: Store) -> None:
+    group.append(DeviceSeen(device_id="a"))
+    claim = claim_device(group)
+    assert claim is not None
+    with group.transaction() as acknowledging:
+        acknowledging.ack(claim)  # has looked, found nothing more, and is not committed
+        group.append(DeviceSeen(device_id="a"))
+        assert claim_device(group) is None  # routes the message, but cannot lock the partition
+
+    assert drain(group) == [[2]]
+
+
+def test_an_ack_while_a_router_is_open_waits_and_sees_what_it_routed(
+    group: Store, database_url: str
+) -> None:
+    group.append(DeviceSeen(device_id="a"))
+    claim = claim_device(group)
+    assert claim is not None
+    group.append(DeviceSeen(device_id="a"))
+    with ThreadPoolExecutor(1) as threads:
+        with group.transaction() as routing:
+            assert claim_device(routing) is None  # type: ignore[arg-type]
+            acknowledging = threads.submit(group.ack, claim)
+            wait_until_blocked(database_url)
+        acknowledging.result()
+
+    assert drain(group) == [[2]]
+
+
+def test_an_ack_that_did_not_see_an_open_routers_rows_is_made_good(group: Store) -> None:
+    group.append([UserJoinedCourse(course_name="Algebra", user_id="joe")])
+    claim = claim_student(group)
+    assert claim is not None
+    group.append(CourseClosed(course_name="Algebra"))  # goes to a feed with a gap
+    with group.transaction() as routing:
+        routing.append(DeviceSeen(device_id="x"))
+        claim_student(routing)  # type: ignore[arg-type]
+    group.ack(claim, 1)
+
+    assert drain(group, claim_student) == [[2]]
+
+
+def test_a_routing_that_is_rolled_back_is_done_again(group: Store) -> None:
+    group.append(DeviceSeen(device_id="a"))
+
+    routing = group.begin_transaction()
+    assert claim_device(routing) is not None  # type: ignore[arg-type]
+    routing.rollback()
+
+    assert drain(group) == [[1]]
+
+
+def test_while_somebody_else_routes_a_claim_gets_what_is_routed_already(group: Store) -> None:
+    group.append([DeviceSeen(device_id="a"), DeviceSeen(device_id="b")])
+    assert claim_device(group) is not None
+    group.append(DeviceSeen(device_id="c"))
+
+    with group.transaction() as routing:
+        routing.append(CourseCreated(course_name="Algebra"))
+        routing.claim_next("group", partition_by="device_id", handled_types=[DeviceSeen])
+        third = claim_device(group)
+
+    assert third is None or third.partition_key != "device_id:a"
+
+
+def test_partial_messages_before_and_after_a_partition_appears_reach_it_in_order(
+    group: Store,
+) -> None:
+    group.append([CourseCreated(course_name="Algebra"), UserRegistered(user_id="joe", name="Joe")])
+    assert claim_student(group) is None  # routed before there is a partition
+    group.append(UserJoinedCourse(course_name="Algebra", user_id="joe"))
+    group.append(CourseClosed(course_name="Algebra"))
+
+    assert drain(group, claim_student) == [[1, 2, 3, 4]]
+
+
+def test_a_message_for_more_partitions_than_fit_one_routing_reaches_all(
+    group: Store, database_url: str
+) -> None:
+    group.append([UserJoinedCourse(course_name="Algebra", user_id=f"user {n}") for n in range(12)])
+    drain(group, claim_student)
+    group.append(CourseClosed(course_name="Algebra"))
+
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("select penstock.route(g, 5) from penstock.consumer_groups g")
+    told = group.groups()[0].pending
+
+    assert told == 5
+    assert drain(group, claim_student) == [[13]] * 12
+
+
+def test_many_partial_messages_are_fanned_out_without_falling_behind(group: Store) -> None:
+    group.append(
+        [UserJoinedCourse(course_name=f"course {n}", user_id=f"user {n}") for n in range(300)]
+    )
+    group.append([CourseClosed(course_name=f"course {n}") for n in range(300)])
+
+    first = claim_student(group)
+
+    assert positions(first) == [1, 301]
+    assert group.groups()[0].pending == 300
+
+
+def test_a_type_that_is_handled_later_is_routed_from_the_start(group: Store) -> None:
+    group.append([DeviceSeen(device_id="a"), DeviceRemoved(device_id="b")])
+    assert claim_device(group, types=[DeviceSeen]) is not None  # and nobody handles b
+
+    claim = claim_device(group)
+
+    assert claim is not None
+    assert (claim.partition_key, positions(claim)) == ("device_id:b", [2])
+
+
+def test_a_type_named_while_another_routes_is_not_left_out(group: Store, database_url: str) -> None:
+    assert claim_device(group, types=[DeviceSeen]) is None  # an empty log: routed to 0
+    group.append([DeviceSeen(device_id="a"), DeviceRemoved(device_id="b")])
+
+    with ThreadPoolExecutor(1) as threads:
+        with group.transaction() as routing:  # without the second type
+            assert claim_device(routing, types=[DeviceSeen]) is not None  # type: ignore[arg-type]
+            naming = threads.submit(claim_device, group)
+            wait_until_blocked(database_url)
+        second = naming.result()
+
+    assert second is not None
+    assert (second.partition_key, positions(second)) == ("device_id:b", [2])
+
+
+def test_a_claim_at_the_moment_of_a_reset_loses_nothing(group: Store, database_url: str) -> None:
+    group.append(DeviceSeen(device_id="a"))
+    drain(group)
+
+    with ThreadPoolExecutor(1) as threads, group.transaction() as resetting:
+        resetting.reset_consumer_group("group")
+        claiming = threads.submit(claim_device, group, types=[DeviceSeen])
+        meanwhile = claiming.result()
+
+    assert meanwhile is None
+    assert drain(group) == [[1]]
+
+
+def test_a_type_that_reveals_partitions_and_is_declared_later_does_so(store: Store) -> None:
+    class StudentMoved(TypedMessage, type="student.moved"):
+        course_name: str
+        user_id: str
+
+    store.register_consumer_group("group")
+    store.append([CourseCreated(course_name="Algebra")])
+    store.append(Message("student.moved", {"course_name": "Algebra", "user_id": "joe"}))
+    assert claim_student(store) is None
+
+    store.declare(StudentMoved)
+
+    assert drain(store, claim_student) == [[1]]
+
+
+def test_an_attribute_that_is_kept_out_of_the_index_does_not_partition(store: Store) -> None:
+    class CourseNoted(TypedMessage, type="course.noted", unindexed=["course_name"]):
+        course_name: str
+        note_id: str
+
+    store.register_consumer_group("group")
+    store.append(CourseNoted(course_name="Algebra", note_id="n"))
+
+    claim = store.claim_next("group", partition_by="course_name", handled_types=[CourseNoted])
+
+    assert claim is None
+
+
+def test_a_worker_is_not_starved_by_partitions_that_wait_for_other_types(group: Store) -> None:
+    group.append([DeviceRemoved(device_id=f"gone {number}") for number in range(50)])
+    group.append(DeviceSeen(device_id="here"))
+    group.claim_next("group", partition_by="device_id", handled_types=[DeviceSeen, DeviceRemoved])
+
+    claim = claim_device(group, types=[DeviceSeen])
+
+    assert claim is not None
+    assert claim.partition_key == "device_id:here"
+
+
+def test_a_value_too_long_for_an_index_does_not_stop_the_group(group: Store) -> None:
+    long = "".join(chr(0x4E00 + number * 7919 % 20_000) for number in range(10_000))
+    group.append([DeviceSeen(device_id=long), DeviceSeen(device_id="a")])
+
+    assert drain(group) == [[1], [2]]
+
+
+def test_messages_that_were_removed_are_passed_over(group: Store, database_url: str) -> None:
+    group.append([DeviceSeen(device_id=device) for device in ("a", "a", "b")])
+    claim = claim_device(group)
+    assert claim is not None
+    group.release(claim)
+
+    with psycopg.connect(database_url) as connection:
+        connection.execute("delete from message_store.messages where global_position in (1, 3)")
+
+    assert drain(group) == [[2]]
+    assert group.groups()[0].pending == 0
+
+
+def test_messages_that_were_removed_before_they_were_routed_are_passed_over(
+    group: Store, database_url: str
+) -> None:
+    group.append([DeviceSeen(device_id=device) for device in ("a", "a", "b")])
+
+    with psycopg.connect(database_url) as connection:
+        connection.execute("delete from message_store.messages where global_position in (1, 3)")
+
+    assert drain(group) == [[2]]
+
+
+def test_two_groups_do_not_disturb_each_other(group: Store) -> None:
+    group.register_consumer_group("other")
+    group.append(DeviceSeen(device_id="a"))
+
+    assert drain(group) == [[1]]
+
+    other = claim_device(group, group_id="other")
+    assert positions(other) == [1]
+    group.reset_consumer_group("group")
+    assert other is not None
+    group.ack(other)
+
+
+def test_messages_of_plain_writers_are_delivered_too(
+    new_database: Callable[[str], str],
+) -> None:
+    with penstock.connect(new_database("beside")) as store:
+        store.declare(DeviceSeen, DeviceRemoved)
+        store.register_consumer_group("group")
+        store.write_message("device-1", Message("device.seen", {"device_id": "a"}))
+        store.write_messages(
+            "device-1",
+            [Message("device.seen", {"device_id": "a"}), Message("other", {"device_id": "a"})],
+        )
+
+        assert drain(store) == [[1, 2]]

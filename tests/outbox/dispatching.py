@@ -1,0 +1,81 @@
+"""A dispatcher as a process, for tests that stop or kill it: `python -m tests.outbox.dispatching`.
+
+It notes what its handlers do in the table `handled`. What it does with a message is the payload's
+`do`: nothing, `fail` for good, fail `once`, or `wait` until the test says go.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from psycopg_pool import ConnectionPool
+
+import penstock
+from penstock import ClaimedMessage, Dispatcher, FailurePolicy, PermanentFailure, Store
+from tests.docs.pages import ROOT
+from tests.outbox.outboxes import sql
+from tests.racing import wait_until
+
+
+def prepare(store: Store) -> None:
+    """Make the tables that handlers and tests meet in."""
+    sql(store, "create table handled (message_id uuid, pid int)")
+    sql(store, "create table gone (said boolean)")
+
+
+@contextmanager
+def dispatching(
+    url: str, lease: float = 1.0, concurrency: int = 4
+) -> Iterator[subprocess.Popen[str]]:
+    """Run a dispatcher in a process of its own, killed at the end of the block."""
+    process = start(url, lease, concurrency)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def start(url: str, lease: float = 1.0, concurrency: int = 4) -> subprocess.Popen[str]:
+    """Start such a process."""
+    return subprocess.Popen(
+        [sys.executable, "-m", __name__, url, str(lease), str(concurrency)],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def main(url: str, lease: str, concurrency: str) -> None:
+    with penstock.connect(url) as store, ConnectionPool(url, min_size=1, max_size=4) as pool:
+        dispatcher = Dispatcher(
+            store,
+            lease=float(lease),
+            concurrency=int(concurrency),
+            polling_interval_ms=20,
+            on_failure=FailurePolicy.retry(attempts=1000, delay=0.01, longest_delay=0.05),
+        )
+        for topic in ("step", "followed"):
+            dispatcher.handler(topic)(partial(handle, pool, url))
+        dispatcher.run()
+
+
+def handle(pool: ConnectionPool, url: str, message: ClaimedMessage) -> None:
+    with pool.connection() as connection:
+        connection.execute("insert into handled values (%s, %s)", [message.id, os.getpid()])
+    do = message.payload.get("do") if isinstance(message.payload, dict) else None
+    if do == "fail":
+        raise PermanentFailure("it was to fail")
+    if do == "once" and message.attempts == 1:
+        raise RuntimeError("it was to fail once")
+    if do == "wait":
+        wait_until(url, "select exists (select from gone)")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

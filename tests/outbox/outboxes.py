@@ -1,0 +1,77 @@
+"""What tests of the outbox share: time that passes on request, and a look behind the surface."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import psycopg
+
+from penstock import ClaimedMessage, Dispatcher, Join, JoinId, OutboxMessageId, Store
+
+
+def sql(store: Store, statement: str, *arguments: object) -> list[tuple[Any, ...]]:
+    """Run a statement on the store's database, past the store."""
+    with psycopg.connect(store.settings.conninfo(), autocommit=True) as connection:
+        cursor = connection.execute(statement.encode(), arguments)
+        return cursor.fetchall() if cursor.description else []
+
+
+def end_leases(store: Store) -> None:
+    """Let an hour pass for all leases."""
+    sql(
+        store,
+        "update penstock.outbox set lease_until = lease_until - interval '1 hour'"
+        " where state = 'in_progress'",
+    )
+
+
+def become_due(store: Store) -> None:
+    """Let the time come for all messages that have one."""
+    sql(
+        store,
+        "update penstock.outbox set due = clock_timestamp()"
+        " where state = 'ready' and due is not null",
+    )
+
+
+def time_out_joins(store: Store) -> None:
+    """Let the time run out for all joins, and wake their waits as it would."""
+    sql(
+        store,
+        "update penstock.joins set times_out_at = times_out_at - interval '1 day'"
+        " where times_out_at is not null",
+    )
+    become_due(store)
+
+
+def claim_one(store: Store, owner: str = "me") -> ClaimedMessage:
+    """Claim exactly one message."""
+    [message] = store.outbox.claim(owner)
+    return message
+
+
+def counters(store: Store, join_id: JoinId) -> tuple[int, int]:
+    """How many steps of a join are completed and failed."""
+    join = store.joins.get_join(join_id)
+    return join.completed_steps, join.failed_steps
+
+
+def steps(store: Store, join_id: JoinId, count: int) -> list[OutboxMessageId]:
+    """Enqueue messages that are steps of a join."""
+    return [store.outbox.enqueue("step", n, joins=[join_id]) for n in range(count)]
+
+
+def finish(store: Store, *, failing: Iterable[OutboxMessageId] = ()) -> None:
+    """Claim everything that is due; fail some of it, and acknowledge the rest."""
+    failing = set(failing)
+    claimed = store.outbox.claim("finisher", 1000)
+    bad = [one for one in claimed if one.id in failing]
+    store.outbox.fail(bad, "it broke")
+    store.outbox.ack([one for one in claimed if one.id not in failing])
+
+
+def resolved(store: Store, join_id: JoinId) -> Join:
+    """Let a dispatcher look, and return the join."""
+    Dispatcher(store, concurrency=2).run_until_idle()
+    return store.joins.get_join(join_id)

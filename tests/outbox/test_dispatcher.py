@@ -1,0 +1,561 @@
+"""Dispatchers: who handles what, what happens when that fails, and how they stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from penstock import (
+    ClaimedMessage,
+    Dispatcher,
+    FailurePolicy,
+    NewMessage,
+    PermanentFailure,
+    Store,
+    ValidationError,
+)
+from penstock.outbox.floor import Floor
+from tests.outbox.dispatching import dispatching, prepare
+from tests.outbox.outboxes import become_due, claim_one, end_leases, sql
+from tests.racing import at_once, wait_until, wait_until_gone
+
+ONE_TRY = FailurePolicy.retry(attempts=1)
+SOON = FailurePolicy.retry(attempts=3, delay=0.0, longest_delay=0.0)
+TIMEOUT = 30
+
+
+@contextmanager
+def running(dispatcher: Dispatcher) -> Iterator[None]:
+    """Run a dispatcher on a thread for the length of the block."""
+    thread = threading.Thread(target=dispatcher.run)
+    thread.start()
+    try:
+        yield
+    finally:
+        dispatcher.stop()
+        thread.join()
+
+
+def states(store: Store) -> list[str]:
+    return [one.state for one in store.outbox.list()]
+
+
+class TestHandlers:
+    def test_a_handler_gets_the_messages_of_its_topic(self, store: Store) -> None:
+        dispatcher, got = Dispatcher(store), list[Any]()
+        dispatcher.handler("mail")(lambda message: got.append(message.payload))
+        dispatcher.handler("Mail")(lambda message: got.append("another topic"))
+        store.outbox.enqueue_many([NewMessage("mail", n) for n in range(3)])
+
+        handled = dispatcher.run_until_idle()
+
+        assert (handled, sorted(got)) == (3, [0, 1, 2])
+        assert states(store) == ["done"] * 3
+
+    def test_async_handlers_run_side_by_side_on_one_loop(self, store: Store) -> None:
+        dispatcher, loops = Dispatcher(store, concurrency=3), set[Any]()
+        all_here = asyncio.Barrier(3)
+
+        @dispatcher.handler("mail")
+        async def handle(message: ClaimedMessage) -> None:
+            loops.add(asyncio.get_running_loop())
+            await asyncio.wait_for(all_here.wait(), TIMEOUT)
+
+        store.outbox.enqueue_many([NewMessage("mail")] * 3)
+        dispatcher.run_until_idle()
+
+        assert len(loops) == 1
+        assert states(store) == ["done"] * 3
+
+    def test_so_many_handlers_run_at_once_and_no_more(self, store: Store) -> None:
+        dispatcher = Dispatcher(store, concurrency=4)
+        all_here, at_work, most = threading.Barrier(4), 0, 0
+        counting = threading.Lock()
+
+        @dispatcher.handler("mail")
+        def handle(message: ClaimedMessage) -> None:
+            nonlocal at_work, most
+            with counting:
+                at_work += 1
+                most = max(most, at_work)
+            all_here.wait(TIMEOUT)
+            with counting:
+                at_work -= 1
+
+        store.outbox.enqueue_many([NewMessage("mail")] * 12)
+        dispatcher.run_until_idle()
+
+        assert most == 4
+        assert states(store) == ["done"] * 12
+
+    def test_a_topic_has_one_handler(self, store: Store) -> None:
+        dispatcher = Dispatcher(store)
+        dispatcher.handler("mail")(print)
+
+        for topic in ("mail", "join.wait", ""):
+            with pytest.raises(ValidationError):
+                dispatcher.handler(topic)(print)
+
+    def test_what_follows_from_a_handler_is_handled_too(self, store: Store) -> None:
+        dispatcher, got = Dispatcher(store), list[Any]()
+
+        @dispatcher.handler("count down")
+        def handle(message: ClaimedMessage) -> None:
+            got.append(message.payload)
+            if message.payload:
+                store.outbox.enqueue("count down", message.payload - 1)  # type: ignore[operator]
+
+        store.outbox.enqueue("count down", 3)
+        dispatcher.run_until_idle()
+
+        assert got == [3, 2, 1, 0]
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"concurrency": 0},
+            {"batch_size": 0},
+            {"lease": 0},
+            {"polling_interval_ms": 0},
+            {"owner": "\0"},
+        ],
+    )
+    def test_bad_terms_are_refused(self, store: Store, wrong: dict[str, Any]) -> None:
+        with pytest.raises(ValidationError):
+            Dispatcher(store, **wrong)
+
+
+class TestFailures:
+    def test_a_failing_handler_is_tried_again_and_the_last_error_kept(self, store: Store) -> None:
+        dispatcher, attempts = Dispatcher(store, on_failure=SOON), list[int]()
+
+        @dispatcher.handler("mail")
+        def handle(message: ClaimedMessage) -> None:
+            attempts.append(message.attempts)
+            raise RuntimeError(f"no {message.attempts}")
+
+        store.outbox.enqueue("mail")
+        dispatcher.run_until_idle()
+
+        [message] = store.outbox.list()
+        assert attempts == [1, 2, 3]
+        assert (message.state, message.last_error) == ("failed", "RuntimeError: no 3")
+
+    def test_the_pauses_grow_to_a_limit_and_differ(self) -> None:
+        policy = FailurePolicy.retry(attempts=5000, delay=1, longest_delay=60)
+
+        pauses = [[policy.pause(attempt) for attempt in (1, 2, 3, 10, 5000)] for _ in range(20)]
+
+        for one in pauses:
+            assert all(
+                low <= pause <= high for pause, (low, high) in zip(one, _BOUNDS, strict=True)
+            )
+        assert len({one[0] for one in pauses}) > 1
+
+    def test_a_message_waits_for_its_pause(self, store: Store) -> None:
+        later = FailurePolicy.retry(attempts=2, delay=3600, longest_delay=3600)
+        dispatcher = Dispatcher(store, on_failure=later)
+        dispatcher.handler("mail")(_raise(RuntimeError("no")))
+        store.outbox.enqueue("mail")
+
+        first = dispatcher.run_until_idle()
+        become_due(store)
+        second = dispatcher.run_until_idle()
+
+        assert (first, second) == (1, 1)
+        assert states(store) == ["failed"]
+
+    def test_a_topic_may_have_a_policy_of_its_own(self, store: Store) -> None:
+        dispatcher = Dispatcher(store, on_failure=SOON)
+        dispatcher.handler("patient")(_raise(RuntimeError("no")))
+        dispatcher.handler("hasty", on_failure=ONE_TRY)(_raise(RuntimeError("no")))
+        store.outbox.enqueue_many([NewMessage("patient"), NewMessage("hasty")])
+
+        dispatcher.run_until_idle()
+
+        assert [one.attempts for one in store.outbox.list(state="failed")] == [3, 1]
+
+    def test_a_permanent_failure_is_not_tried_again(self, store: Store) -> None:
+        dispatcher = Dispatcher(store)
+        dispatcher.handler("mail")(_raise(PermanentFailure("no such address")))
+        store.outbox.enqueue("mail")
+
+        dispatcher.run_until_idle()
+
+        [message] = store.outbox.list()
+        assert (message.state, message.attempts) == ("failed", 1)
+        assert message.last_error == "PermanentFailure: no such address"
+
+    @pytest.mark.parametrize(
+        "error", [ValueError("nul \0 and half \ud800"), SystemExit(3), ValueError(), KeyError("k")]
+    )
+    def test_whatever_a_handler_raises_the_dispatcher_goes_on(
+        self, store: Store, error: BaseException
+    ) -> None:
+        dispatcher = Dispatcher(store, on_failure=ONE_TRY)
+        dispatcher.handler("bad")(_raise(error))
+        dispatcher.handler("good")(lambda message: None)
+        store.outbox.enqueue_many([NewMessage("bad"), NewMessage("good")])
+
+        dispatcher.run_until_idle()
+
+        assert states(store) == ["failed", "done"]
+        assert str(store.outbox.list()[0].last_error).startswith(type(error).__name__)
+
+    def test_without_a_handler_it_is_given_back_and_another_dispatcher_gets_it(
+        self, store: Store
+    ) -> None:
+        store.outbox.enqueue("mail")
+        Dispatcher(store).run_until_idle()
+        given_back = store.outbox.list()[0]
+        other = Dispatcher(store, on_failure=ONE_TRY)
+        other.handler("mail")(lambda message: None)
+
+        become_due(store)
+        other.run_until_idle()
+
+        assert (given_back.state, given_back.attempts) == ("ready", 0)
+        assert given_back.last_error == (
+            "no handler for topic mail in the dispatcher that claimed it"
+        )
+        assert states(store) == ["done"]
+
+    def test_a_lost_connection_does_not_end_it(self, store: Store) -> None:
+        handled = threading.Event()
+        dispatcher = Dispatcher(store, polling_interval_ms=1)
+        dispatcher.handler("mail")(lambda message: handled.set())
+
+        with running(dispatcher):
+            sql(
+                store,
+                "select pg_terminate_backend(pid) from pg_stat_activity"
+                " where datname = current_database() and pid <> pg_backend_pid()",
+            )
+            store.outbox.enqueue("mail")
+            assert handled.wait(TIMEOUT)
+            wait_until(
+                store.settings.conninfo(), "select bool_and(state = 'done') from penstock.outbox"
+            )
+
+
+_BOUNDS = [(0.5, 1), (1, 2), (2, 4), (30, 60), (30, 60)]
+
+
+def _raise(error: BaseException) -> Callable[[ClaimedMessage], None]:
+    def handle(message: ClaimedMessage) -> None:
+        raise error
+
+    return handle
+
+
+class TestLeases:
+    def test_a_handler_may_run_longer_than_its_lease(self, store: Store) -> None:
+        url, handled = store.settings.conninfo(), list[ClaimedMessage]()
+        dispatcher = Dispatcher(store, lease=0.3)
+
+        @dispatcher.handler("slow")
+        def handle(message: ClaimedMessage) -> None:
+            handled.append(message)
+            first = store.outbox.get(message.id).lease_until
+            wait_until(
+                url,
+                "select lease_until > %s and clock_timestamp() > %s from penstock.outbox"
+                " where id = %s",
+                (first, first, message.id),
+            )
+            assert store.outbox.claim("thief") == []
+
+        store.outbox.enqueue("slow")
+        dispatcher.run_until_idle()
+
+        assert len(handled) == 1
+        assert states(store) == ["done"]
+
+    def test_who_lost_a_lease_does_not_settle_the_message(self, store: Store) -> None:
+        dispatcher = Dispatcher(store)
+        id = store.outbox.enqueue("mail")
+
+        @dispatcher.handler("mail")
+        def handle(message: ClaimedMessage) -> None:
+            end_leases(store)
+            claim_one(store, "thief")
+
+        dispatcher.run_until_idle()
+
+        message = store.outbox.get(id)
+        assert (message.state, message.owner) == ("in_progress", "thief")
+
+    def test_messages_of_the_dead_are_handled_while_others_keep_coming(self, store: Store) -> None:
+        store.outbox.enqueue("mail", "of the dead")
+        claim_one(store, "dead")
+        end_leases(store)
+        got = threading.Event()
+        dispatcher = Dispatcher(store, concurrency=1, polling_interval_ms=1)
+
+        @dispatcher.handler("mail")
+        def handle(message: ClaimedMessage) -> None:
+            if message.payload == "of the dead":
+                got.set()
+            elif not got.is_set():
+                store.outbox.enqueue("mail", "more")
+
+        store.outbox.enqueue("mail", "more")
+        with running(dispatcher):
+            assert got.wait(TIMEOUT)
+
+    def test_a_message_committed_late_is_handled_while_others_keep_coming(
+        self, store: Store
+    ) -> None:
+        late = store.begin_transaction()
+        late.outbox.enqueue("mail", "late")
+        got = threading.Event()
+        dispatcher = Dispatcher(store, concurrency=1, polling_interval_ms=1)
+        count = 0
+
+        @dispatcher.handler("mail")
+        def handle(message: ClaimedMessage) -> None:
+            nonlocal count
+            count += 1
+            if count == 5:
+                late.commit()
+            if message.payload == "late":
+                got.set()
+            elif not got.is_set():
+                store.outbox.enqueue("mail", "more")
+
+        store.outbox.enqueue("mail", "more")
+        with running(dispatcher):
+            assert got.wait(TIMEOUT)
+
+    def test_a_floor_is_where_the_last_claim_began_between_whole_looks(self, store: Store) -> None:
+        store.outbox.enqueue_many([NewMessage("mail", n) for n in range(2)])
+        claimed = store.outbox.claim("me", 2)
+        floor = Floor(_next_whole_look=0.0)
+
+        first = floor.take()
+        floor.note(claimed)
+        floor._next_whole_look = float("inf")
+        between = floor.take()
+        floor.note([])
+
+        assert first == (None, None)
+        assert between == (claimed[0].due, claimed[0].id)
+        assert floor.take() == between
+        assert floor.take(whole=True) == (None, None)
+
+    def test_dispatchers_share_the_work(self, store: Store) -> None:
+        handled = list[Any]()
+        dispatchers = [Dispatcher(store, owner=str(n), concurrency=2) for n in range(4)]
+        for one in dispatchers:
+            one.handler("mail")(lambda message: handled.append(message.payload))
+        store.outbox.enqueue_many([NewMessage("mail", n) for n in range(200)])
+
+        at_once(*(one.run_until_idle for one in dispatchers))
+
+        assert sorted(handled) == list(range(200))
+        assert {one.state for one in store.outbox.list(limit=200)} == {"done"}
+
+    def test_a_dispatcher_takes_no_more_than_it_gets_through(self, store: Store) -> None:
+        dispatcher, release = Dispatcher(store, concurrency=2), threading.Event()
+        begun = threading.Barrier(3)
+
+        @dispatcher.handler("slow")
+        def handle(message: ClaimedMessage) -> None:
+            if not release.is_set():
+                begun.wait(TIMEOUT)
+                release.wait(TIMEOUT)
+
+        store.outbox.enqueue_many([NewMessage("slow")] * 20)
+        with running(dispatcher):
+            begun.wait(TIMEOUT)
+            left = store.outbox.claim("another", 100)
+            release.set()
+
+        assert len(left) == 18
+
+    def test_what_was_done_long_ago_is_removed_by_the_way(self, store: Store) -> None:
+        store.outbox.enqueue("mail")
+        store.outbox.ack(claim_one(store))
+
+        Dispatcher(store, keep_done=timedelta(0)).run_until_idle()
+
+        assert store.outbox.list() == []
+
+
+class TestStop:
+    def test_stop_lets_handlers_end_and_gives_back_what_was_not_begun(self, store: Store) -> None:
+        dispatcher, begun, go = (
+            Dispatcher(store, concurrency=1),
+            threading.Event(),
+            threading.Event(),
+        )
+        dispatcher._servings[0]._seconds_each = 0.001  # it thinks that its handlers are quick
+
+        @dispatcher.handler("slow")
+        def handle(message: ClaimedMessage) -> None:
+            begun.set()
+            go.wait(TIMEOUT)
+
+        store.outbox.enqueue_many([NewMessage("slow")] * 5)
+        thread = threading.Thread(target=dispatcher.run)
+        thread.start()
+        assert begun.wait(TIMEOUT)
+        dispatcher.stop()
+        wait_until(
+            store.settings.conninfo(),
+            "select count(*) = 4 from penstock.outbox where state = 'ready'",
+        )
+        go.set()
+        thread.join(TIMEOUT)
+
+        assert not thread.is_alive()
+        assert sorted(states(store)) == ["done", "ready", "ready", "ready", "ready"]
+        assert {one.attempts for one in store.outbox.list(state="ready")} == {0}
+
+    def test_sigterm_ends_a_process_after_its_handler(
+        self, store: Store, database_url: str
+    ) -> None:
+        prepare(store)
+        store.outbox.enqueue("step", {"do": "wait"})
+        with dispatching(database_url, lease=0.5) as process:
+            wait_until(database_url, "select exists (select from handled)")
+
+            process.send_signal(signal.SIGTERM)
+            lease = store.outbox.list()[0].lease_until
+            wait_until(
+                database_url, "select lease_until > %s from penstock.outbox", (lease,)
+            )  # it is kept while the process ends
+            sql(store, "insert into gone values (true)")
+            _, errors = process.communicate(timeout=TIMEOUT)
+
+        assert (process.returncode, errors) == (0, "")
+        assert states(store) == ["done"]
+
+    def test_a_killed_process_leaves_its_message_to_the_next(
+        self, store: Store, database_url: str
+    ) -> None:
+        prepare(store)
+        store.outbox.enqueue("step", {"do": "wait"})
+        with dispatching(database_url, lease=0.5) as process:
+            wait_until(database_url, "select exists (select from handled)")
+            process.kill()
+            process.wait()
+        sql(store, "insert into gone values (true)")
+
+        with dispatching(database_url):
+            wait_until(database_url, "select state = 'done' from penstock.outbox")
+
+        assert sql(store, "select count(*), count(distinct pid) from handled") == [(2, 2)]
+
+
+class TestPublish:
+    def test_an_outbox_message_becomes_a_message_of_the_log(self, store: Store) -> None:
+        dispatcher = Dispatcher(store)
+        dispatcher.publish("Shipped", lambda message: f"shipment-{message.payload['id']}")  # type: ignore[index,call-overload]
+        dispatcher.publish("billed", "invoice-1", type="Billed")
+        shipped = store.outbox.enqueue("Shipped", {"id": 7}, correlation_id="order-7")
+        store.outbox.enqueue("billed", {"total": 5})
+
+        dispatcher.run_until_idle()
+
+        [message] = store.get_stream_messages("shipment-7")
+        assert (message.id, message.type, message.data) == (shipped, "Shipped", {"id": 7})
+        assert message.correlation_id == "order-7"
+        assert [one.type for one in store.get_stream_messages("invoice-1")] == ["Billed"]
+        assert states(store) == ["done", "done"]
+
+    def test_each_is_published_once_whoever_else_tries(self, store: Store) -> None:
+        dispatchers = [Dispatcher(store, owner=str(n), lease=0.001) for n in range(4)]
+        for one in dispatchers:
+            one.publish("counted", "counter-1")
+        store.outbox.enqueue_many([NewMessage("counted", {"n": n}) for n in range(50)])
+
+        at_once(*(one.run_until_idle for one in dispatchers))
+        become_due(store)
+        end_leases(store)
+        dispatchers[0].run_until_idle()
+
+        published = [one.data["n"] for one in store.get_stream_messages("counter-1")]
+        assert sorted(published) == list(range(50))
+        assert {one.state for one in store.outbox.list()} == {"done"}
+
+    def test_who_lost_the_lease_publishes_nothing(self, store: Store) -> None:
+        dispatcher = Dispatcher(store)
+
+        def stream(message: ClaimedMessage) -> str:
+            end_leases(store)
+            claim_one(store, "thief")
+            return "counter-1"
+
+        dispatcher.publish("counted", stream)
+        store.outbox.enqueue("counted", {})
+        dispatcher.run_until_idle()
+
+        assert store.get_stream_messages("counter-1") == []
+
+    def test_what_can_never_be_published_fails_at_once(self, store: Store) -> None:
+        dispatcher = Dispatcher(store)
+        dispatcher.publish("counted", "counter-1")
+        dispatcher.publish("nowhere", "")
+        store.outbox.enqueue("counted", "no object")
+        store.outbox.enqueue("nowhere", {})
+        taken = store.outbox.enqueue("counted", {})
+        store.write_message("counter-2", "Counted", id=taken)
+
+        dispatcher.run_until_idle()
+
+        found = store.outbox.list(state="failed")
+        assert [one.attempts for one in found] == [1, 1, 1]
+        assert all("cannot be published" in str(one.last_error) for one in found)
+
+    def test_a_backend_killed_while_publishing_leaves_nothing_double(self, store: Store) -> None:
+        url, killed = store.settings.conninfo(), list[int]()
+        dispatcher = Dispatcher(store, on_failure=SOON)
+
+        def stream(message: ClaimedMessage) -> str:
+            if not killed:
+                with psycopg.connect(url) as connection:
+                    connection.execute("select from penstock.outbox for update")
+                    killed.append(connection.info.backend_pid)
+                    sql(store, "select pg_terminate_backend(%s)", killed[0])
+                    wait_until_gone(url, killed[0])
+                    connection.close()
+            return "counter-1"
+
+        dispatcher.publish("counted", stream)
+        store.outbox.enqueue("counted", {})
+        dispatcher.run_until_idle()
+
+        assert len(store.get_stream_messages("counter-1")) == 1
+        assert states(store) == ["done"]
+
+
+def test_a_waits_policy_is_its_own(store: Store) -> None:
+    join = store.joins.start_join(None, 1)
+    store.outbox.enqueue("step", joins=[join])
+    store.joins.enqueue_join_wait(join, on_complete_topic="good")
+    dispatcher = Dispatcher(store, on_failure=ONE_TRY, keep_done=None)
+    dispatcher.handler("step")(lambda message: None)
+    dispatcher.handler("good")(lambda message: None)
+    sql(store, "alter table penstock.joins rename to joins_away")
+    sql(store, "update penstock.outbox set due = clock_timestamp() where topic = 'join.wait'")
+    sql(store, "update penstock.outbox set due = due + interval '1 day' where topic = 'step'")
+    dispatcher.run_until_idle()
+    trouble = store.outbox.list(topic="join.wait")[0]
+
+    sql(store, "alter table penstock.joins_away rename to joins")
+    become_due(store)
+    sql(store, "update penstock.outbox set due = clock_timestamp() where due is null")
+    dispatcher.run_until_idle()
+
+    assert trouble.state == "ready"
+    assert "penstock.joins" in str(trouble.last_error)
+    assert store.joins.get_join(join).status == "completed"

@@ -1,0 +1,850 @@
+"""Joins: every requirement of the specification by its number, and every line of the design."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import psycopg
+import pytest
+
+import penstock
+from penstock import (
+    Dispatcher,
+    JoinAwaited,
+    JoinFinished,
+    JoinFull,
+    JoinNotFound,
+    NewMessage,
+    NotAJoinMember,
+    Store,
+    TransactionConflict,
+    ValidationError,
+)
+from tests.outbox.outboxes import (
+    become_due,
+    claim_one,
+    counters,
+    end_leases,
+    finish,
+    resolved,
+    sql,
+    steps,
+    time_out_joins,
+)
+from tests.racing import at_once, wait_until_blocked
+
+
+def follow_ups(store: Store) -> list[tuple[str, Any]]:
+    """The messages that are neither steps nor waits."""
+    return [
+        (one.topic, one.payload)
+        for one in store.outbox.list()
+        if one.topic not in ("step", "join.wait")
+    ]
+
+
+class TestSpecification:
+    def test_join_001_an_ack_counts_as_completed_in_every_join_of_the_message(
+        self, store: Store
+    ) -> None:
+        joins = [store.joins.start_join(None, 2) for _ in range(2)]
+        store.outbox.enqueue("step", joins=joins)
+
+        finish(store)
+
+        assert [counters(store, one) for one in joins] == [(1, 0), (1, 0)]
+
+    def test_join_002_counter_and_ack_are_one_transaction(self, store: Store) -> None:
+        join = store.joins.start_join(None, 1)
+        steps(store, join, 1)
+        held = claim_one(store)
+        transaction = store.begin_transaction()
+        transaction.outbox.ack(held)
+        inside = transaction.joins.get_join(join).completed_steps
+
+        transaction.rollback()
+
+        assert inside == 1
+        assert counters(store, join) == (0, 0)
+        assert store.outbox.get(held.id).state == "in_progress"
+
+    def test_join_003_a_failure_counts_as_failed_in_every_join_of_the_message(
+        self, store: Store
+    ) -> None:
+        joins = [store.joins.start_join(None, 2) for _ in range(2)]
+        id = store.outbox.enqueue("step", joins=joins)
+
+        finish(store, failing=[id])
+
+        assert [counters(store, one) for one in joins] == [(0, 1), (0, 1)]
+
+    def test_join_004_counter_and_failure_are_one_transaction(self, store: Store) -> None:
+        join = store.joins.start_join(None, 1)
+        steps(store, join, 1)
+        held = claim_one(store)
+        transaction = store.begin_transaction()
+        transaction.outbox.fail(held, "broken")
+        inside = transaction.joins.get_join(join).failed_steps
+
+        transaction.rollback()
+
+        assert inside == 1
+        assert counters(store, join) == (0, 0)
+
+    def test_join_005_a_join_keeps_key_steps_and_metadata(self, store: Store) -> None:
+        join = store.joins.get_join(store.joins.start_join("customer-7", 3, '{"type": "etl"}'))
+
+        assert (join.grouping_key, join.expected_steps) == ("customer-7", 3)
+        assert (join.metadata, join.status) == ('{"type": "etl"}', "pending")
+
+    def test_join_006_each_join_has_an_id_of_its_own(self, store: Store) -> None:
+        ids = [store.joins.start_join("customer-7", 1) for _ in range(3)]
+
+        assert len(set(ids)) == 3
+
+    def test_join_007_counters_begin_at_zero(self, store: Store) -> None:
+        assert counters(store, store.joins.start_join(None, 3)) == (0, 0)
+
+    def test_join_008_attaching_makes_a_member(self, store: Store) -> None:
+        join = store.joins.start_join(None, 3)
+        id = store.outbox.enqueue("step")
+
+        store.joins.attach_message_to_join(join, id)
+
+        [member] = store.joins.members(join)
+        assert (member.message_id, member.status) == (id, "pending")
+
+    def test_join_009_attaching_twice_is_attaching_once(self, store: Store) -> None:
+        join = store.joins.start_join(None, 1)
+        [id] = steps(store, join, 1)
+
+        store.joins.attach_message_to_join(join, id)
+        finish(store)
+        store.joins.attach_message_to_join(join, id)
+
+        assert len(store.joins.members(join)) == 1
+        assert counters(store, join) == (1, 0)
+
+    def test_join_010_a_step_can_be_reported_as_completed(self, store: Store) -> None:
+        join = store.joins.start_join(None, 2)
+        [id] = steps(store, join, 1)
+
+        store.joins.report_step_completed(join, id)
+
+        assert counters(store, join) == (1, 0)
+        assert store.joins.members(join)[0].status == "completed"
+
+    def test_join_011_reporting_completion_twice_counts_once(self, store: Store) -> None:
+        join = store.joins.start_join(None, 2)
+        [id] = steps(store, join, 1)
+
+        store.joins.report_step_completed(join, id)
+        store.joins.report_step_completed(join, id)
+
+        assert counters(store, join) == (1, 0)
+
+    def test_join_012_a_step_can_be_reported_as_failed(self, store: Store) -> None:
+        join = store.joins.start_join(None, 2)
+        [id] = steps(store, join, 1)
+
+        store.joins.report_step_failed(join, id)
+
+        assert counters(store, join) == (0, 1)
+
+    def test_join_013_reporting_failure_twice_counts_once(self, store: Store) -> None:
+        join = store.joins.start_join(None, 2)
+        [id] = steps(store, join, 1)
+
+        store.joins.report_step_failed(join, id)
+        store.joins.report_step_failed(join, id)
+
+        assert counters(store, join) == (0, 1)
+
+    def test_join_014_counters_move_by_themselves(self, store: Store) -> None:
+        join = store.joins.start_join(None, 3)
+        ids = steps(store, join, 3)
+        dispatcher = Dispatcher(store)
+
+        @dispatcher.handler("step")
+        def handle(message: penstock.ClaimedMessage) -> None:
+            if message.id == ids[1]:
+                raise penstock.PermanentFailure("no")
+
+        dispatcher.run_until_idle()
+
+        assert counters(store, join) == (2, 1)
+
+    def test_join_015_a_join_is_complete_when_all_steps_have_landed(self, store: Store) -> None:
+        join = store.joins.start_join(None, 2)
+        ids = steps(store, join, 2)
+        store.joins.enqueue_join_wait(join, False, "all done")
+        store.joins.report_step_completed(join, ids[0])
+        before = resolved(store, join)
+
+        store.joins.report_step_failed(join, ids[1])
+        after = resolved(store, join)
+
+        assert (before.is_complete, before.status) == (False, "pending")
+        assert (after.is_complete, after.status) == (True, "completed")
+
+    def test_join_016_an_incomplete_join_is_looked_at_again_later(self, store: Store) -> None:
+        join = store.joins.start_join(None, 1)
+        wait = store.joins.enqueue_join_wait(join, on_complete_topic="all done")
+        sql(store, "update penstock.outbox set due = clock_timestamp() where id = %s", wait)
+
+        status = resolved(store, join).status
+
+        assert status == "pending"
+        assert store.outbox.get(wait).state == "ready"
+
+    def test_join_017_one_failed_step_fails_the_join_if_that_is_asked_for(
+        self, store: Store
+    ) -> None:
+        joins = [store.joins.start_join(None, 2) for _ in range(2)]
+        for join, strict in zip(joins, (True, False), strict=True):
+            store.joins.enqueue_join_wait(join, strict, "good", None, "bad", None)
+        first, _ = (store.outbox.enqueue("step", joins=joins) for _ in range(2))
+
+        finish(store, failing=[first])
+
+        assert [resolved(store, join).status for join in joins] == ["failed", "completed"]
+
+    def test_join_018_a_join_that_succeeds_enqueues_one_message(self, store: Store) -> None:
+        join = store.joins.start_join(None, 1)
+        steps(store, join, 1)
+        store.joins.enqueue_join_wait(join, True, "good", {"n": 1}, "bad", {"n": 2})
+
+        finish(store)
+        after = resolved(store, join)
+
+        assert after.status == "completed"
+        assert follow_ups(store) == [("good", {"n": 1})]
+        follow_up = claim_one(store)
+        assert (follow_up.id, follow_up.correlation_id) == (after.follow_up_id, str(join))
+
+    def test_join_019_a_join_that_fails_enqueues_the_other(self, store: Store) -> None:
+        join = store.joins.start_join(None, 1)
+        ids = steps(store, join, 1)
+        store.joins.enqueue_join_wait(join, True, "good", {"n": 1}, "bad", {"n": 2})
+
+        finish(store, failing=ids)
+
+        assert resolved(store, join).status == "failed"
+        assert follow_ups(store) == [("bad", {"n": 2})]
+
+    def test_join_020_joins_are_found_by_their_grouping_key(self, store: Store) -> None:
+        ada = [store.joins.start_join("ada", 1) for _ in range(2)]
+        bob, nobody = store.joins.start_join("bob", 1), store.joins.start_join(None, 1)
+        store.joins.cancel_join(ada[0])
+
+        found = store.joins.list_joins(grouping_key="ada")
+        pending = store.joins.list_joins(grouping_key="ada", status="pending")
+
+        assert [one.join_id for one in found] == ada
+        assert [one.join_id for one in pending] == ada[1:]
+        assert [one.join_id for one in store.joins.list_joins()] == [*ada, bob, nobody]
+
+    def test_join_021_a_message_may_be_in_several_joins(self, store: Store) -> None:
+        joins = [store.joins.start_join(None, n) for n in (1, 2, 3)]
+        store.outbox.enqueue("step", joins=joins)
+
+        finish(store)
+
+        assert [store.joins.get_join(one).is_complete for one in joins] == [True, False, False]
+
+
+class TestDecided:
+    def test_each_member_counts_once_and_the_first_outcome_wins(self, store: Store) -> None:
+        join = store.joins.start_join(None, 3)
+        ids = steps(store, join, 3)
+        store.joins.report_step_failed(join, ids[0])
+        store.joins.report_step_completed(join, ids[1])
+
+        finish(store, failing=[ids[1]])
+        store.joins.report_step_failed(join, ids[2])
+
+        outcomes = {one.message_id: one.status for one in store.joins.members(join)}
+        assert [outcomes[id] for id in ids] == ["failed", "completed", "completed"]
+        assert counters(store, join) == (2, 1)
+
+    def test_a_retry_of_a_failed_step_does_not_count_again(self, store: Store) -> None:
+        join = store.joins.start_join(None, 1)
+        ids = steps(store, join, 1)
+        finish(store, failing=ids)
+
+        store.outbox.retry_failed()
+        finish(store)
+
+        assert store.outbox.get(ids[0]).state == "done"
+        assert counters(store, join) == (0, 1)
+
+    def test_counters_never_pass_expected_steps(self, store: Store) -> None:
+        join = store.joins.start_join(None, 1)
+        steps(store, join, 1)
+        extra = store.outbox.enqueue("step")
+
+        with pytest.raises(JoinFull) as caught:
+            store.joins.attach_message_to_join(join, extra)
+        with pytest.raises(JoinFull):
+            store.outbox.enqueue("step", joins=[join])
+        finish(store)
+
+        assert caught.value.expected_steps == 1
+        assert counters(store, join) == (1, 0)
+        assert len(store.outbox.list()) == 2
+
+    @pytest.mark.parametrize(("fails", "expected"), [(False, (1, 0)), (True, (0, 1))])
+    def test_attaching_a_finished_message_counts_its_outcome_then_and_there(
+        self, store: Store, fails: bool, expected: tuple[int, int]
+    ) -> None:
+        join = store.joins.start_join(None, 1)
+        id = store.outbox.enqueue("step")
+        finish(store, failing=[id] if fails else [])
+        store.joins.enqueue_join_wait(join, False, "all done")
+
+        store.joins.attach_message_to_join(join, id)
+
+        assert counters(store, join) == expected
+        assert resolved(store, join).status == "completed"
+
+    def test_a_known_message_is_attached_by_enqueueing_it_again(self, store: Store) -> None:
+        join = store.joins.start_join(None, 2)
+        store.outbox.enqueue("step", dedupe_key="k")
+        finish(store)
+
+        store.outbox.enqueue_many(
+            [NewMessage("step", dedupe_key="k"), NewMessage("step")], joins=[join]
+        )
+
+        assert counters(store, join) == (1, 0)
+        assert len(store.joins.members(join)) == 2
+
+    def test_reporting_for_a_message_not_attached_raises(self, store: Store) -> None:
+        join = store.joins.start_join(None, 1)
+        id = store.outbox.enqueue("step")
+
+        for report in (store.joins.report_step_completed, store.joins.report_step_failed):
+            with pytest.raises(NotAJoinMember):
+                report(join, id)
+
+        assert counters(store, join) == (0, 0)
+
+    @pytest.mark.parametrize("steps", [0, -1, 1.5, "3", None, True, 2**31])
+    def test_expected_steps_below_1_is_refused(self, store: Store, steps: Any) -> None:
+        with pytest.raises(ValidationError):
+            store.joins.start_join(None, steps)
+
+        assert store.joins.list_joins() == []
+
+    def test_waiting_uses_no_attempts_and_is_woken_when_the_last_step_lands(
+        self, store: Store
+    ) -> None:
+        join = store.joins.start_join(None, 2, timeout=3600)
+        ids = steps(store, join, 2)
+        wait = store.joins.enqueue_join_wait(join, on_complete_topic="all done")
+        for _ in range(3):
+            sql(store, "update penstock.outbox set due = clock_timestamp() where id = %s", wait)
+            resolved(store, join)
+        asleep = store.outbox.get(wait)
+
+        store.joins.report_step_completed(join, ids[0])
+        halfway = store.outbox.get(wait)
+        store.joins.report_step_completed(join, ids[1])
+        awake = store.outbox.get(wait)
+
+        assert asleep.attempts == 0
+        assert halfway.due == asleep.due == store.joins.get_join(join).times_out_at
+        assert awake.due is not None
+        assert asleep.due is not None
+        assert awake.due < asleep.due
+        assert resolved(store, join).status == "completed"
+
+    def test_a_wait_without_a_timeout_sleeps_without_end(self, store: Store) -> None:
+        join = store.joins.start_join(None, 1)
+
+        wait = store.joins.enqueue_join_wait(join, on_complete_topic="all done")
+
+        assert store.outbox.get(wait).due is None
+        assert [one.due for one in store.outbox.list()] == [None]
+        assert store.outbox.claim("me") == []
+
+    def test_a_wait_for_a_complete_join_is_awake(self, store: Store) -> None:
+        join = store.joins.start_join(None, 1)
+        steps(store, join, 1)
+        finish(store)
+
+        store.joins.enqueue_join_wait(join, on_complete_topic="all done")
+
+        assert resolved(store, join).status == "completed"
+
+    def test_a_wait_that_is_claimed_when_the_last_step_lands_finds_it(self, store: Store) -> None:
+        join = store.joins.start_join(None, 1)
+        ids = steps(store, join, 1)
+        wait = store.joins.enqueue_join_wait(join, on_complete_topic="all done")
+        held = claim_one(store)
+        sql(store, "update penstock.outbox set due = clock_timestamp() where id = %s", wait)
+        claim_one(store, "dies with the wait")
+
+        store.outbox.ack(held)
+        end_leases(store)
+
+        assert resolved(store, join).status == "completed"
+        assert store.outbox.get(wait).state == "done"
+        assert ids == [held.id]
+
+    def test_resolving_happens_once(self, store: Store) -> None:
+        join = store.joins.start_join(None, 1)
+        steps(store, join, 1)
+        wait = store.joins.enqueue_join_wait(join, on_complete_topic="all done")
+        finish(store)
+        dispatchers = [Dispatcher(store, lease=0.001, owner=str(n)) for n in range(4)]
+
+        at_once(*(one.run_until_idle for one in dispatchers))
+        resolved(store, join)
+
+        assert [topic for topic, _ in follow_ups(store)] == ["all done"]
+        assert store.outbox.get(wait).state == "done"
+
+    def test_cancelled_is_final_and_has_no_follow_up(self, store: Store) -> None:
+        join = store.joins.start_join(None, 1)
+        ids = steps(store, join, 1)
+        wait = store.joins.enqueue_join_wait(join, True, "good", None, "bad", None)
+
+        store.joins.cancel_join(join)
+        finish(store)
+        store.joins.report_step_completed(join, ids[0])
+        store.joins.cancel_join(join)
+
+        after = resolved(store, join)
+        assert (after.status, after.completed_steps, after.follow_up_id) == ("cancelled", 0, None)
+        assert store.outbox.get(wait).state == "done"
+        assert follow_ups(store) == []
+
+    def test_a_complete_join_can_be_cancelled_until_it_is_resolved(self, store: Store) -> None:
+        join = store.joins.start_join(None, 1)
+        steps(store, join, 1)
+        store.joins.enqueue_join_wait(join, on_complete_topic="good")
+        finish(store)
+
+        store.joins.cancel_join(join)
+
+        assert resolved(store, join).status == "cancelled"
+        assert follow_ups(store) == []
+
+    @pytest.mark.parametrize("payload", ["", b"", {}, [], None])
+    def test_an_empty_payload_is_a_payload(self, store: Store, payload: Any) -> None:
+        join = store.joins.start_join(None, 1)
+        steps(store, join, 1)
+        store.joins.enqueue_join_wait(join, on_complete_topic="good", on_complete_payload=payload)
+
+        finish(store)
+        resolved(store, join)
+
+        assert follow_ups(store) == [("good", payload)]
+
+    def test_a_missing_join_fails_at_once_with_its_reason(self, store: Store) -> None:
+        join = store.joins.start_join(None, 1)
+        wait = store.joins.enqueue_join_wait(join, on_complete_topic="good")
+        sql(store, "delete from penstock.joins")
+        sql(store, "update penstock.outbox set due = clock_timestamp()")
+
+        Dispatcher(store).run_until_idle()
+
+        message = store.outbox.get(wait)
+        assert (message.state, message.attempts) == ("failed", 1)
+        assert message.last_error == f"JoinNotFound: there is no join {join}"
+
+    def test_a_join_that_is_not_complete_in_time_fails(self, store: Store) -> None:
+        join = store.joins.start_join(None, 2, timeout=3600)
+        steps(store, join, 2)
+        store.joins.enqueue_join_wait(join, False, "good", None, "bad", "too late")
+        held = claim_one(store)
+        store.outbox.ack(held)
+
+        time_out_joins(store)
+        after = resolved(store, join)
+
+        assert (after.status, after.completed_steps) == ("failed", 1)
+        assert follow_ups(store) == [("bad", "too late")]
+
+    def test_what_lands_after_the_time_counts_no_more(self, store: Store) -> None:
+        join = store.joins.start_join(None, 1, timeout=3600)
+        ids = steps(store, join, 1)
+        store.joins.enqueue_join_wait(join, on_fail_topic="bad")
+        held = claim_one(store)
+        time_out_joins(store)
+        resolved(store, join)
+
+        store.outbox.ack(held)
+
+        assert counters(store, join) == (0, 0)
+        assert store.outbox.get(ids[0]).state == "done"
+
+    def test_a_wait_may_itself_be_a_step_of_another_join(self, store: Store) -> None:
+        inner, outer = store.joins.start_join(None, 1), store.joins.start_join(None, 1)
+        steps(store, inner, 1)
+        wait = store.joins.enqueue_join_wait(inner, on_complete_topic="inner done")
+        store.joins.attach_message_to_join(outer, wait)
+        store.joins.enqueue_join_wait(outer, on_complete_topic="outer done")
+
+        finish(store)
+        resolved(store, inner)
+
+        assert store.joins.get_join(outer).status == "completed"
+        assert sorted(topic for topic, _ in follow_ups(store)) == ["inner done", "outer done"]
+
+    def test_without_a_topic_for_an_outcome_there_is_no_follow_up(self, store: Store) -> None:
+        join = store.joins.start_join(None, 1)
+        steps(store, join, 1)
+        store.joins.enqueue_join_wait(join, on_fail_topic="bad")
+
+        finish(store)
+
+        assert resolved(store, join).status == "completed"
+        assert follow_ups(store) == []
+
+    def test_a_join_its_steps_and_its_wait_can_start_in_one_transaction(self, store: Store) -> None:
+        with store.transaction() as transaction:
+            join = transaction.joins.start_join("customer-7", 2)
+            transaction.outbox.enqueue_many([NewMessage("step", n) for n in range(2)], joins=[join])
+            transaction.joins.enqueue_join_wait(join, on_complete_topic="good")
+            outside = store.joins.list_joins()
+
+        finish(store)
+
+        assert outside == []
+        assert resolved(store, join).status == "completed"
+
+    def test_finished_joins_are_cleaned_up_and_pending_ones_stay(self, store: Store) -> None:
+        finished, pending = store.joins.start_join(None, 1), store.joins.start_join(None, 1)
+        cancelled = store.joins.start_join(None, 1)
+        steps(store, finished, 1)
+        store.joins.enqueue_join_wait(finished, on_complete_topic="good")
+        store.joins.enqueue_join_wait(cancelled, on_complete_topic="good")
+        finish(store)
+        resolved(store, finished)
+        sql(store, "update penstock.outbox set due = due + interval '1 hour' where state = 'ready'")
+        store.joins.cancel_join(cancelled)
+
+        store.outbox.clean_up(timedelta(0))
+
+        assert [one.join_id for one in store.joins.list_joins()] == [pending, cancelled]
+
+
+class TestBadInput:
+    def test_an_unknown_join_is_not_found(self, store: Store) -> None:
+        unknown, id = penstock.new_id(), store.outbox.enqueue("step")
+        calls: list[Callable[[], object]] = [
+            lambda: store.joins.get_join(unknown),
+            lambda: store.joins.members(unknown),
+            lambda: store.joins.cancel_join(unknown),
+            lambda: store.joins.attach_message_to_join(unknown, id),
+            lambda: store.joins.report_step_completed(unknown, id),
+            lambda: store.joins.report_step_failed(unknown, id),
+            lambda: store.joins.enqueue_join_wait(unknown, on_complete_topic="good"),
+            lambda: store.outbox.enqueue("step", joins=[unknown]),
+        ]
+
+        for call in calls:
+            with pytest.raises(JoinNotFound) as caught:
+                call()
+            assert caught.value.join_id == str(unknown)
+
+        assert [one.id for one in store.outbox.list()] == [id]
+
+    def test_an_unknown_message_cannot_be_attached(self, store: Store) -> None:
+        join, unknown = store.joins.start_join(None, 1), penstock.new_id()
+
+        with pytest.raises(penstock.OutboxMessageNotFound):
+            store.joins.attach_message_to_join(join, unknown)
+
+        assert store.joins.members(join) == []
+
+    @pytest.mark.parametrize("ending", ["completed", "cancelled"])
+    def test_a_finished_join_takes_no_more(self, store: Store, ending: str) -> None:
+        join = store.joins.start_join(None, 1)
+        if ending == "completed":
+            steps(store, join, 1)
+            store.joins.enqueue_join_wait(join, on_complete_topic="good")
+            finish(store)
+            resolved(store, join)
+        else:
+            store.joins.cancel_join(join)
+        late = store.outbox.enqueue("late")
+
+        with pytest.raises(JoinFinished) as caught:
+            store.joins.attach_message_to_join(join, late)
+        with pytest.raises(JoinFinished):
+            store.joins.enqueue_join_wait(join, on_complete_topic="good")
+
+        assert caught.value.status == ending
+
+    def test_a_resolved_join_cannot_be_cancelled(self, store: Store) -> None:
+        join = store.joins.start_join(None, 1)
+        steps(store, join, 1)
+        store.joins.enqueue_join_wait(join, on_complete_topic="good")
+        finish(store)
+        resolved(store, join)
+
+        with pytest.raises(JoinFinished):
+            store.joins.cancel_join(join)
+
+        assert store.joins.get_join(join).status == "completed"
+
+    def test_a_join_is_waited_for_once(self, store: Store) -> None:
+        join = store.joins.start_join(None, 1)
+        wait = store.joins.enqueue_join_wait(join, on_complete_topic="good")
+
+        with pytest.raises(JoinAwaited) as caught:
+            store.joins.enqueue_join_wait(join, on_complete_topic="better")
+
+        assert caught.value.wait_id == str(wait)
+        assert len(store.outbox.list()) == 1
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {},
+            {"on_complete_topic": ""},
+            {"on_fail_topic": 7},
+            {"on_complete_topic": "join.wait"},
+            {"on_complete_topic": "good", "on_complete_payload": object()},
+            {"on_complete_topic": "good", "fail_if_any_step_failed": "yes"},
+        ],
+    )
+    def test_a_bad_wait_is_refused(self, store: Store, wrong: dict[str, Any]) -> None:
+        join = store.joins.start_join(None, 1)
+
+        with pytest.raises(ValidationError):
+            store.joins.enqueue_join_wait(join, **wrong)
+
+        assert store.outbox.list() == []
+
+    @pytest.mark.parametrize(
+        "call",
+        [
+            lambda joins: joins.start_join("", 1),
+            lambda joins: joins.start_join(7, 1),
+            lambda joins: joins.start_join(None, 1, {"not": "text"}),
+            lambda joins: joins.start_join(None, 1, timeout=0),
+            lambda joins: joins.start_join(None, 1, timeout=float("inf")),
+            lambda joins: joins.list_joins(status="odd"),
+            lambda joins: joins.list_joins(limit=0),
+            lambda joins: joins.get_join("7"),
+            lambda joins: joins.attach_message_to_join(penstock.new_id(), "7"),
+        ],
+    )
+    def test_other_bad_calls_are_refused(self, store: Store, call: Callable[[Any], Any]) -> None:
+        with pytest.raises(ValidationError):
+            call(store.joins)
+
+    def test_a_wait_that_says_nothing_fails_with_its_reason(self, store: Store) -> None:
+        sql(
+            store,
+            "insert into penstock.outbox (id, topic, payload, encoding, due)"
+            " values (gen_random_uuid(), 'join.wait', '{}', 'json', clock_timestamp())",
+        )
+
+        Dispatcher(store).run_until_idle()
+
+        [message] = store.outbox.list()
+        assert message.state == "failed"
+        assert "no wait for a join" in str(message.last_error)
+
+
+class TestRaces:
+    """Two connections, each stopped where it hurts."""
+
+    def test_a_message_attached_while_it_is_acknowledged_counts_once(self, store: Store) -> None:
+        join = store.joins.start_join(None, 1)
+        id = store.outbox.enqueue("step")
+        held = claim_one(store)
+        acking = store.begin_transaction()
+        acking.outbox.ack(held)
+
+        attached = _in_thread(store, lambda: store.joins.attach_message_to_join(join, id))
+        acking.commit()
+        attached()
+
+        assert counters(store, join) == (1, 0)
+
+    def test_a_message_acknowledged_while_it_is_attached_counts_once(self, store: Store) -> None:
+        join = store.joins.start_join(None, 1)
+        id = store.outbox.enqueue("step")
+        held = claim_one(store)
+        attaching = store.begin_transaction()
+        attaching.joins.attach_message_to_join(join, id)
+
+        acked = _in_thread(store, lambda: store.outbox.ack(held))
+        attaching.commit()
+        acked()
+
+        assert counters(store, join) == (1, 0)
+
+    @pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
+    def test_an_ack_on_an_old_snapshot_does_not_overlook_a_member(
+        self, store: Store, isolation: str
+    ) -> None:
+        join = store.joins.start_join(None, 1)
+        id = store.outbox.enqueue("step")
+        held = claim_one(store)
+        acking = store.begin_transaction(isolation)
+        acking.outbox.get(id)
+        store.joins.attach_message_to_join(join, id)
+
+        with pytest.raises(TransactionConflict):
+            acking.outbox.ack(held)
+        acking.rollback()
+        store.outbox.ack(held)
+
+        assert counters(store, join) == (1, 0)
+
+    def test_a_last_step_on_an_old_snapshot_does_not_lose_the_wake_up(self, store: Store) -> None:
+        join = store.joins.start_join(None, 1)
+        steps(store, join, 1)
+        wait = store.joins.enqueue_join_wait(join, on_complete_topic="good")
+        held = claim_one(store)
+        sql(store, "update penstock.outbox set due = clock_timestamp() where id = %s", wait)
+        waiting = claim_one(store, "resolver")
+        acking = store.begin_transaction("repeatable read")
+        acking.outbox.get(wait)
+        store.run(penstock.outbox.joins.resolve(waiting))
+
+        with pytest.raises(TransactionConflict):
+            acking.outbox.ack(held)
+        acking.rollback()
+        store.outbox.ack(held)
+
+        assert resolved(store, join).status == "completed"
+
+    def test_a_wait_that_goes_back_to_sleep_as_the_last_step_lands_is_woken(
+        self, store: Store
+    ) -> None:
+        join = store.joins.start_join(None, 1)
+        steps(store, join, 1)
+        wait = store.joins.enqueue_join_wait(join, on_complete_topic="good")
+        held = claim_one(store)
+        sql(store, "update penstock.outbox set due = clock_timestamp() where id = %s", wait)
+        waiting = claim_one(store, "resolver")
+        resolving = store.begin_transaction()
+        status = resolving.run(penstock.outbox.joins.resolve(waiting))
+
+        acked = _in_thread(store, lambda: store.outbox.ack(held))
+        resolving.commit()
+        acked()
+
+        assert status == "pending"
+        assert resolved(store, join).status == "completed"
+
+    def test_a_cancel_while_the_join_is_resolved_comes_too_late(self, store: Store) -> None:
+        join = store.joins.start_join(None, 1)
+        steps(store, join, 1)
+        store.joins.enqueue_join_wait(join, on_complete_topic="good")
+        finish(store)
+        resolving = store.begin_transaction()
+        resolving.run(penstock.outbox.joins.resolve(claim_one(store)))
+
+        cancelled = _in_thread(store, lambda: store.joins.cancel_join(join))
+        resolving.commit()
+
+        with pytest.raises(JoinFinished):
+            cancelled()
+        assert store.joins.get_join(join).status == "completed"
+
+    def test_batches_that_share_joins_do_not_deadlock(self, store: Store) -> None:
+        joins = [store.joins.start_join(None, 64) for _ in range(4)]
+        batches = [
+            store.outbox.enqueue_many([NewMessage("step", n) for n in range(16)], joins=order)
+            for order in (joins, joins[::-1], joins[2:] + joins[:2], joins[::-1])
+        ]
+        claims = [store.outbox.claim(str(n), 16) for n in range(4)]
+
+        results = at_once(
+            *(partial(store.outbox.ack, claim) for claim in claims),
+            *(
+                partial(store.joins.report_step_completed, join, batch[0])
+                for batch, join in zip(batches, joins, strict=True)
+            ),
+            *(
+                partial(store.joins.attach_message_to_join, join, batch[1])
+                for batch, join in zip(batches, joins, strict=True)
+            ),
+        )
+
+        assert results == [None] * 12
+        assert [counters(store, one) for one in joins] == [(64, 0)] * 4
+
+    def test_finishing_attaching_resolving_and_cancelling_at_once_end_well(
+        self, store: Store
+    ) -> None:
+        for _ in range(5):
+            shared = [store.joins.start_join(None, 3) for _ in range(3)]
+            first, second = (store.outbox.enqueue("step", joins=shared) for _ in range(2))
+            loose = store.outbox.enqueue("step")
+            for join in shared:
+                store.joins.enqueue_join_wait(join, on_complete_topic="good")
+            held = {one.id: one for one in store.outbox.claim("me", 3)}
+            store.outbox.ack(held[first])
+
+            results = at_once(
+                partial(store.outbox.ack, held[second]),
+                partial(store.outbox.ack, held[loose]),
+                *(partial(store.joins.attach_message_to_join, join, loose) for join in shared),
+                partial(store.joins.cancel_join, shared[0]),
+                Dispatcher(store, polling_interval_ms=1).run_until_idle,
+            )
+            Dispatcher(store).run_until_idle()
+
+            bad = [one for one in results if isinstance(one, Exception)]
+            assert all(isinstance(one, JoinFinished) for one in bad)
+            assert {store.joins.get_join(one).status for one in shared[1:]} == {"completed"}
+            become_due(store)
+
+
+def _in_thread(store: Store, call: Callable[[], object]) -> Callable[[], object]:
+    """Begin a call that has to wait for a lock; return what waits for its result."""
+    threads = ThreadPoolExecutor(1)
+    future = threads.submit(call)
+    wait_until_blocked(store.settings.conninfo())
+    return lambda: future.result(timeout=30)
+
+
+async def test_async_joins_do_the_same(async_store: penstock.AsyncStore) -> None:
+    joins, outbox = async_store.joins, async_store.outbox
+    join = await joins.start_join("ada", 3, "extract", timeout=3600)
+    first = await outbox.enqueue("step", joins=[join])
+    second, third = await outbox.enqueue_many([NewMessage("step"), NewMessage("step")])
+    await joins.attach_message_to_join(join, second)
+    await joins.attach_message_to_join(join, third)
+    await joins.enqueue_join_wait(join, on_complete_topic="good")
+
+    await joins.report_step_completed(join, first)
+    await joins.report_step_failed(join, second)
+    await outbox.ack(await outbox.claim("me", 10))
+
+    found = await joins.get_join(join)
+    assert (found.completed_steps, found.failed_steps, found.status) == (2, 1, "pending")
+    assert [one.join_id for one in await joins.list_joins(grouping_key="ada")] == [join]
+    assert len(await joins.members(join)) == 3
+    await joins.cancel_join(join)
+    assert (await joins.get_join(join)).status == "cancelled"
+    with pytest.raises(JoinNotFound):
+        await joins.get_join(penstock.new_id())
+
+
+async def test_the_async_outbox_joins_the_transaction_of_your_connection(
+    async_store: penstock.AsyncStore,
+) -> None:
+    connection = await psycopg.AsyncConnection.connect(async_store.settings.conninfo())
+    async with connection:
+        mine = async_store.using(connection)
+        join = await mine.joins.start_join(None, 1)
+        await mine.outbox.enqueue("step", joins=[join])
+        await connection.rollback()
+
+    assert await async_store.outbox.list() == []
+    assert await async_store.joins.list_joins() == []
