@@ -16,7 +16,7 @@ import psycopg
 import pytest
 from psycopg.pq import PGconn, Ping
 
-from penstock.database import embedded
+from penstock.database import cluster
 from penstock.database.embedded import start
 from penstock.errors import EmbeddedServerError
 
@@ -338,7 +338,7 @@ def test_a_server_that_cannot_be_seen_from_here_is_not_doubled(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start(folder, settings=FAST).leave()
-    monkeypatch.setattr(embedded, "PATIENCE", 1)
+    monkeypatch.setattr(cluster, "PATIENCE", 1)
 
     with (folder / "server.lock").open() as lock:  # as one in another container would hold it
         fcntl.flock(lock, fcntl.LOCK_EX)

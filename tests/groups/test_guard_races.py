@@ -51,24 +51,21 @@ def attempt(store: Store, course: str, user: str) -> bool:
 
 
 def race(
-    stores: list[Store], courses: list[str], attempts: int, until: float = 0
+    stores: list[Store], courses: list[str], attempts: int
 ) -> tuple[Counter[str], Counter[str]]:
     """Let all workers enrol; return how many attempts each course saw, and how many succeeded."""
-    tried, enrolled = Counter[str](), Counter[str]()
 
-    def work(number: int) -> None:
+    def work(number: int) -> list[tuple[str, bool]]:
         chance = random.Random(number)
-        made = 0
-        while made < attempts or time.monotonic() < until:
-            course = chance.choice(courses)
-            enrolled[course] += attempt(stores[number], course, f"{number}/{made}")
-            tried[course] += 1
-            made += 1
+        chosen = [chance.choice(courses) for _ in range(attempts)]
+        return [
+            (course, attempt(stores[number], course, f"{number}/{made}"))
+            for made, course in enumerate(chosen)
+        ]
 
     with ThreadPoolExecutor(WORKERS) as threads:
-        for done in [threads.submit(work, number) for number in range(WORKERS)]:
-            done.result()
-    return tried, enrolled
+        made = [one for each in threads.map(work, range(WORKERS)) for one in each]
+    return Counter(course for course, _ in made), Counter(course for course, got in made if got)
 
 
 def seats_taken(store: Store, course: str) -> int:

@@ -223,6 +223,7 @@ class TestSpecification:
 
         assert after.status == "completed"
         assert follow_ups(store) == [("good", {"n": 1})]
+        become_due(store)
         follow_up = claim_one(store)
         assert (follow_up.id, follow_up.correlation_id) == (after.follow_up_id, str(join))
 

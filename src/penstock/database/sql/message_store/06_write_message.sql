@@ -29,7 +29,7 @@ declare
   written record;
   locked text;
 begin
-  locked := penstock.lock_stream(write_message.stream_name);
+  locked := penstock.lock_stream_for_write(write_message.stream_name);
 
   stream_version := coalesce((
     select m.position from message_store.messages m
@@ -59,6 +59,7 @@ begin
   where m.id = write_message.id::uuid;
 
   if written.stream_name = write_message.stream_name then
+    perform penstock.count_lock();
     return written.position;
   elsif written.stream_name is not null and (write_message.expected_version is null
       or write_message.expected_version = stream_version) then

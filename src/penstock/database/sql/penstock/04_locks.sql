@@ -12,7 +12,8 @@
 -- deadlock with a twin: then it does not wait, but fails in a way that may be retried.
 --
 -- `penstock.locks` counts the transaction's locks. It counts a stream again when it is written again,
--- so the true number is looked up before it is acted upon.
+-- so the true number is looked up before it is acted upon. The first write of a transaction, which is
+-- the only one of most, spares itself the counting: its announcement counts as one.
 
 create or replace function penstock.stream_key(stream_name varchar)
 returns bigint language sql immutable parallel safe
@@ -20,7 +21,12 @@ as $$ select hashtextextended('-' || stream_name, 0) $$;  -- no category begins 
 
 create or replace function penstock.counted_locks()
 returns integer language sql volatile
-as $$ select coalesce(nullif(current_setting('penstock.locks', true), '')::int, 0) $$;
+as $$
+  select coalesce(
+    nullif(current_setting('penstock.locks', true), '')::int,
+    (current_setting('penstock.announced', true) = pg_current_xact_id_if_assigned()::text)::int,
+    0)
+$$;
 
 -- The number of advisory locks this transaction holds, having counted them if it seems near the limit.
 create or replace function penstock.held_locks()
@@ -58,6 +64,26 @@ begin
   done := pg_advisory_xact_lock(penstock.stream_key(stream_name));
   done := set_config('penstock.locks', (held + 1)::text, true);
 end
+$$;
+
+-- The same for a call that goes on to write at once. Whoever then does not write calls count_lock.
+create or replace function penstock.lock_stream_for_write(stream_name varchar)
+returns void language sql volatile
+as $$
+  select case
+    when pg_current_xact_id_if_assigned() is not null then penstock.lock_stream(stream_name)
+    -- always so, once the lock is there
+    when pg_advisory_xact_lock_shared(
+      message_store.hash_64(message_store.category(stream_name))) is not null
+    then pg_advisory_xact_lock(penstock.stream_key(stream_name))
+  end
+$$;
+
+create or replace function penstock.count_lock()
+returns void language sql volatile
+as $$
+  select set_config('penstock.locks', (penstock.counted_locks() + 1)::text, true),
+    pg_current_xact_id()  -- so that the next lock is counted when it is taken
 $$;
 
 create or replace function penstock.upgrade_to_category(category_key bigint, category varchar)

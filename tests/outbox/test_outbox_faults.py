@@ -1,0 +1,245 @@
+"""Dispatchers killed at random while overlapping joins run: each is resolved once, and adds up.
+
+Three processes dispatch; whenever some more messages are done, one of them is killed with SIGKILL
+and another started. The test itself does all else that a program may do meanwhile: it enqueues
+steps with their joins, attaches others later (some when they are finished, some twice), reports
+steps by hand (some with another outcome than they have), claims and settles batches of its own,
+and cancels joins. What counts is what the database says when all is over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from random import Random
+from uuid import UUID
+
+import pytest
+
+from penstock import JoinFinished, JoinId, NewMessage, OutboxMessageId, StaleLease, Store, retry
+from tests.outbox.dispatching import prepare, start
+from tests.outbox.outboxes import sql
+from tests.racing import wait_until
+
+PROCESSES = 3
+KILLS = 8
+BATCH = 100
+
+
+@dataclass
+class Plan:
+    """Which message is in which joins, and what becomes of it."""
+
+    random: Random
+    joins: list[JoinId]
+    #: by the number of the message, the joins it is attached to
+    members: list[list[JoinId]] = field(default_factory=list)
+    ids: list[OutboxMessageId] = field(default_factory=list)
+    cancelled: set[JoinId] = field(default_factory=set)
+    #: what was reported by hand, and may so be a member's outcome
+    reported: dict[tuple[JoinId, UUID], str] = field(default_factory=dict)
+
+    def payload(self, number: int) -> dict[str, object]:
+        """One in ten fails for good, one in ten at first."""
+        return {"n": number, "do": {3: "fail", 7: "once"}.get(number % 10)}
+
+
+def make_plan(store: Store, seed: int, messages: int, joins: int) -> Plan:
+    """Draw who is in which join: every message in one to three, every join with a message."""
+    random = Random(seed)
+    members = [
+        sorted({number % joins, *random.sample(range(joins), random.choice([0, 0, 1, 2]))})
+        for number in range(messages)
+    ]
+    sizes = [sum(join in mine for mine in members) for join in range(joins)]
+    ids = [store.joins.start_join(f"customer-{n % 7}", size) for n, size in enumerate(sizes)]
+    return Plan(random, ids, [[ids[join] for join in mine] for mine in members])
+
+
+@pytest.mark.chaos
+def test_every_join_is_resolved_once_whoever_is_killed(
+    store: Store,
+    database_url: str,
+    chaos_seconds: float,
+    request: pytest.FixtureRequest,
+) -> None:
+    seed = request.config.getoption("--chaos-seed") or 1
+    long = chaos_seconds >= 60
+    plan = make_plan(store, seed, *((5000, 500) if long else (1000, 100)))
+    prepare(store)
+
+    with killing(database_url, plan.random) as kill_one:
+        enqueue_waits(store, plan, plan.joins[::2])
+        for begin in range(0, len(plan.members), BATCH):
+            enqueue_batch(store, plan, begin)
+            meddle(store, plan)
+            if begin % (len(plan.members) // KILLS) < BATCH:
+                kill_one(len(plan.ids) // 3)
+        enqueue_waits(store, plan, plan.joins[1::2])
+        for part in (5, 7, 9):
+            kill_one(len(plan.members) * part // 10)
+        wait_until(database_url, NOTHING_LEFT)
+
+    assert complaints(store, plan) == []
+
+
+NOTHING_LEFT = """
+  select not exists (select from penstock.outbox where state in ('ready', 'in_progress'))
+    and not exists (select from penstock.joins where status = 'pending')
+"""
+
+
+def enqueue_waits(store: Store, plan: Plan, joins: list[JoinId]) -> None:
+    for number, join in enumerate(one for one in joins if one not in plan.cancelled):
+        store.joins.enqueue_join_wait(
+            join, number % 3 != 0, "followed", {"ok": True}, "followed", {"ok": False}
+        )
+
+
+def enqueue_batch(store: Store, plan: Plan, begin: int) -> None:
+    """Enqueue messages: some with all their joins, some to be attached later, one by one."""
+    for number in range(begin, min(begin + BATCH, len(plan.members))):
+        at_once = number % 4 != 0
+        wanted = plan.members[number] if at_once else []
+        joins = [join for join in wanted if join not in plan.cancelled]
+        plan.ids.append(store.outbox.enqueue("step", plan.payload(number), joins=joins))
+    for number in range(begin, len(plan.ids)):
+        for join in plan.members[number] if number % 4 == 0 else []:
+            for _ in range(plan.random.choice([1, 2])):
+                attach(store, plan, join, plan.ids[number])
+
+
+@retry
+def attach(store: Store, plan: Plan, join: JoinId, id: OutboxMessageId) -> None:
+    with contextlib.suppress(JoinFinished):
+        store.joins.attach_message_to_join(join, id)
+        return
+    assert join in plan.cancelled
+
+
+def meddle(store: Store, plan: Plan) -> None:
+    """Settle a batch by hand, report some steps by hand, and cancel a join."""
+    settle_some(store, plan)
+    for _ in range(10):
+        number = plan.random.randrange(len(plan.ids))
+        join, id = plan.random.choice(plan.members[number]), plan.ids[number]
+        if join not in plan.cancelled:
+            outcome = plan.random.choice(["completed", "failed"])
+            plan.reported.setdefault((join, id), outcome)
+            report = getattr(store.joins, f"report_step_{plan.reported[join, id]}")
+            retry(report)(join, id)
+    victim = plan.random.choice(plan.joins)
+    with contextlib.suppress(JoinFinished):
+        retry(store.joins.cancel_join)(victim)
+        plan.cancelled.add(victim)
+
+
+def settle_some(store: Store, plan: Plan) -> None:
+    """Claim a batch, and fail those of it that are to fail; leave waits alone."""
+    claimed = store.outbox.claim("the test", 20, lease=30)
+    steps = [one for one in claimed if one.topic == "step"]
+    failing = [
+        one for one in steps if isinstance(one.payload, dict) and one.payload["do"] == "fail"
+    ]
+    good = [one for one in steps if one not in failing]
+    others = [one for one in claimed if one not in steps]
+    with contextlib.suppress(StaleLease):
+        retry(store.outbox.fail)(failing, "by hand")
+        retry(store.outbox.ack)(good)
+        retry(store.outbox.abandon)(others)
+
+
+@contextlib.contextmanager
+def killing(url: str, random: Random) -> Iterator[Callable[[int], None]]:
+    """Run dispatchers; what is lent kills one of them once so many messages are done."""
+    processes = [start(url) for _ in range(PROCESSES)]
+
+    def kill_one(done: int) -> None:
+        wait_until(
+            url,
+            "select count(*) >= %s from penstock.outbox where state in ('done', 'failed')",
+            (done,),
+        )
+        victim = random.randrange(PROCESSES)
+        end(processes[victim])
+        processes[victim] = start(url)
+
+    try:
+        yield kill_one
+    finally:
+        for process in processes:
+            end(process)
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.communicate()
+
+
+def complaints(store: Store, plan: Plan) -> list[str]:
+    """Say all that does not add up."""
+    follow_ups = dict(
+        sql(
+            store,
+            "select correlation_id::uuid, count(*) from penstock.outbox where topic = 'followed'"
+            " group by 1",
+        )
+    )
+    states = dict(sql(store, "select id, state from penstock.outbox"))
+    outcome = {"done": "completed", "failed": "failed"}
+    found: list[str] = []
+    for join in store.joins.list_joins(limit=len(plan.joins)):
+        members = store.joins.members(join.join_id)
+        landed = [one.status for one in members]
+        counted = (landed.count("completed"), landed.count("failed"))
+        if (join.completed_steps, join.failed_steps) != counted:
+            found.append(f"{join} counted what its members do not say: {counted}")
+        if (join.status == "cancelled") != (join.join_id in plan.cancelled):
+            found.append(f"{join} should be cancelled, or should not")
+        if follow_ups.get(join.join_id, 0) != (0 if join.status == "cancelled" else 1):
+            found.append(f"{join} has {follow_ups.get(join.join_id, 0)} follow-ups")
+        if join.status != "cancelled" and not (join.is_complete and len(members) == len(landed)):
+            found.append(f"{join} was resolved before it was complete")
+        for one in members if join.status != "cancelled" else []:
+            possible = {
+                outcome.get(states[one.message_id]),
+                plan.reported.get((join.join_id, one.message_id)),
+            }
+            if one.status not in possible:
+                found.append(f"{one} should be one of {possible}")
+    for number, id in enumerate(plan.ids):
+        expected = "failed" if plan.payload(number)["do"] == "fail" else "done"
+        if states[id] != expected:
+            found.append(f"message {number} is {states[id]}, not {expected}")
+    return found
+
+
+def test_the_table_is_walked_from_the_floor_while_vacuum_is_held_back(store: Store) -> None:
+    store.outbox.enqueue_many([NewMessage("mail", n) for n in range(3000)])
+    holder = store.begin_transaction("repeatable read")
+    holder.outbox.list(limit=1)
+    last = None
+    while claimed := store.outbox.claim("me", 500):
+        store.outbox.ack(claimed)
+        last = claimed[-1]
+    assert last is not None
+
+    from_the_floor = _pages_touched(store, "(o.due, o.id) >= (%s, %s)", last.due, last.id)
+    from_the_start = _pages_touched(store, "true")
+    holder.rollback()
+
+    assert from_the_floor * 3 < from_the_start
+
+
+def _pages_touched(store: Store, where: str, *arguments: object) -> int:
+    [(plan,)] = sql(
+        store,
+        "explain (analyze, buffers, format json) select o.id from penstock.outbox o"
+        f" where o.state = 'ready' and o.due <= clock_timestamp() and {where}"
+        " order by o.due, o.id limit 10",
+        *arguments,
+    )
+    top = plan[0]["Plan"]
+    return int(top["Shared Hit Blocks"] + top["Shared Read Blocks"])
