@@ -19,11 +19,12 @@ def main() -> None:
     """Measure, print and keep; or write the page from what was kept."""
     arguments = _parsed()
     if arguments.report:
-        print(f"wrote {report.write(newest())}")
+        print(f"wrote {os.path.relpath(report.write(newest()))}")
         return
     _forget_settings_from_outside()
     run = measured(arguments.names or list(COMPARISONS), QUICK if arguments.quick else FULL)
-    print(f"{verdicts(run)} {run.seconds:.0f} s in all; figures in {run.save()}")
+    print(verdicts(run))
+    print(f"{run.seconds:.0f} s in all; figures in {os.path.relpath(run.save())}")
 
 
 def measured(names: list[str], effort: Effort) -> Run:

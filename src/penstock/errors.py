@@ -12,6 +12,8 @@
     │   └── UndecodableRecord      and a session stands at it: skip it on purpose
     ├── ConditionNotActivated      SQL conditions are switched off
     ├── WatermarkRequired          a snapshot is too old to read many streams from
+    ├── StandbyRefused             many streams cannot be read completely on a standby
+    ├── UnannouncedPosition        a global position was made by hand
     ├── TransactionClosed          the transaction has ended already
     ├── TransactionAborted         an earlier failure keeps it from committing
     ├── StoreClosed                the store was closed
@@ -246,6 +248,32 @@ class WatermarkRequired(PenstockError):
 
     def __str__(self) -> str:
         return self.reason
+
+
+@dataclass(eq=False)
+class StandbyRefused(PenstockError):
+    """Many streams were read on a standby, which does not know which writers are open."""
+
+    where: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.where} is a standby, which does not know which writers are open: read "
+            "categories on the primary"
+        )
+
+
+@dataclass(eq=False)
+class UnannouncedPosition(PenstockError):
+    """A message was inserted with a global position made by hand, below where it may write."""
+
+    global_position: int
+
+    def __str__(self) -> str:
+        return (
+            f"global position {self.global_position} was made by hand: let the sequence of "
+            "message_store.messages number the messages"
+        )
 
 
 @dataclass(eq=False)
@@ -736,6 +764,7 @@ _BY_CODE: Mapping[str, type[PenstockError]] = {
     "PS001": WrongExpectedVersion,
     "PS002": DuplicateMessageId,
     "PS004": CategoryBusy,
+    "PS006": UnannouncedPosition,
     "PS020": SessionFenced,
     "PS021": OffsetBeyondTail,
     "PS030": PositionConflict,
@@ -774,6 +803,8 @@ def translate(error: psycopg.Error, where: str) -> Exception:
     code, facts = _code_and_facts(error)
     if error_class := _BY_CODE.get(code or ""):
         return _with_facts(error_class, facts) or error
+    if code == "PS005":
+        return StandbyRefused(where)
     if code == "PS003":
         return WatermarkRequired(diag.message_primary or str(error))
     if code == "PS008" or diag.message_primary == _MESSAGE_DB_CONDITION:

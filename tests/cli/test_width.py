@@ -12,6 +12,8 @@ COMMANDS = [
     ["consumers"], ["parked", "list", "account", "mailer"], ["consumers", "--help"],
     ["seek", "--help"], ["replay", "--help"], ["retain", "--help"], ["parked", "--help"],
     ["parked", "list", "--help"], ["parked", "retry", "--help"], ["parked", "drop", "--help"],
+    ["outbox"], ["outbox", "--help"], ["outbox", "show", "--help"], ["outbox", "retry", "--help"],
+    ["joins"], ["joins", "--help"], ["joins", "show", "--help"], ["joins", "cancel", "--help"],
 ]  # fmt: skip
 
 

@@ -14,7 +14,7 @@ import psutil  # type: ignore[import-untyped]
 import psycopg
 import pytest
 
-from penstock.database import embedded
+from penstock.database.cluster import binaries
 from penstock.database.embedded import start
 from tests.conftest import FAST, Server
 from tests.log.client import Client
@@ -84,7 +84,7 @@ def copy_data(connection: psycopg.Connection, source: Path, target: Path) -> Non
     target.parent.mkdir()
     subprocess.run(
         [
-            embedded._binaries(18) / "pg_basebackup",
+            binaries(18) / "pg_basebackup",
             "--write-recovery-conf",
             "--checkpoint=fast",
             f"--pgdata={target}",

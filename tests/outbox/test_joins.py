@@ -782,6 +782,8 @@ class TestRaces:
     def test_finishing_attaching_resolving_and_cancelling_at_once_end_well(
         self, store: Store
     ) -> None:
+        dispatcher = Dispatcher(store, polling_interval_ms=1)
+        dispatcher.handler("good")(lambda message: None)
         for _ in range(5):
             shared = [store.joins.start_join(None, 3) for _ in range(3)]
             first, second = (store.outbox.enqueue("step", joins=shared) for _ in range(2))
@@ -796,14 +798,13 @@ class TestRaces:
                 partial(store.outbox.ack, held[loose]),
                 *(partial(store.joins.attach_message_to_join, join, loose) for join in shared),
                 partial(store.joins.cancel_join, shared[0]),
-                Dispatcher(store, polling_interval_ms=1).run_until_idle,
+                dispatcher.run_until_idle,
             )
-            Dispatcher(store).run_until_idle()
+            dispatcher.run_until_idle()
 
             bad = [one for one in results if isinstance(one, Exception)]
             assert all(isinstance(one, JoinFinished) for one in bad)
             assert {store.joins.get_join(one).status for one in shared[1:]} == {"completed"}
-            become_due(store)
 
 
 def _in_thread(store: Store, call: Callable[[], object]) -> Callable[[], object]:

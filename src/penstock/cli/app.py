@@ -13,6 +13,8 @@ from penstock.cli.consumers import consumers
 from penstock.cli.doctor import doctor
 from penstock.cli.failing import ClearlyFailing
 from penstock.cli.init import init
+from penstock.cli.joins import joins
+from penstock.cli.outbox import outbox
 from penstock.cli.overview import categories, streams
 from penstock.cli.parked import parked
 from penstock.cli.read import read
@@ -46,6 +48,8 @@ for command in (
 ):
     app.command()(command)
 app.add_typer(parked)
+app.add_typer(outbox)
+app.add_typer(joins)
 
 
 def run() -> None:

@@ -100,7 +100,7 @@ class AsyncConsumer(Progress):
             await self._load_position()
         head = await self._store.run(self._head()) if self._sparse else 0
         page = await self._read_page(head)
-        self._has_more = len(page) == self._page_size
+        self._got(page)
         if self._can_have_missed(page):
             self._note_missed(await self._store.run(self._removed(page)))
         for message in page:
@@ -124,7 +124,7 @@ class AsyncConsumer(Progress):
 
     async def _handle(self, message: RecordedMessage) -> bool:
         """Handle, park or pass over a message. False if `stop()` came before it was done with."""
-        if self._is_bookkeeping(message):
+        if self._is_whole_log and self._is_bookkeeping(message):
             self._position = message.global_position
             return True
         handler = self._handler_of(message)
@@ -178,15 +178,17 @@ class AsyncConsumer(Progress):
         self._loaded(
             stored, await self._store.run(self._head()) if self._starts_at_end(stored) else 0
         )
-        await self._save_progress()
+        await self._save_progress(durable=True)  # where it begins must not be forgotten
 
-    async def _save_progress(self) -> None:
+    async def _save_progress(self, durable: bool = False) -> None:
         if self._unsaved and self._stored is not None:
-            self._saved(await self._run_save(self._store, self._position))
+            self._saved(await self._run_save(self._store, self._position, durable))
 
-    async def _run_save(self, runner: RunsAsync, position: int) -> StoredPosition:
+    async def _run_save(
+        self, runner: RunsAsync, position: int, durable: bool = True
+    ) -> StoredPosition:
         try:
-            return await runner.run(self._save(position))
+            return await runner.run(self._save(position, durable))
         except WrongExpectedVersion as error:
             raise self._conflict() from error
 

@@ -98,7 +98,7 @@ class Consumer(Progress):
             self._load_position()
         head = self._store.run(self._head()) if self._sparse else 0
         page = self._read_page(head)
-        self._has_more = len(page) == self._page_size
+        self._got(page)
         if self._can_have_missed(page):
             self._note_missed(self._store.run(self._removed(page)))
         for message in page:
@@ -122,7 +122,7 @@ class Consumer(Progress):
 
     def _handle(self, message: RecordedMessage) -> bool:
         """Handle, park or pass over a message. False if `stop()` came before it was done with."""
-        if self._is_bookkeeping(message):
+        if self._is_whole_log and self._is_bookkeeping(message):
             self._position = message.global_position
             return True
         handler = self._handler_of(message)
@@ -161,7 +161,8 @@ class Consumer(Progress):
 
     def _call(self, handler: Handler, message: RecordedMessage) -> None:
         if not self._transactional:
-            done(wrapped(self._middleware, handler)(message))
+            call = wrapped(self._middleware, handler) if self._middleware else handler
+            done(call(message))
             self._passed(message.global_position)
             return
         with self._store.transaction() as transaction:
@@ -172,15 +173,15 @@ class Consumer(Progress):
     def _load_position(self) -> None:
         stored = self._store.run(self._load())
         self._loaded(stored, self._store.run(self._head()) if self._starts_at_end(stored) else 0)
-        self._save_progress()
+        self._save_progress(durable=True)  # where it begins must not be forgotten
 
-    def _save_progress(self) -> None:
+    def _save_progress(self, durable: bool = False) -> None:
         if self._unsaved and self._stored is not None:
-            self._saved(self._run_save(self._store, self._position))
+            self._saved(self._run_save(self._store, self._position, durable))
 
-    def _run_save(self, runner: Runs, position: int) -> StoredPosition:
+    def _run_save(self, runner: Runs, position: int, durable: bool = True) -> StoredPosition:
         try:
-            return runner.run(self._save(position))
+            return runner.run(self._save(position, durable))
         except WrongExpectedVersion as error:
             raise self._conflict() from error
 

@@ -92,7 +92,7 @@ class Routes:
 
 def done(result: object) -> None:
     """Refuse what only an event loop could finish, for a consumer that has none."""
-    if inspect.isawaitable(result):
+    if result is not None and inspect.isawaitable(result):  # the first is quick, and the rule
         if inspect.iscoroutine(result):
             result.close()
         raise ValidationError("handler", result, "a plain function; AsyncConsumer takes async ones")

@@ -49,9 +49,13 @@ class Positions(Protocol):
         """Look up the position."""
 
     def save(
-        self, context: LogContext, stored: StoredPosition, position: int
+        self, context: LogContext, stored: StoredPosition, position: int, *, durable: bool = True
     ) -> Operation[StoredPosition]:
-        """Move on from `stored` to `position`."""
+        """Move on from `stored` to `position`.
+
+        Where nothing else is saved with it, it need not be `durable`: a crash of the server may
+        take it back, and then messages come again.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,7 @@ class StreamPositions:
         return Operation("load_position", last.statements, decode, last.facts)
 
     def save(
-        self, context: LogContext, stored: StoredPosition, position: int
+        self, context: LogContext, stored: StoredPosition, position: int, *, durable: bool = True
     ) -> Operation[StoredPosition]:
         """Write the new position to the stream, if nobody else did."""
         written = self.record(context, position, expected_version=stored.seen)
@@ -127,14 +131,14 @@ class TablePositions:
         )
 
     def save(
-        self, context: LogContext, stored: StoredPosition, position: int
+        self, context: LogContext, stored: StoredPosition, position: int, *, durable: bool = True
     ) -> Operation[StoredPosition]:
         """Change the row, if it still holds what was seen."""
         check_edition(context)
         return call(
             "save_position",
-            "select penstock.save_position(%s, %s, %s, %s)",
-            (self.key, position, stored.seen, uuid4()),
+            "select penstock.save_position(%s, %s, %s, %s, %s)",
+            (self.key, position, stored.seen, uuid4(), durable),
             lambda _: StoredPosition(position, position, stored.saves + 1),
             consumer_id=self.key,
         )
@@ -180,12 +184,12 @@ class HybridPositions:
         )
 
     def save(
-        self, context: LogContext, stored: StoredPosition, position: int
+        self, context: LogContext, stored: StoredPosition, position: int, *, durable: bool = True
     ) -> Operation[StoredPosition]:
         """Change the row; now and then write to the stream in the same transaction."""
-        saved = self._table.save(context, stored, position)
         if stored.saves % HISTORY_INTERVAL:
-            return saved
+            return self._table.save(context, stored, position, durable=durable)
+        saved = self._table.save(context, stored, position)
         history = self._stream.record(context, position)
         return Operation(
             saved.name, (*history.statements, *saved.statements), saved.decode, saved.facts

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from penstock import names
-from penstock.consumers.handlers import Handler, Middleware, Routes, is_async
+from penstock.consumers.handlers import Middleware, Routes, is_async
 from penstock.consumers.parked import park, parked_stream
 from penstock.consumers.positions import StoredPosition, positions_for
 from penstock.database.operation import Operation, call, only_value
@@ -92,8 +92,10 @@ class Progress:
 
         self.context = context
         self.category = category
+        self._is_whole_log = category == "$all"
         self.consumer_id = consumer_id
         self._routes = Routes(handlers, unknown)
+        self._handler_of = self._routes.handler_of
         self._positions = positions_for(positions, category, consumer_id)
         self._start = start
         self._batch_size = paging.page_size(context, batch_size)
@@ -117,7 +119,7 @@ class Progress:
         self._undecodable = 0
         self._has_more = False
         self._unsaved = 0
-        self._last_progress = 0.0
+        self._last_messages = 0.0
         self._idle_looks = 0
         self._parked_version: int | None = None
         self._next_parked_look = 0.0
@@ -225,24 +227,29 @@ class Progress:
 
         To handle those, or to save a position for them, would never end.
         """
-        return self.category == "$all" and names.category(message.stream_name) in _BOOKKEEPING
+        return names.category(message.stream_name) in _BOOKKEEPING
+
+    def _got(self, page: list[RecordedMessage]) -> None:
+        """Note how much came: a full page means that there may be more."""
+        self._has_more = len(page) == self._page_size
+        if page:
+            self._last_messages = time.monotonic()
 
     def _passed(self, position: int) -> None:
         """Note that everything up to a position is done with."""
-        self._position = max(self._position, position)
+        self._position = position
         self._unsaved += 1
-        self._last_progress = time.monotonic()
 
     def _save_is_due(self) -> bool:
         return self._unsaved >= self._update_interval
 
     def _idle_save_is_due(self) -> bool:
-        waited = time.monotonic() - self._last_progress
+        waited = time.monotonic() - self._last_messages
         return self._unsaved > 0 and waited >= IDLE_SAVE_SECONDS
 
-    def _save(self, position: int) -> Operation[StoredPosition]:
+    def _save(self, position: int, durable: bool) -> Operation[StoredPosition]:
         assert self._stored is not None, "a consumer loads its position before it saves one"
-        return self._positions.save(self.context, self._stored, position)
+        return self._positions.save(self.context, self._stored, position, durable=durable)
 
     def _saved(self, stored: StoredPosition) -> None:
         self._stored = stored
@@ -272,9 +279,6 @@ class Progress:
 
     def _starts_at_end(self, stored: StoredPosition) -> bool:
         return not stored.exists and self._start == "end"
-
-    def _handler_of(self, message: RecordedMessage) -> Handler | None:
-        return self._routes.handler_of(message)
 
     def _failed(self, message: RecordedMessage, error: BaseException) -> HandlerFailed:
         return HandlerFailed(

@@ -33,6 +33,7 @@ def session_settings(settings: Settings) -> tuple[list[str], list[str]]:
     values = {
         "timezone": settings.session_timezone,
         "statement_timeout": str(settings.command_timeout_ms),
+        "default_transaction_isolation": "read committed",
         "default_transaction_read_only": "on" if settings.read_only else "off",
         "message_store.sql_condition": "on" if settings.sql_condition else "off",
     }

@@ -14,14 +14,21 @@ create index if not exists consumer_positions_updated on penstock.consumer_posit
 
 -- Move a consumer from `previous` (null: it has no position yet) to `position`. A call may be repeated
 -- with the same `save_id`, as a client does whose connection broke before the answer came.
+--
+-- Without `durable` the commit does not wait for the disk. If the server crashes within that moment,
+-- the position is the one before and some messages come again, which is what at least once means. Only
+-- for a transaction that does nothing else: never where messages are written.
 create or replace function penstock.save_position(
-  consumer_id text, "position" bigint, previous bigint, save_id uuid)
+  consumer_id text, "position" bigint, previous bigint, save_id uuid, durable boolean default true)
 returns bigint language plpgsql
 as $$
 #variable_conflict use_column
 declare
   found_position bigint;
 begin
+  if not save_position.durable then
+    perform set_config('synchronous_commit', 'off', true);
+  end if;
   insert into penstock.consumer_positions as p (consumer_id, position, save_id)
   values (save_position.consumer_id, save_position.position, save_position.save_id)
   on conflict (consumer_id) do update

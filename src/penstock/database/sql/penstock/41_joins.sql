@@ -162,9 +162,10 @@ as $$
 declare
   own constant penstock.joins := penstock.locked_join(attach_to_join.join_id);
   new_ids constant uuid[] := array(
-    select unnest(message_ids)
-    except select m.message_id from penstock.join_members m
-    where m.join_id = own.join_id and m.message_id = any (message_ids));
+    select i.id from unnest(message_ids) with ordinality i(id, number)
+    where not exists (
+      select from penstock.join_members m where m.join_id = own.join_id and m.message_id = i.id)
+    group by i.id order by min(i.number));
   unknown uuid;
 begin
   if new_ids = '{}' then

@@ -1,0 +1,116 @@
+"""`penstock joins`: which joins there are, how far they are, and whom they wait for."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from penstock import JoinMember, OutboxMessageNotFound, Store
+from penstock.cli.overview import Json
+from penstock.cli.printing import (
+    console,
+    facts,
+    note,
+    print_json,
+    printable,
+    shown_time,
+    table,
+)
+from penstock.cli.target import Folder, Url, open_existing, settings_for
+
+joins = typer.Typer(name="joins", help="See to the joins of the outbox.")
+
+JoinIdArgument = Annotated[
+    str, typer.Argument(metavar="ID", help="The join's id.", show_default=False)
+]
+
+
+@joins.callback(invoke_without_command=True)
+def listing(
+    context: typer.Context,
+    grouping_key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Only joins with this grouping key.")
+    ] = None,
+    status: Annotated[
+        str | None,
+        typer.Option(metavar="STATUS", help="Only pending, completed, failed or cancelled ones."),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="At most so many.")] = 100,
+    json: Json = False,
+    url: Url = None,
+    folder: Folder = None,
+) -> None:
+    """List joins, oldest first, with their steps: completed, failed and expected."""
+    if context.invoked_subcommand:
+        return
+    with open_existing(settings_for(url, folder)) as store:
+        found = store.joins.list_joins(grouping_key=grouping_key, status=status, limit=limit)
+    if json:
+        for one in found:
+            print_json(one)
+        return
+    listed = table(
+        join="left",
+        grouping_key="left",
+        status="left",
+        completed="right",
+        failed="right",
+        expected="right",
+    )
+    for one in found:
+        listed.add_row(
+            str(one.join_id),
+            printable(one.grouping_key or ""),
+            one.status,
+            str(one.completed_steps),
+            str(one.failed_steps),
+            str(one.expected_steps),
+        )
+    console().print(listed)
+    if len(found) == limit:
+        note("there may be more: --limit")
+
+
+@joins.command()
+def show(id: JoinIdArgument, json: Json = False, url: Url = None, folder: Folder = None) -> None:
+    """Show one join and its members."""
+    with open_existing(settings_for(url, folder)) as store:
+        join, members = store.joins.get_join(id), store.joins.members(id)
+        if json:
+            print_json({**asdict(join), "members": members})
+            return
+        listed = table(member="left", status="left", topic="left", error="left")
+        for one in members:
+            listed.add_row(str(one.message_id), one.status, *_message_of(store, one))
+    shown = {
+        name.replace("_", " "): shown_time(value)
+        if isinstance(value, datetime)
+        else printable(str(value))
+        for name, value in asdict(join).items()
+        if value is not None
+    }
+    out = console()
+    out.print(facts(shown))
+    if members:
+        out.print()
+        out.print(listed)
+
+
+@joins.command()
+def cancel(id: JoinIdArgument, url: Url = None, folder: Folder = None) -> None:
+    """Cancel a join for good: nothing will follow from it. Its steps go on."""
+    with open_existing(settings_for(url, folder)) as store:
+        store.joins.cancel_join(id)
+    note(f"join {id} is cancelled")
+
+
+def _message_of(store: Store, member: JoinMember) -> tuple[str, str]:
+    """Return topic and error of a member's message, which may have been cleaned up."""
+    try:
+        message = store.outbox.get(member.message_id)
+    except OutboxMessageNotFound:
+        return "(cleaned up)", ""
+    return printable(message.topic), printable(message.last_error or "")

@@ -1,0 +1,142 @@
+"""`penstock outbox`: what is to be done, what is stuck, and what failed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import Annotated
+
+import msgspec
+import typer
+
+from penstock import OutboxMessage, TopicState
+from penstock.cli.overview import Json
+from penstock.cli.printing import (
+    console,
+    facts,
+    note,
+    print_json,
+    printable,
+    shown_time,
+    table,
+)
+from penstock.cli.target import Folder, Url, open_existing, settings_for
+from penstock.outbox.messages import STATES
+
+outbox = typer.Typer(name="outbox", help="See to the messages of the outbox.")
+
+_FAILURES_SHOWN = 20
+
+MessageId = Annotated[
+    str, typer.Argument(metavar="ID", help="The message's id.", show_default=False)
+]
+
+
+@outbox.callback(invoke_without_command=True)
+def overview(
+    context: typer.Context, json: Json = False, url: Url = None, folder: Folder = None
+) -> None:
+    """Count the messages of the outbox by topic and state, and show what failed.
+
+    The oldest ready is when the first message that waits for a handler became due.
+    """
+    if context.invoked_subcommand:
+        return
+    with open_existing(settings_for(url, folder)) as store:
+        topics = by_topic(store.outbox.summary())
+        failed = store.outbox.list(state="failed", limit=_FAILURES_SHOWN)
+    if json:
+        print_json({"topics": topics, "failed": failed})
+        return
+    _print_topics(topics)
+    if failed:
+        _print_failures(failed)
+
+
+@outbox.command()
+def show(id: MessageId, json: Json = False, url: Url = None, folder: Folder = None) -> None:
+    """Show one message, whatever its state."""
+    with open_existing(settings_for(url, folder)) as store:
+        message = store.outbox.get(id)
+    if json:
+        print_json(message)
+        return
+    shown = {
+        name.replace("_", " "): _shown(value)
+        for name, value in asdict(message).items()
+        if value is not None or name == "payload"
+    }
+    console().print(facts(shown))
+
+
+@outbox.command()
+def retry(
+    ids: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="ID...", help="Failed messages.", show_default=False),
+    ] = None,
+    topic: Annotated[
+        str | None, typer.Option(metavar="TOPIC", help="All of this topic that failed.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="All that failed.")] = False,
+    url: Url = None,
+    folder: Folder = None,
+) -> None:
+    """Have messages handled again that failed for good."""
+    if bool(ids) + (topic is not None) + every != 1:
+        raise typer.BadParameter("give the ids of messages, or --topic, or --all")
+    with open_existing(settings_for(url, folder)) as store:
+        retried = store.outbox.retry_failed(ids or None, topic=topic)
+    note(f"{retried} {'message' if retried == 1 else 'messages'} to be handled again")
+    if ids and retried < len(set(ids)):
+        raise typer.Exit(1)
+
+
+def by_topic(summary: Sequence[TopicState]) -> list[dict[str, object]]:
+    """Return a row for each topic: how many messages are in each state, and the oldest ready."""
+    rows: dict[str, dict[str, object]] = {}
+    for one in summary:
+        row = rows.setdefault(one.topic, {"topic": one.topic, **dict.fromkeys(STATES, 0)})
+        row[one.state] = one.count
+        if one.state == "ready":
+            row["oldest_ready"] = one.oldest
+    return [{"oldest_ready": None, **row} for row in rows.values()]
+
+
+def _print_topics(topics: list[dict[str, object]]) -> None:
+    listed = table(
+        topic="left",
+        ready="right",
+        in_progress="right",
+        done="right",
+        failed="right",
+        oldest_ready="left",
+    )
+    for row in topics:
+        counts = [str(row[state]) for state in STATES]
+        oldest = row["oldest_ready"]
+        since = shown_time(oldest) if isinstance(oldest, datetime) else ""
+        listed.add_row(printable(str(row["topic"])), *counts, since)
+    console().print(listed)
+
+
+def _print_failures(failed: Sequence[OutboxMessage]) -> None:
+    listed = table(failed="left", topic="left", attempts="right", error="left")
+    for one in failed:
+        listed.add_row(
+            str(one.id), printable(one.topic), str(one.attempts), printable(one.last_error or "")
+        )
+    out = console()
+    out.print()
+    out.print(listed)
+    if len(failed) == _FAILURES_SHOWN:
+        note("there may be more; `penstock outbox --json` and `penstock outbox show` tell more")
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, datetime):
+        return shown_time(value)
+    if isinstance(value, dict | list | bool) or value is None:
+        return printable(msgspec.json.encode(value).decode())
+    return printable(str(value))

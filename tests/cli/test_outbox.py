@@ -1,0 +1,141 @@
+"""`penstock outbox` and `penstock joins`: what is to be done, what failed, and what waits."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from penstock import JoinId, NewMessage, OutboxMessageId, Store, new_id
+from tests.cli.conftest import Run
+
+DUE = datetime(2026, 5, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def failed(store: Store) -> OutboxMessageId:
+    """A message that failed, among others."""
+    id = store.outbox.enqueue("call", {"number": 7}, due=datetime(2020, 1, 1, tzinfo=UTC))
+    store.outbox.fail(store.outbox.claim("me"), "the line is\tbusy")
+    store.outbox.enqueue_many([NewMessage("mail", n, due=DUE) for n in range(2)])
+    return id
+
+
+@pytest.fixture
+def join(store: Store) -> JoinId:
+    """A join with one step completed, one failed and one to come."""
+    join = store.joins.start_join("customer-7", 3)
+    ids = store.outbox.enqueue_many([NewMessage(f"step {n}") for n in range(2)], joins=[join])
+    claimed = {one.id: one for one in store.outbox.claim("me", 2)}
+    store.outbox.ack(claimed[ids[0]])
+    store.outbox.fail(claimed[ids[1]], "broken")
+    return join
+
+
+def test_the_outbox_is_counted_by_topic_and_state(penstock: Run, failed: OutboxMessageId) -> None:
+    result = penstock("outbox")
+
+    lines = [line.split() for line in result.stdout.splitlines() if line.strip()]
+    assert lines[1] == ["call", "0", "0", "0", "1"]
+    assert lines[2] == ["mail", "2", "0", "0", "0", "2026-05-01T12:00:00.000Z"]
+    assert lines[4] == [str(failed), "call", "1", "the", "line", "is\\tbusy"]
+
+
+def test_the_outbox_as_json_is_one_object(penstock: Run, failed: OutboxMessageId) -> None:
+    found = json.loads(penstock("outbox", "--json").stdout)
+
+    assert found["topics"][0]["failed"] == 1
+    assert found["topics"][1]["oldest_ready"] == "2026-05-01T12:00:00Z"
+    assert [one["id"] for one in found["failed"]] == [str(failed)]
+
+
+def test_an_empty_outbox_has_nothing_to_tell(penstock: Run) -> None:
+    result = penstock("outbox")
+
+    assert len(result.stdout.splitlines()) == 1
+
+
+def test_one_message_is_shown(penstock: Run, failed: OutboxMessageId) -> None:
+    shown = penstock("outbox", "show", str(failed))
+    as_json = json.loads(penstock("outbox", "show", str(failed), "--json").stdout)
+
+    facts = dict(line.split(maxsplit=1) for line in shown.stdout.splitlines())
+    assert facts["state"].strip() == "failed"
+    assert facts["payload"].strip() == '{"number":7}'
+    assert facts["last"].strip().split(maxsplit=1) == ["error", "the line is\\tbusy"]
+    assert (as_json["topic"], as_json["payload"]) == ("call", {"number": 7})
+
+
+@pytest.mark.parametrize("how", ["id", "topic", "all"])
+def test_failed_messages_are_retried(
+    penstock: Run, store: Store, failed: OutboxMessageId, how: str
+) -> None:
+    chosen = {"id": [str(failed)], "topic": ["--topic", "call"], "all": ["--all"]}[how]
+
+    result = penstock("outbox", "retry", *chosen)
+
+    assert (result.exit_code, result.stderr) == (0, "1 message to be handled again\n")
+    assert store.outbox.get(failed).state == "ready"
+
+
+@pytest.mark.parametrize("wrong", [[], ["--all", "--topic", "call"], ["no-id"]])
+def test_a_retry_of_nobody_in_particular_is_refused(
+    penstock: Run, store: Store, failed: OutboxMessageId, wrong: list[str]
+) -> None:
+    result = penstock("outbox", "retry", *wrong)
+
+    assert result.exit_code == 2
+    assert store.outbox.get(failed).state == "failed"
+
+
+def test_unknown_ids_are_told(penstock: Run) -> None:
+    unknown = str(new_id())
+
+    shown = penstock("outbox", "show", unknown)
+    retried = penstock("outbox", "retry", unknown)
+    join = penstock("joins", "show", unknown)
+    cancelled = penstock("joins", "cancel", unknown)
+
+    assert shown.stderr.startswith(f"penstock: there is no outbox message {unknown}")
+    assert join.stderr == cancelled.stderr == f"penstock: there is no join {unknown}\n"
+    assert [one.exit_code for one in (shown, retried, join, cancelled)] == [1, 1, 1, 1]
+
+
+def test_joins_are_listed_with_their_steps(penstock: Run, store: Store, join: JoinId) -> None:
+    other = store.joins.start_join(None, 1)
+
+    every = penstock("joins")
+    chosen = penstock("joins", "--grouping-key", "customer-7", "--status", "pending", "--json")
+
+    lines = [line.split() for line in every.stdout.splitlines()]
+    assert lines[1] == [str(join), "customer-7", "pending", "1", "1", "3"]
+    assert lines[2] == [str(other), "pending", "0", "0", "1"]
+    [found] = [json.loads(line) for line in chosen.stdout.splitlines()]
+    assert (found["join_id"], found["failed_steps"]) == (str(join), 1)
+
+
+def test_a_join_is_shown_with_its_members(penstock: Run, store: Store, join: JoinId) -> None:
+    first, second = (one.message_id for one in store.joins.members(join))
+
+    shown = penstock("joins", "show", str(join)).stdout
+    as_json = json.loads(penstock("joins", "show", str(join), "--json").stdout)
+
+    lines = [line.split() for line in shown.splitlines()]
+    assert ["grouping", "key", "customer-7"] in lines
+    assert [str(first), "completed", "step", "0"] in lines
+    assert [str(second), "failed", "step", "1", "broken"] in lines
+    assert [one["status"] for one in as_json["members"]] == ["completed", "failed"]
+
+
+def test_a_join_is_cancelled_for_good(penstock: Run, store: Store, join: JoinId) -> None:
+    result = penstock("joins", "cancel", str(join))
+
+    assert result.stderr == f"join {join} is cancelled\n"
+    assert store.joins.get_join(join).status == "cancelled"
+
+
+def test_a_wrong_status_is_refused(penstock: Run) -> None:
+    result = penstock("joins", "--status", "odd")
+
+    assert result.exit_code == 2

@@ -1,0 +1,301 @@
+"""Typed messages: validated, immutable, found by type, brought up to date as they are read."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import FrozenInstanceError, field
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any, Literal
+from uuid import UUID
+
+import pytest
+
+import penstock
+from penstock import (
+    DecodingError,
+    Message,
+    QueryCondition,
+    Store,
+    TypedMessage,
+    UnknownMessageType,
+    ValidationError,
+    typed,
+)
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Size(enum.StrEnum):
+    LARGE = "large"
+
+
+class OrderPlaced(TypedMessage, type="typed.order_placed", unindexed=["note"]):
+    order_id: str
+    quantity: int = 1
+    note: str | None = None
+    lines: list[str] = field(default_factory=list)
+
+
+class OrderMoved(
+    TypedMessage,
+    type="typed.order_moved",
+    schema_version="3",
+    upcasters={
+        None: lambda data: {"order": data["id"]},
+        "2": lambda data: {"order_id": data["order"], "place": "unknown"},
+    },
+):
+    order_id: str
+    place: str
+
+
+def write(store: Store, message: Message | TypedMessage) -> Any:
+    """Write a message and read it back as its class."""
+    store.write_message("order-1", message)
+    recorded = store.get_last_stream_message("order-1")
+    assert recorded is not None
+    return typed(recorded)
+
+
+def test_a_message_has_its_values_and_its_defaults() -> None:
+    placed = OrderPlaced(order_id="1")
+
+    assert (placed.order_id, placed.quantity, placed.note, placed.lines) == ("1", 1, None, [])
+    assert placed.message_type == "typed.order_placed"
+
+
+def test_names_are_fixed_at_definition() -> None:
+    assert OrderPlaced.payload_attribute_names == ("order_id", "quantity", "note", "lines")
+    assert OrderPlaced.indexed_attribute_names == ("order_id", "quantity")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"order_id": 1},
+        {"order_id": None},
+        {"order_id": "1", "quantity": "2"},
+        {"order_id": "1", "quantity": 1.5},
+        {"order_id": "1", "lines": "not a list"},
+        {"order_id": "1", "lines": [1]},
+    ],
+)
+def test_a_wrong_value_is_refused(values: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="OrderPlaced"):
+        OrderPlaced(**values)
+
+
+def test_a_missing_or_unknown_attribute_is_refused() -> None:
+    with pytest.raises(TypeError, match="order_id"):
+        OrderPlaced()  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="colour"):
+        OrderPlaced(order_id="1", colour="red")  # type: ignore[call-arg]
+
+
+def test_a_message_is_immutable() -> None:
+    lines = ["pen"]
+    placed = OrderPlaced(order_id="1", lines=lines)
+    lines.append("ink")
+
+    with pytest.raises(FrozenInstanceError):
+        placed.order_id = "2"  # type: ignore[misc]
+
+    assert placed.lines == ["pen"]
+
+
+def test_messages_with_the_same_values_are_equal_and_have_ids_of_their_own() -> None:
+    first, second = OrderPlaced(order_id="1"), OrderPlaced(order_id="1")
+
+    assert first == second
+    assert first != OrderPlaced(order_id="2")
+    assert first.message_id != second.message_id
+
+
+def test_two_classes_for_one_type_are_refused() -> None:
+    with pytest.raises(ValidationError, match="OrderPlaced"):
+
+        class Impostor(TypedMessage, type="typed.order_placed"):
+            pass
+
+
+def test_a_class_that_is_defined_again_replaces_itself() -> None:
+    def define() -> type[TypedMessage]:
+        class Reloaded(TypedMessage, type="typed.reloaded"):
+            name: str
+
+        return Reloaded
+
+    first, second = define(), define()
+
+    assert first is not second
+
+
+@pytest.mark.parametrize("name", ["message_id", "to_conditions", "schema_version", "_private"])
+def test_a_name_that_is_taken_is_refused(name: str) -> None:
+    with pytest.raises(ValidationError):
+        type("Taken", (TypedMessage,), {"__annotations__": {name: str}}, type="typed.taken")  # type: ignore[call-overload]
+
+
+def test_a_type_that_could_not_be_a_category_is_refused() -> None:
+    with pytest.raises(ValidationError):
+
+        class Hyphened(TypedMessage, type="order-placed"):
+            pass
+
+
+def test_an_unindexed_name_must_exist() -> None:
+    with pytest.raises(ValidationError):
+
+        class Wrong(TypedMessage, type="typed.wrong", unindexed=["nothing"]):
+            name: str
+
+
+def test_an_unknown_type_is_named_on_reading(store: Store) -> None:
+    with pytest.raises(UnknownMessageType, match=r"nobody\.knows") as raised:
+        write(store, Message("nobody.knows", {}))
+
+    assert raised.value.type == "nobody.knows"
+
+
+def test_what_is_written_is_read_back(store: Store) -> None:
+    placed = OrderPlaced(order_id="1", quantity=2, lines=["pen"]).with_metadata(user="joe")
+
+    read = write(store, placed)
+
+    assert read == placed
+    assert read.message_id == placed.message_id
+    assert read.message_metadata == {"user": "joe"}
+
+
+def test_none_means_absent(store: Store) -> None:
+    class Optional(TypedMessage, type="typed.optional"):
+        order_id: str | None
+        colour: Colour | None = None
+
+    read = write(store, Optional(order_id=None))
+
+    recorded = store.get_last_stream_message("order-1")
+    assert recorded is not None
+    assert recorded.data == {}
+    assert read == Optional(order_id=None)
+    assert Optional.to_conditions(order_id=None, colour=None) == []
+
+
+def test_fields_that_the_class_does_not_know_are_ignored_on_reading(store: Store) -> None:
+    read = write(store, Message("typed.order_placed", {"order_id": "1", "since": "later"}))
+
+    assert read == OrderPlaced(order_id="1")
+
+
+@pytest.mark.parametrize("data", [{}, {"order_id": None}, {"order_id": 1}])
+def test_data_that_does_not_fit_the_class_is_told_with_its_place(
+    store: Store, data: dict[str, Any]
+) -> None:
+    with pytest.raises(DecodingError) as raised:
+        write(store, Message("typed.order_placed", data))
+
+    assert raised.value.stream_name == "order-1"
+
+
+@pytest.mark.parametrize(
+    ("version", "data", "place"),
+    [
+        (None, {"id": "7"}, "unknown"),
+        ("2", {"order": "7"}, "unknown"),
+        ("3", {"order_id": "7", "place": "Rome"}, "Rome"),
+    ],
+)
+def test_older_versions_are_brought_up_to_date(
+    store: Store, version: str | None, data: dict[str, Any], place: str
+) -> None:
+    metadata = {"schema_version": version} if version else None
+
+    read = write(store, Message("typed.order_moved", data, metadata))
+
+    assert read == OrderMoved(order_id="7", place=place)
+
+
+def test_the_version_is_written_and_an_unknown_one_is_refused(store: Store) -> None:
+    moved = OrderMoved(order_id="7", place="Rome")
+    assert moved.to_message().metadata == {"schema_version": "3"}
+
+    with pytest.raises(DecodingError, match="version 9"):
+        write(store, Message("typed.order_moved", {}, {"schema_version": "9"}))
+
+
+def test_a_message_can_follow_another(store: Store) -> None:
+    store.write_message("order-1", OrderPlaced(order_id="1"))
+    cause = store.get_last_stream_message("order-1")
+    assert cause is not None
+
+    moved = OrderMoved(order_id="1", place="Rome").caused_by(cause)
+
+    assert moved.message_metadata is not None
+    assert moved.message_metadata["causation_id"] == str(cause.id)
+
+
+def test_the_same_message_written_twice_is_written_once(store: Store) -> None:
+    placed = OrderPlaced(order_id="1").with_id("11111111-1111-4111-8111-111111111111")
+
+    first, again = store.append(placed), store.append(placed)
+
+    assert first == again
+
+
+def test_typed_and_plain_messages_mix(store: Store) -> None:
+    appended = store.append([OrderPlaced(order_id="1"), Message("plain", {"order_id": "1"})])
+
+    found, _ = store.read(OrderPlaced.to_conditions(order_id="1"))
+
+    assert len(appended.positions) == 2
+    assert [typed(one) for one in found] == [OrderPlaced(order_id="1")]
+
+
+VALUES: list[tuple[Any, Any]] = [
+    (str, "text"),
+    (str, 'with "quotes", \\ and é ✓'),
+    (str, ""),
+    (int, 0),
+    (int, -7),
+    (int, 2**60),
+    (bool, True),
+    (bool, False),
+    (UUID, UUID("11111111-1111-4111-8111-111111111111")),
+    (date, date(2026, 11, 15)),
+    (datetime, datetime(2026, 11, 15, 12, 30, 0, 5, tzinfo=UTC)),
+    (Decimal, Decimal("1.50")),
+    (Colour, Colour.RED),
+    (Size, Size.LARGE),
+    (Literal["a", "b"], "a"),
+    (str | None, "text"),
+]
+
+
+@pytest.mark.parametrize(("annotation", "value"), VALUES)
+def test_a_value_is_found_as_postgresql_sees_it(store: Store, annotation: Any, value: Any) -> None:
+    made: Any = type(
+        "Valued", (TypedMessage,), {"__annotations__": {"value": annotation}}, type="typed.valued"
+    )  # type: ignore[call-overload]
+
+    store.append(made(value=value))
+    found, guard = store.read(made.to_conditions(value=value))
+
+    assert [typed(one) for one in found] == [made(value=value)]
+    with pytest.raises(penstock.ConcurrentAppendError):
+        store.append(made(value=value), penstock.Guard(guard.conditions))
+
+
+@pytest.mark.parametrize("value", [1.5, b"bytes", ["a"], {"a": 1}, "nul\0", None])
+def test_a_condition_on_what_cannot_be_indexed_is_refused(value: Any) -> None:
+    with pytest.raises(ValidationError):
+        QueryCondition("typed.order_placed", "order_id", value)
+
+
+def test_half_a_condition_is_refused() -> None:
+    with pytest.raises(ValidationError):
+        QueryCondition("typed.order_placed", None, "1")
+    with pytest.raises(ValidationError):
+        QueryCondition("")
