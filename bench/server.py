@@ -77,6 +77,10 @@ class Server:
         fill(url, "bare", messages)
         return url
 
+    def empty(self, database: str) -> str:
+        """Make an empty database and return its URL."""
+        return self._create(database)
+
     def drop(self, *databases: str) -> None:
         """Drop databases."""
         for database in databases:

@@ -136,7 +136,7 @@ def test_a_class_that_is_defined_again_replaces_itself() -> None:
 @pytest.mark.parametrize("name", ["message_id", "to_conditions", "schema_version", "_private"])
 def test_a_name_that_is_taken_is_refused(name: str) -> None:
     with pytest.raises(ValidationError):
-        type("Taken", (TypedMessage,), {"__annotations__": {name: str}}, type="typed.taken")  # type: ignore[call-overload]
+        type("Taken", (TypedMessage,), {"__annotations__": {name: str}}, type="typed.taken")
 
 
 def test_a_type_that_could_not_be_a_category_is_refused() -> None:
@@ -278,7 +278,7 @@ VALUES: list[tuple[Any, Any]] = [
 def test_a_value_is_found_as_postgresql_sees_it(store: Store, annotation: Any, value: Any) -> None:
     made: Any = type(
         "Valued", (TypedMessage,), {"__annotations__": {"value": annotation}}, type="typed.valued"
-    )  # type: ignore[call-overload]
+    )
 
     store.append(made(value=value))
     found, guard = store.read(made.to_conditions(value=value))
@@ -288,7 +288,7 @@ def test_a_value_is_found_as_postgresql_sees_it(store: Store, annotation: Any, v
         store.append(made(value=value), penstock.Guard(guard.conditions))
 
 
-@pytest.mark.parametrize("value", [1.5, b"bytes", ["a"], {"a": 1}, "nul\0", None])
+@pytest.mark.parametrize("value", [1.5, b"bytes", ["a"], {"a": 1}, "nul\0", None, object()])
 def test_a_condition_on_what_cannot_be_indexed_is_refused(value: Any) -> None:
     with pytest.raises(ValidationError):
         QueryCondition("typed.order_placed", "order_id", value)

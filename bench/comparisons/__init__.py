@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bench.comparisons import category_read, consumer, growth, write_message, write_messages
+from bench.comparisons import category_read, consumer, growth, outbox, write_message, write_messages
 from bench.measuring import Effort
 from bench.results import Comparison
 from bench.server import Server
@@ -17,4 +17,5 @@ COMPARISONS: dict[str, Compare] = {
     "category-read": category_read.compare,
     "consumer": consumer.compare,
     "growth": growth.compare,
+    "outbox": outbox.compare,
 }

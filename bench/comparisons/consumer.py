@@ -37,7 +37,7 @@ IDLE_NOTES = [
 
 def compare(server: Server, effort: Effort) -> list[Comparison]:
     """Measure messages per second, and queries per second at rest."""
-    messages = 10_000 if effort.quick else 30_000
+    messages = 20_000 if effort.quick else 50_000
     ours, genuine = server.ours("consuming", messages), server.genuine("looping", messages)
     client = MessageDB.from_url(genuine.replace("postgres@", "message_store@"), max_connections=2)
     with penstock.connect(ours) as store:

@@ -93,7 +93,13 @@ def grouped(conditions: Iterable[QueryCondition]) -> list[dict[str, Any]]:
 
 def attribute_text(name: str, value: object) -> str:
     """Return an attribute's value as the text that PostgreSQL's `->>` gives for it."""
-    plain = value if type(value) is str else msgspec.to_builtins(value)
+    if type(value) is str:
+        plain: object = value
+    else:
+        try:
+            plain = msgspec.to_builtins(value, builtin_types=(bytes, bytearray, memoryview))
+        except TypeError:
+            plain = None
     if isinstance(plain, bool):
         return "true" if plain else "false"
     if isinstance(plain, int):

@@ -172,6 +172,41 @@ class TestSaving:
         assert consume(shared_store, category, positions=positions) == [0, 1, 2, 3]
 
 
+class TestDurability:
+    """A position alone need not wait for the disk; whatever is written with it does."""
+
+    @pytest.mark.parametrize(("durable", "expected"), [(False, "off"), (True, "on")])
+    def test_of_one_transaction_only(self, shared_url: str, durable: bool, expected: str) -> None:
+        with psycopg.connect(shared_url) as connection:
+            connection.execute(
+                "select penstock.save_position(%s, 1, null, gen_random_uuid(), %s)",
+                (new_category(), durable),
+            )
+            inside = connection.execute("show synchronous_commit").fetchone()
+            connection.commit()
+            after = connection.execute("show synchronous_commit").fetchone()
+
+        assert (inside, after) == ((expected,), ("on",))
+
+    @every_kind
+    def test_of_all_that_writes_messages(self, shared_store: Store, positions: str) -> None:
+        consumer = Consumer(shared_store, new_category(), "mailer", positions=positions)
+        stored = shared_store.run(consumer._load())
+        relaxed = []
+
+        for _ in range(11):
+            save = consumer._positions.save(shared_store.context, stored, 5, durable=False)
+            with shared_store.transaction() as transaction:
+                stored = transaction.run(save)
+                row = transaction.connection.execute("show synchronous_commit").fetchone()
+            relaxed.append(row == ("off",))
+
+        tenths = [False, *[True] * 9, False]
+        assert (
+            relaxed == {"stream": [False] * 11, "table": [True] * 11, "hybrid": tenths}[positions]
+        )
+
+
 class TestHybrid:
     def test_the_row_goes_first(self, shared_store: Store, shared_url: str) -> None:
         category = new_category()

@@ -32,8 +32,8 @@ class DeviceRemoved(TypedMessage, type="device.removed"):
     device_id: str
 
 
-SCHOOL = [CourseCreated, UserRegistered, UserJoinedCourse, CourseClosed]
-DEVICES = [DeviceSeen, DeviceRemoved]
+SCHOOL: list[type[TypedMessage]] = [CourseCreated, UserRegistered, UserJoinedCourse, CourseClosed]
+DEVICES: list[type[TypedMessage]] = [DeviceSeen, DeviceRemoved]
 
 
 def claim_device(

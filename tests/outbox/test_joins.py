@@ -498,6 +498,21 @@ class TestDecided:
         assert store.joins.get_join(outer).status == "completed"
         assert sorted(topic for topic, _ in follow_ups(store)) == ["inner done", "outer done"]
 
+    def test_after_a_wait_that_somebody_finished_by_hand_there_can_be_another(
+        self, store: Store
+    ) -> None:
+        join = store.joins.start_join(None, 1)
+        steps(store, join, 1)
+        first = store.joins.enqueue_join_wait(join, on_complete_topic="good")
+        finish(store)
+        store.outbox.ack(claim_one(store))
+
+        second = store.joins.enqueue_join_wait(join, on_complete_topic="good")
+
+        assert first != second
+        assert resolved(store, join).status == "completed"
+        assert [topic for topic, _ in follow_ups(store)] == ["good"]
+
     def test_without_a_topic_for_an_outcome_there_is_no_follow_up(self, store: Store) -> None:
         join = store.joins.start_join(None, 1)
         steps(store, join, 1)

@@ -12,6 +12,7 @@ import typer
 from penstock.cli.consumers import consumers
 from penstock.cli.doctor import doctor
 from penstock.cli.failing import ClearlyFailing
+from penstock.cli.groups import groups
 from penstock.cli.init import init
 from penstock.cli.joins import joins
 from penstock.cli.outbox import outbox
@@ -48,6 +49,7 @@ for command in (
 ):
     app.command()(command)
 app.add_typer(parked)
+app.add_typer(groups)
 app.add_typer(outbox)
 app.add_typer(joins)
 

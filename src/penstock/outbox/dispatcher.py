@@ -46,7 +46,7 @@ class Dispatcher:
         store: RunsTransactions | StoreProvider[RunsTransactions],
         *,
         concurrency: int = 10,
-        batch_size: int = 100,
+        batch_size: int = 500,
         lease: float = 30.0,
         owner: str | None = None,
         on_failure: FailurePolicy | None = None,

@@ -14,7 +14,6 @@ import logging
 import queue
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -23,6 +22,7 @@ from uuid import UUID
 
 from penstock.errors import JoinNotFound, PenstockError, PermanentFailure, StaleLease, first_line
 from penstock.outbox import messages
+from penstock.outbox.crew import Crew
 from penstock.outbox.floor import Floor
 from penstock.outbox.held import by_token
 from penstock.outbox.messages import ClaimedMessage
@@ -76,7 +76,7 @@ class Serving:
         self._routes = routes
         self._terms = terms
         self._floor = Floor()
-        self._at_work: dict[UUID, tuple[ClaimedMessage, Future[None]]] = {}
+        self._at_work: dict[UUID, ClaimedMessage] = {}
         self._finished: queue.SimpleQueue[Outcome | None] = queue.SimpleQueue()
         self._stopping = False
         self._seconds_each = _AHEAD
@@ -85,28 +85,28 @@ class Serving:
 
     def run(self) -> None:
         """Serve until `stop()`; then give back what was not begun, and end what was."""
-        with ThreadPoolExecutor(self._terms.concurrency) as threads:
+        with Crew(self._terms.concurrency, self._work) as crew:
             try:
                 while not self._stopping:
-                    if not self._try(lambda: self._round(threads)):
+                    if not self._try(lambda: self._round(crew)):
                         self._wait()
             finally:
-                self._drain()
+                self._drain(crew)
 
     def run_until_idle(self) -> int:
         """Serve until nothing is due and nothing at work, and return how many were claimed."""
         handled, claimed = 0, 0
-        with ThreadPoolExecutor(self._terms.concurrency) as threads:
+        with Crew(self._terms.concurrency, self._work) as crew:
             try:
                 while not self._stopping:
-                    claimed = self._round(threads, whole=not claimed)
+                    claimed = self._round(crew, whole=not claimed)
                     handled += claimed
                     if not claimed and not self._at_work:
                         break
                     if not claimed:
                         self._wait()
             finally:
-                self._drain()
+                self._drain(crew)
         return handled
 
     def stop(self) -> None:
@@ -114,14 +114,15 @@ class Serving:
         self._stopping = True
         self._finished.put(None)
 
-    def _round(self, threads: ThreadPoolExecutor, *, whole: bool = False) -> int:
+    def _round(self, crew: Crew, *, whole: bool = False) -> int:
         """Settle, extend, clean up and claim. Return how many messages were claimed."""
         self._settle()
         self._extend()
         self._clean_up()
         claimed = self._claim(whole)
         for message in claimed:
-            self._at_work[message.id] = message, threads.submit(self._work, message)
+            self._at_work[message.id] = message
+            crew.give(message)
         return len(claimed)
 
     def _claim(self, whole: bool) -> list[ClaimedMessage]:
@@ -228,7 +229,7 @@ class Serving:
         if not self._at_work or time.monotonic() < self._next_extension:
             return
         self._next_extension = time.monotonic() + self._terms.lease / 3
-        for token, ids in by_token(message for message, _ in self._at_work.values()):
+        for token, ids in by_token(self._at_work.values()):
             self._store.run(messages.extend(ids, token, self._terms.lease))
 
     def _clean_up(self) -> None:
@@ -240,9 +241,9 @@ class Serving:
         if self._store.run(operation) < _CLEAN_UP_BATCH:
             self._next_clean_up = now + _CLEAN_UP_EVERY
 
-    def _drain(self) -> None:
+    def _drain(self, crew: Crew) -> None:
         """Give back what no handler has begun, and wait for those that have."""
-        unbegun = [message for message, future in self._at_work.values() if future.cancel()]
+        unbegun = crew.take_back()
         for message in unbegun:
             del self._at_work[message.id]
         for token, ids in by_token(unbegun):

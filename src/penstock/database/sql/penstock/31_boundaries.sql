@@ -38,6 +38,8 @@ as $$
 $$;
 
 -- The positions of the messages after a position that match one of the conditions.
+-- Callers keep the planner to nested loops along the indexes, also where it knows nothing of the tables
+-- yet: it takes every list for a thousand rows, and would rather read the whole log.
 create or replace function penstock.matching_positions(conditions jsonb, after bigint)
 returns setof bigint language plpgsql stable
 as $$
@@ -131,6 +133,7 @@ returns table (
   data varchar, metadata varchar, "time" timestamp
 )
 language plpgsql volatile
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 as $$
 #variable_conflict use_column
 declare
@@ -166,6 +169,7 @@ $$;
 -- statement of its own.
 create or replace function penstock.check_guard(guard jsonb)
 returns void language plpgsql volatile
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 as $$
 declare
   conflict record;

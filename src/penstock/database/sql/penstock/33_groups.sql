@@ -467,19 +467,22 @@ begin
     and not exists (
       select from penstock.group_types g where g.group_pk = own.id and g.type_id = t.id);
 
-  -- a type that is new to the group
-  select t.type_id, t.routed_to into late from penstock.group_types t
-  where t.group_pk = own.id and t.routed_to is not null
-  order by t.handled desc, t.type_id limit 1;
-  if found then
+  -- types that are new to the group
+  loop
+    select t.type_id, t.routed_to into late from penstock.group_types t
+    where t.group_pk = own.id and t.routed_to is not null
+    order by t.handled desc, t.type_id limit 1;
+    exit when not found;
     late.routed_to := penstock.route_batch(
       own, array[late.type_id], late.routed_to, own.routed_to, most);
     update penstock.group_types t set routed_to = nullif(late.routed_to, own.routed_to)
     where t.group_pk = own.id and t.type_id = late.type_id;
-    update penstock.consumer_groups g set looked_at = -1 where g.id = own.id;
-    perform penstock.fan_out(own, most);
-    return true;
-  end if;
+    if late.routed_to < own.routed_to then
+      perform penstock.fan_out(own, most);
+      update penstock.consumer_groups g set looked_at = -1 where g.id = own.id;
+      return true;
+    end if;
+  end loop;
 
   last_position := penstock.last_position();
   until := penstock.watermark();
@@ -569,6 +572,7 @@ returns table (
   data varchar, metadata varchar, "time" timestamp
 )
 language plpgsql volatile
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 as $$
 #variable_conflict use_column
 declare
@@ -651,7 +655,7 @@ $$;
 create or replace function penstock.ready_partition(
   own penstock.consumer_groups, type_ids integer[])
 returns penstock.partitions language plpgsql volatile
-set enable_seqscan = off set enable_sort = off set enable_bitmapscan = off
+set enable_sort = off set enable_bitmapscan = off
 as $$
 declare
   chosen penstock.partitions;

@@ -220,7 +220,8 @@ begin
 end
 $$;
 
--- Enqueue the message that waits for a join: asleep until its last step, or until it times out.
+-- Enqueue the message that waits for a join: asleep until its last step, or until it times out. There is
+-- one at a time; another only after one that somebody finished by hand, or that failed.
 create or replace function penstock.enqueue_join_wait(wait_id uuid, join_id uuid, payload bytea)
 returns uuid language plpgsql volatile
 as $$
@@ -232,7 +233,10 @@ begin
     raise exception using errcode = 'PS061',
       message = format('join %s is %s already', own.join_id, own.status),
       detail = jsonb_build_object('join_id', own.join_id, 'status', own.status);
-  elsif own.wait_id is not null then
+  elsif exists (
+    select from penstock.outbox o
+    where o.id = own.wait_id and o.state in ('ready', 'in_progress')
+  ) then
     raise exception using errcode = 'PS065',
       message = format('join %s is waited for already', own.join_id),
       detail = jsonb_build_object('join_id', own.join_id, 'wait_id', own.wait_id);

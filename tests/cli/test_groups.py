@@ -1,0 +1,90 @@
+"""`penstock groups` shows how groups stand, stops and starts them, and gets parked ones going."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from penstock import Claim, Store
+from tests.cli.conftest import Run
+from tests.groups.school import DeviceSeen, claim_device, positions
+
+
+@pytest.fixture
+def claim(store: Store) -> Claim:
+    """A group with two partitions, one of them claimed."""
+    store.register_consumer_group("readers")
+    store.append([DeviceSeen(device_id="a"), DeviceSeen(device_id="b")])
+    claim = claim_device(store, types=[DeviceSeen], group_id="readers")
+    assert claim is not None
+    return claim
+
+
+@pytest.mark.usefixtures("claim")
+def test_groups_are_listed_with_what_is_pending_and_claimed(penstock: Run) -> None:
+    result = penstock("groups")
+
+    heading, line = result.stdout.splitlines()
+    assert heading.split() == [
+        *("group", "status", "partitioned", "by", "partitions"),
+        *("pending", "claimed", "parked", "waiting"),
+    ]
+    assert line.split()[:7] == ["readers", "active", "device_id", "2", "2", "1", "0"]
+
+
+def test_parked_partitions_are_listed_with_their_errors(
+    penstock: Run, store: Store, claim: Claim
+) -> None:
+    store.release(claim, error="ValueError: no", park=True)
+
+    shown = penstock("groups")
+    told = json.loads(penstock("groups", "--json").stdout)
+
+    assert "device_id:a" in shown.stdout
+    assert "ValueError: no" in shown.stdout
+    assert told["groups"][0]["parked"] == 1
+    assert told["parked"][0]["partition_key"] == "device_id:a"
+
+
+@pytest.mark.usefixtures("claim")
+def test_a_group_is_stopped_and_started(penstock: Run, store: Store) -> None:
+    stopped = penstock("groups", "stop", "readers")
+    assert not store.consumer_group_active("readers")
+
+    started = penstock("groups", "start", "readers")
+
+    assert store.consumer_group_active("readers")
+    assert stopped.stderr == "readers is stopped\n"
+    assert started.stderr == "readers is active\n"
+
+
+def test_a_group_is_reset(penstock: Run, store: Store, claim: Claim) -> None:
+    store.ack(claim)
+
+    result = penstock("groups", "reset", "readers")
+
+    again = claim_device(store, types=[DeviceSeen], group_id="readers")
+    assert result.exit_code == 0
+    assert positions(again) == positions(claim)
+
+
+def test_parked_partitions_are_retried_one_or_all(
+    penstock: Run, store: Store, claim: Claim
+) -> None:
+    store.release(claim, error="no", park=True)
+
+    other = penstock("groups", "retry", "readers", "device_id:b")
+    result = penstock("groups", "retry", "readers", "device_id:a")
+
+    assert other.stderr == "0 partitions go on\n"
+    assert result.stderr == "1 partition goes on\n"
+    assert store.parked_partitions("readers") == []
+
+
+@pytest.mark.parametrize("command", ["stop", "start", "reset", "retry"])
+def test_an_unknown_group_is_told(penstock: Run, command: str) -> None:
+    result = penstock("groups", command, "nobody")
+
+    assert result.exit_code == 1
+    assert "nobody" in result.stderr

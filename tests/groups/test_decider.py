@@ -1,0 +1,99 @@
+"""A decider: from what has happened, and a command, to what happens next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from penstock import ConcurrentAppendError, Decider, Store
+from tests.groups.school import CourseClosed, CourseCreated, UserJoinedCourse
+
+
+class CourseFull(Exception):
+    pass
+
+
+def evolve(seats: int, event: object) -> int:
+    match event:
+        case CourseCreated():
+            return 2
+        case UserJoinedCourse():
+            return seats - 1
+        case CourseClosed():
+            return 0
+    return seats
+
+
+def decide(seats: int, command: UserJoinedCourse) -> Iterator[UserJoinedCourse]:
+    if seats <= 0:
+        raise CourseFull
+    yield command
+
+
+ENROLMENT = Decider[int, UserJoinedCourse](initial=0, evolve=evolve, decide=decide)
+CREATED = CourseCreated(course_name="Algebra")
+JOE, JAKE, MARY = (
+    UserJoinedCourse(course_name="Algebra", user_id=user) for user in ("joe", "jake", "mary")
+)
+
+
+def test_what_is_given_and_what_is_commanded_make_what_happens() -> None:
+    ENROLMENT.given(CREATED).when(JOE).then(JOE)
+
+
+def test_a_command_may_be_refused() -> None:
+    ENROLMENT.given(CREATED, JOE, JAKE).when(MARY).then_raises(CourseFull)
+
+
+def test_a_wrong_expectation_is_told() -> None:
+    with pytest.raises(AssertionError, match="expected"):
+        ENROLMENT.given(CREATED).when(JOE).then(JAKE)
+    with pytest.raises(AssertionError, match="CourseFull"):
+        ENROLMENT.given().when(JOE).then(JOE)
+    with pytest.raises(AssertionError, match="expected CourseFull"):
+        ENROLMENT.given(CREATED).when(JOE).then_raises(CourseFull)
+
+
+def test_a_command_is_decided_on_the_log_and_appended(store: Store) -> None:
+    store.append(CREATED)
+    conditions = [
+        *CourseCreated.to_conditions(course_name="Algebra"),
+        *UserJoinedCourse.to_conditions(course_name="Algebra"),
+    ]
+
+    for command in (JOE, JAKE):
+        assert ENROLMENT.handle(store, command, conditions) is not None
+
+    with pytest.raises(CourseFull):
+        ENROLMENT.handle(store, MARY, conditions)
+    assert ENROLMENT.state(store.read(conditions)[0]) == 0
+
+
+def test_nothing_to_append_is_nothing(store: Store) -> None:
+    idle = Decider[int, UserJoinedCourse](
+        initial=0, evolve=evolve, decide=lambda seats, command: []
+    )
+
+    assert idle.handle(store, JOE, CourseCreated.to_conditions(course_name="Algebra")) is None
+
+
+def test_a_conflict_is_decided_again_and_given_up_in_the_end(store: Store) -> None:
+    store.append(CREATED)
+    decided = []
+
+    def interrupted(seats: int, command: UserJoinedCourse) -> list[UserJoinedCourse]:
+        decided.append(seats)
+        store.append(CourseClosed(course_name="Algebra"))  # always somebody else
+        return [command]
+
+    unlucky = Decider[int, UserJoinedCourse](initial=0, evolve=evolve, decide=interrupted)
+    conditions = [
+        *CourseCreated.to_conditions(course_name="Algebra"),
+        *CourseClosed.to_conditions(course_name="Algebra"),
+    ]
+
+    with pytest.raises(ConcurrentAppendError):
+        unlucky.handle(store, JOE, conditions, attempts=3)
+
+    assert decided == [2, 0, 0]

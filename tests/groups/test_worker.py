@@ -1,0 +1,185 @@
+"""A worker claims, handles, appends and acknowledges, at once; what fails is tried again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import psycopg
+import pytest
+
+from penstock import Claim, FailurePolicy, Store, ValidationError, Worker
+from tests.groups.school import DeviceRemoved, DeviceSeen, claim_device, positions
+from tests.racing import wait_until
+
+
+def worker(store: Store, handler: Callable[[Claim], Any], **options: Any) -> Worker:
+    return Worker(
+        store, "group", handler, partition_by="device_id", handled_types=[DeviceSeen], **options
+    )
+
+
+def removed(store: Store) -> list[str]:
+    return [message.data["device_id"] for message in store.read_category("device.removed")]
+
+
+def test_what_the_handler_returns_is_appended_and_the_claim_acknowledged(store: Store) -> None:
+    store.append([DeviceSeen(device_id="a"), DeviceSeen(device_id="b")])
+    one = worker(store, lambda claim: DeviceRemoved(**claim.partition_value))
+
+    busy = [one.run_once() for _ in range(3)]
+
+    assert busy == [True, True, False]
+    assert removed(store) == ["a", "b"]
+    assert store.groups()[0].pending == 0
+
+
+def test_a_handler_may_return_nothing_or_several(store: Store) -> None:
+    store.append([DeviceSeen(device_id="a"), DeviceSeen(device_id="b")])
+    outcomes = iter([None, [DeviceRemoved(device_id="b"), DeviceRemoved(device_id="b")]])
+    one = worker(store, lambda claim: next(outcomes))
+
+    one.run_once()
+    one.run_once()
+
+    assert removed(store) == ["b", "b"]
+
+
+def test_a_worker_registers_its_group(store: Store) -> None:
+    worker(store, lambda claim: None)
+
+    assert store.consumer_group_active("group")
+
+
+def test_when_somebody_else_was_faster_it_decides_again(store: Store) -> None:
+    store.append(DeviceSeen(device_id="a", reading=1))
+    seen: list[list[int]] = []
+
+    def handle(claim: Claim) -> DeviceRemoved:
+        if not seen:
+            store.append(DeviceSeen(device_id="a", reading=2))  # the other
+        seen.append(positions(claim))
+        return DeviceRemoved(device_id="a")
+
+    one = worker(store, handle)
+    while one.run_once():
+        pass
+
+    assert seen == [[1], [1, 2]]
+    assert removed(store) == ["a"]
+    assert store.parked_partitions("group") == []
+
+
+def test_what_a_failed_handler_wanted_is_not_appended_and_it_is_tried_again(store: Store) -> None:
+    store.append(DeviceSeen(device_id="a"))
+    failures = iter([True, True, False])
+
+    def handle(claim: Claim) -> DeviceRemoved:
+        if next(failures):
+            raise ArithmeticError
+        return DeviceRemoved(device_id=f"a after {claim.attempts}")
+
+    one = worker(store, handle, on_failure=FailurePolicy.park(attempts=3, delay=0))
+    while one.run_once():
+        pass
+
+    assert removed(store) == ["a after 3"]
+
+
+def test_after_a_failure_the_partition_rests_and_the_others_go_on(store: Store) -> None:
+    store.append([DeviceSeen(device_id="a"), DeviceSeen(device_id="b")])
+    handled = []
+
+    def handle(claim: Claim) -> None:
+        handled.append(claim.partition_value["device_id"])
+        if claim.partition_value["device_id"] == "a":
+            raise ArithmeticError
+
+    one = worker(store, handle, on_failure=FailurePolicy.park(delay=60, longest_delay=60))
+    while one.run_once():
+        pass
+
+    assert handled == ["a", "b"]
+    assert store.parked_partitions("group") == []
+
+
+def test_a_partition_whose_workers_die_again_and_again_is_parked(
+    store: Store, database_url: str
+) -> None:
+    store.append(DeviceSeen(device_id="a"))
+    one = worker(store, lambda claim: None, on_failure=FailurePolicy.park(attempts=1))
+    assert claim_device(store, types=[DeviceSeen]) is not None  # and its worker dies
+    with psycopg.connect(database_url) as connection:
+        connection.execute("update penstock.partitions set lease_until = now()")
+
+    one.run_once()
+
+    (parked,) = store.parked_partitions("group")
+    assert parked.error is not None
+    assert "died" in parked.error
+
+
+def test_a_claim_that_was_taken_over_appends_nothing(store: Store, database_url: str) -> None:
+    store.append(DeviceSeen(device_id="a"))
+
+    def hang(claim: Claim) -> DeviceRemoved:
+        with psycopg.connect(database_url) as connection:
+            connection.execute("update penstock.partitions set lease_until = now()")
+        assert claim_device(store, "w-2", types=[DeviceSeen]) is not None
+        return DeviceRemoved(device_id="a")
+
+    worker(store, hang).run_once()
+
+    assert removed(store) == []
+    assert store.groups()[0].claimed == 1
+
+
+def test_the_lease_is_extended_while_the_handler_works(store: Store, database_url: str) -> None:
+    store.append(DeviceSeen(device_id="a"))
+
+    def work(claim: Claim) -> DeviceRemoved:
+        wait_until(
+            database_url,
+            "select clock_timestamp() > claimed_at + interval '1.5 seconds'"
+            " and lease_until > clock_timestamp() from penstock.partitions",
+        )
+        return DeviceRemoved(device_id="a")
+
+    worker(store, work, lease=1.2).run_once()
+
+    assert removed(store) == ["a"]
+
+
+def test_a_worker_stops_after_the_claim_in_hand(store: Store) -> None:
+    store.append([DeviceSeen(device_id="a"), DeviceSeen(device_id="b")])
+    started, released = threading.Event(), threading.Event()
+
+    def handle(claim: Claim) -> DeviceRemoved:
+        started.set()
+        released.wait(30)
+        return DeviceRemoved(**claim.partition_value)
+
+    one = worker(store, handle)
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(one.run)
+        started.wait(30)
+        one.stop()
+        released.set()
+        running.result(30)
+
+    assert removed(store) == ["a"]
+
+
+def test_a_worker_of_a_stopped_group_rests(store: Store) -> None:
+    store.append(DeviceSeen(device_id="a"))
+    one = worker(store, lambda claim: None)
+    store.stop_consumer_group("group")
+
+    assert not one.run_once()
+
+
+def test_a_policy_that_does_not_park_is_refused(store: Store) -> None:
+    with pytest.raises(ValidationError):
+        worker(store, lambda claim: None, on_failure=FailurePolicy.stop())
