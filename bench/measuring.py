@@ -26,7 +26,7 @@ class Effort:
     seconds: int
 
 
-QUICK = Effort(quick=True, rounds=7, seconds=1)
+QUICK = Effort(quick=True, rounds=5, seconds=1)
 FULL = Effort(quick=False, rounds=11, seconds=2)
 
 

@@ -47,7 +47,7 @@ SAMPLES: dict[object, object] = {
 
 def all_errors(base: type[PenstockError] = PenstockError) -> Iterator[type[PenstockError]]:
     for error_class in base.__subclasses__():
-        if error_class.__module__ == errors.__name__:
+        if error_class.__module__.startswith(errors.__name__):
             yield error_class
             yield from all_errors(error_class)
 

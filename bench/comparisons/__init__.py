@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bench.comparisons import category_read, consumer, growth, outbox, write_message, write_messages
+from bench.comparisons import (
+    category_read,
+    claims,
+    consumer,
+    growth,
+    guarded_append,
+    outbox,
+    write_message,
+    write_messages,
+)
 from bench.measuring import Effort
 from bench.results import Comparison
 from bench.server import Server
@@ -17,5 +26,7 @@ COMPARISONS: dict[str, Compare] = {
     "category-read": category_read.compare,
     "consumer": consumer.compare,
     "growth": growth.compare,
+    "guarded-append": guarded_append.compare,
+    "claims": claims.compare,
     "outbox": outbox.compare,
 }

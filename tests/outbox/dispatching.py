@@ -68,6 +68,7 @@ def main(url: str, lease: str, concurrency: str) -> None:
 def handle(pool: ConnectionPool, url: str, message: ClaimedMessage) -> None:
     with pool.connection() as connection:
         connection.execute("insert into handled values (%s, %s)", [message.id, os.getpid()])
+        connection.execute("select pg_sleep(0.01)")  # work, as far as anybody can tell
     do = message.payload.get("do") if isinstance(message.payload, dict) else None
     if do == "fail":
         raise PermanentFailure("it was to fail")

@@ -258,6 +258,31 @@ class TestSpecification:
         assert [store.joins.get_join(one).is_complete for one in joins] == [True, False, False]
 
 
+def test_the_specifications_example_transforms_when_all_extractions_are_done(store: Store) -> None:
+    join_id = store.joins.start_join(
+        grouping_key="customer-7", expected_steps=3, metadata='{"type": "etl", "phase": "extract"}'
+    )
+    tables = ("customers", "orders", "products")
+    for table in tables:
+        message_id = store.outbox.enqueue(f"extract.{table}", {"table": table})
+        store.joins.attach_message_to_join(join_id, message_id)
+    store.joins.enqueue_join_wait(
+        join_id=join_id,
+        fail_if_any_step_failed=True,
+        on_complete_topic="etl.transform",
+        on_complete_payload='{"CustomerId": 7}',
+    )
+    dispatcher, done = Dispatcher(store), list[str]()
+    for topic in (*(f"extract.{table}" for table in tables), "etl.transform"):
+        dispatcher.handler(topic)(lambda message: done.append(message.topic))
+
+    dispatcher.run_until_idle()
+
+    assert sorted(done[:3]) == [f"extract.{table}" for table in tables]
+    assert done[3:] == ["etl.transform"]
+    assert store.joins.get_join(join_id).status == "completed"
+
+
 class TestDecided:
     def test_each_member_counts_once_and_the_first_outcome_wins(self, store: Store) -> None:
         join = store.joins.start_join(None, 3)

@@ -1,6 +1,6 @@
 """Dispatchers killed at random while overlapping joins run: each is resolved once, and adds up.
 
-Three processes dispatch; whenever some more messages are done, one of them is killed with SIGKILL
+Three processes dispatch; time and again one of them is killed with SIGKILL while it holds messages,
 and another started. The test itself does all else that a program may do meanwhile: it enqueues
 steps with their joins, attaches others later (some when they are finished, some twice), reports
 steps by hand (some with another outcome than they have), claims and settles batches of its own,
@@ -10,12 +10,16 @@ and cancels joins. What counts is what the database says when all is over.
 from __future__ import annotations
 
 import contextlib
+import signal
 import subprocess
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from random import Random
 from uuid import UUID
 
+import psycopg
 import pytest
 
 from penstock import JoinFinished, JoinId, NewMessage, OutboxMessageId, StaleLease, Store, retry
@@ -24,7 +28,6 @@ from tests.outbox.outboxes import sql
 from tests.racing import wait_until
 
 PROCESSES = 3
-KILLS = 8
 BATCH = 100
 
 
@@ -70,24 +73,29 @@ def test_every_join_is_resolved_once_whoever_is_killed(
     plan = make_plan(store, seed, *((5000, 500) if long else (1000, 100)))
     prepare(store)
 
-    with killing(database_url, plan.random) as kill_one:
+    with killing(database_url, seed, kills=len(plan.members) // 125):
         enqueue_waits(store, plan, plan.joins[::2])
         for begin in range(0, len(plan.members), BATCH):
             enqueue_batch(store, plan, begin)
             meddle(store, plan)
-            if begin % (len(plan.members) // KILLS) < BATCH:
-                kill_one(len(plan.ids) // 3)
         enqueue_waits(store, plan, plan.joins[1::2])
-        for part in (5, 7, 9):
-            kill_one(len(plan.members) * part // 10)
         wait_until(database_url, NOTHING_LEFT)
 
     assert complaints(store, plan) == []
+    assert sql(store, TAKEN_OVER) > [(0,)]
 
 
 NOTHING_LEFT = """
   select not exists (select from penstock.outbox where state in ('ready', 'in_progress'))
     and not exists (select from penstock.joins where status = 'pending')
+"""
+
+
+HOLDS_SOME = "select exists (select from penstock.outbox where owner like %s and token is not null)"
+
+TAKEN_OVER = """
+  select count(*) from penstock.outbox
+  where attempts > 1 and convert_from(payload, 'utf8') like '%%"do":null%%'
 """
 
 
@@ -152,25 +160,45 @@ def settle_some(store: Store, plan: Plan) -> None:
 
 
 @contextlib.contextmanager
-def killing(url: str, random: Random) -> Iterator[Callable[[int], None]]:
-    """Run dispatchers; what is lent kills one of them once so many messages are done."""
+def killing(url: str, seed: int, kills: int) -> Iterator[None]:
+    """Run dispatchers meanwhile; time and again, kill one while it holds messages."""
+    random, ended = Random(seed), threading.Event()
     processes = [start(url) for _ in range(PROCESSES)]
 
-    def kill_one(done: int) -> None:
-        wait_until(
-            url,
-            "select count(*) >= %s from penstock.outbox where state in ('done', 'failed')",
-            (done,),
-        )
-        victim = random.randrange(PROCESSES)
-        end(processes[victim])
-        processes[victim] = start(url)
+    def kill() -> None:
+        for _ in range(kills):
+            victim = random.randrange(PROCESSES)
+            if not caught(url, processes[victim], ended):
+                return
+            end(processes[victim])
+            processes[victim] = start(url)
 
-    try:
-        yield kill_one
-    finally:
-        for process in processes:
-            end(process)
+    with ThreadPoolExecutor(1) as threads:
+        killed = threads.submit(kill)
+        try:
+            yield
+        finally:
+            ended.set()
+            killed.result()
+            for process in processes:
+                end(process)
+
+
+def caught(url: str, process: subprocess.Popen[str], ended: threading.Event) -> bool:
+    """Stop a process while it holds messages. Return whether that came about before the end."""
+    owner = (f"%:{process.pid}",)
+    with psycopg.connect(url, autocommit=True) as connection:
+
+        def holds_some() -> bool:
+            return connection.execute(HOLDS_SOME.encode(), owner).fetchone() == (True,)
+
+        while not ended.is_set():
+            if holds_some():
+                process.send_signal(signal.SIGSTOP)
+                if holds_some():
+                    return True
+                process.send_signal(signal.SIGCONT)
+    return False
 
 
 def end(process: subprocess.Popen[str]) -> None:

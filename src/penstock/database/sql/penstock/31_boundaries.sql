@@ -38,8 +38,8 @@ as $$
 $$;
 
 -- The positions of the messages after a position that match one of the conditions.
--- Callers keep the planner to nested loops along the indexes, also where it knows nothing of the tables
--- yet: it takes every list for a thousand rows, and would rather read the whole log.
+-- `offset 0` keeps the planner to this order, each step along an index: it takes every list for a
+-- thousand rows, and where it knows nothing of the tables yet would rather read the whole log.
 create or replace function penstock.matching_positions(conditions jsonb, after bigint)
 returns setof bigint language plpgsql stable
 as $$
@@ -47,12 +47,20 @@ begin
   return query
     select distinct m.global_position
     from jsonb_array_elements(conditions) as c(condition)
-    join penstock.message_types t on t.type = c.condition ->> 'type'
+    cross join lateral (
+      select t.id, t.type from penstock.message_types t
+      where t.type = c.condition ->> 'type' offset 0
+    ) t
     cross join lateral penstock.condition_keys(c.condition) as k(key_pair)
-    join penstock.message_attributes i
-      on i.key_pair = k.key_pair and i.type_id = t.id and i.global_position > after
-    join message_store.messages m on m.global_position = i.global_position
-    where m.type = t.type and penstock.carries(m.data, c.condition -> 'attributes')
+    cross join lateral (
+      select a.global_position from penstock.message_attributes a
+      where a.key_pair = k.key_pair and a.type_id = t.id and a.global_position > after offset 0
+    ) i
+    cross join lateral (
+      select m.global_position, m.data from message_store.messages m
+      where m.global_position = i.global_position and m.type = t.type offset 0
+    ) m
+    where penstock.carries(m.data, c.condition -> 'attributes')
     order by m.global_position;
 end
 $$;
@@ -133,7 +141,7 @@ returns table (
   data varchar, metadata varchar, "time" timestamp
 )
 language plpgsql volatile
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
@@ -148,12 +156,13 @@ begin
       select p.position
       from penstock.matching_positions(conditions, least(after, complete_to)) p(position)
     ), fetched as (
-      select m.*, row_number() over (order by m.global_position) as number
-      from matching p
-      join message_store.messages m on m.global_position = p.position
-      where p.position > after
-      order by m.global_position
-      limit most
+      select m.*
+      from (
+        select p.position from matching p where p.position > after order by 1 limit most
+      ) p
+      cross join lateral (
+        select m.* from message_store.messages m where m.global_position = p.position offset 0
+      ) m
     )
     select complete_to,
       array(select p.position from matching p where p.position > complete_to order by 1),
@@ -169,14 +178,17 @@ $$;
 -- statement of its own.
 create or replace function penstock.check_guard(guard jsonb)
 returns void language plpgsql volatile
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
 as $$
 declare
   conflict record;
 begin
   select m.global_position, m.type into conflict
   from penstock.matching_positions(guard -> 'conditions', (guard ->> 'low')::bigint) p(position)
-  join message_store.messages m on m.global_position = p.position
+  cross join lateral (
+    select m.global_position, m.type from message_store.messages m
+    where m.global_position = p.position offset 0
+  ) m
   where not guard -> 'seen' @> to_jsonb(p.position)
   order by 1 limit 1;
   if found then

@@ -15,6 +15,7 @@ create or replace function penstock.append(
   whole_categories boolean default false   -- beside a genuine Message DB, whose readers rely on it
 )
 returns bigint[] language plpgsql
+set plan_cache_mode = force_generic_plan  -- planning would cost more than all the rest
 as $$
 #variable_conflict use_column
 declare

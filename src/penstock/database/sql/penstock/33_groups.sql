@@ -572,7 +572,7 @@ returns table (
   data varchar, metadata varchar, "time" timestamp
 )
 language plpgsql volatile
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare

@@ -1,0 +1,95 @@
+"""Guarded appends on disjoint boundaries, beside eventsourcing's PostgreSQL DCB recorder."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from bench import peers
+from bench.measuring import Contender, Effort, measure
+from bench.results import Comparison, ratio
+from bench.server import Server
+
+SCRIPT = Path(__file__).parent.parent / "appenders.py"
+UNIT = "messages/s"
+NOTES = [
+    "Each client is a Python process with one connection. Every append is a decision on a boundary "
+    "of its own, with two attributes or tags to a message; every commit waits for the disk.",
+    "Theirs is eventsourcing 9.5, PostgresDCBRecorderTT.",
+]
+
+
+class Clients:
+    """Client processes of one side, which append whenever they are told to."""
+
+    def __init__(self, processes: list[subprocess.Popen[str]]) -> None:
+        self._processes = processes
+
+    def messages_per_second(self, seconds: float, batch: int) -> float:
+        """Let all of them append for some seconds."""
+        for process in self._processes:
+            assert process.stdin is not None
+            process.stdin.write(f"{seconds} {batch}\n")
+            process.stdin.flush()
+        return sum(float(_answer(process)) for process in self._processes)
+
+
+@contextmanager
+def clients(interpreter: str | Path, side: str, url: str, count: int) -> Iterator[Clients]:
+    """Start clients that are connected and ready to append."""
+    processes = []
+    try:
+        for number in range(count):
+            command = [str(interpreter), str(SCRIPT), side, url, str(number)]
+            processes.append(
+                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            )
+            _answer(processes[-1])  # one after the other: the first makes the tables
+        yield Clients(processes)
+    finally:
+        for process in processes:
+            process.communicate()
+
+
+def compare(server: Server, effort: Effort) -> list[Comparison]:
+    """Measure one client and eight, appending one message, and eight appending a hundred."""
+    ours, theirs = server.ours("guarding", 0), server.ours("recording", 0)
+    compared = []
+    for count, batch, at_least in ((1, 1, None), (8, 1, 2.5), (8, 100, 1.3)):
+        with (
+            clients(sys.executable, "ours", ours, count) as our_clients,
+            clients(peers.python(), "theirs", theirs, count) as their_clients,
+        ):
+            title = f"guarded append of {batch}, {count} client{'s' if count > 1 else ''}"
+            figures = measure(
+                title,
+                UNIT,
+                [
+                    Contender(
+                        "ours", partial(our_clients.messages_per_second, effort.seconds, batch)
+                    ),
+                    Contender(
+                        "eventsourcing",
+                        partial(their_clients.messages_per_second, effort.seconds, batch),
+                    ),
+                ],
+                effort.rounds,
+            )
+        own, other = figures.values()
+        compared.append(
+            Comparison(title, [own, other], [ratio(own, other, at_least=at_least)], NOTES)
+        )
+    server.drop("guarding", "recording")
+    return compared
+
+
+def _answer(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        raise SystemExit(f"{process.args!r} ended with {process.wait()}")
+    return line

@@ -1,0 +1,141 @@
+"""Which error the server's answer stands for: the table from SQLSTATE to error."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+import psycopg
+
+from penstock.errors.base import PenstockError, first_line
+from penstock.errors.consumers import OffsetBeyondTail, PositionConflict, SessionFenced
+from penstock.errors.database import CommandTimeout, DatabaseUnreachable, TransactionTimeout
+from penstock.errors.groups import (
+    DeclarationBlocked,
+    GroupNotFound,
+    IndexingUnfinished,
+    InvalidAck,
+    PartitionByChanged,
+    StaleClaim,
+    UndeclaredAttribute,
+    UndeclaredType,
+)
+from penstock.errors.log import (
+    CategoryBusy,
+    ConcurrentAppendError,
+    ConditionNotActivated,
+    DuplicateMessageId,
+    StandbyRefused,
+    TransactionConflict,
+    UnannouncedPosition,
+    WatermarkRequired,
+    WrongExpectedVersion,
+)
+from penstock.errors.outbox import (
+    JoinAwaited,
+    JoinFinished,
+    JoinFull,
+    JoinNotFound,
+    NotAJoinMember,
+    OutboxMessageNotFound,
+    StaleLease,
+)
+
+_BY_CODE: Mapping[str, type[PenstockError]] = {
+    "PS001": WrongExpectedVersion,
+    "PS002": DuplicateMessageId,
+    "PS004": CategoryBusy,
+    "PS006": UnannouncedPosition,
+    "PS020": SessionFenced,
+    "PS021": OffsetBeyondTail,
+    "PS030": PositionConflict,
+    "PS040": UndeclaredType,
+    "PS041": IndexingUnfinished,
+    "PS042": UndeclaredAttribute,
+    "PS043": ConcurrentAppendError,
+    "PS044": GroupNotFound,
+    "PS045": StaleClaim,
+    "PS046": PartitionByChanged,
+    "PS047": InvalidAck,
+    "PS048": DeclarationBlocked,
+    "PS060": JoinNotFound,
+    "PS061": JoinFinished,
+    "PS062": OutboxMessageNotFound,
+    "PS063": JoinFull,
+    "PS064": NotAJoinMember,
+    "PS065": JoinAwaited,
+    "PS066": StaleLease,
+}
+
+# Genuine Message DB has no codes of its own for these, nor a detail: its text is all there is.
+_MESSAGE_DB_CONDITION = "Retrieval with SQL condition is not activated"
+_MESSAGE_DB_VERSION = re.compile(
+    r"Wrong expected version: (?P<expected>-?\d+) "
+    r"\(Stream: (?P<stream_name>.*), Stream Version: (?P<actual>-?\d+)\)$",
+    re.DOTALL,
+)
+
+_TRANSACTION_CONFLICTS = {"40001", "40P01", "55P03"}
+
+
+def translate(error: psycopg.Error, where: str) -> Exception:
+    """Return the Penstock error that the server's error stands for, or the error itself."""
+    diag = error.diag
+    code, facts = _code_and_facts(error)
+    if error_class := _BY_CODE.get(code or ""):
+        return _with_facts(error_class, facts) or error
+    if code == "PS005":
+        return StandbyRefused(where)
+    if code == "PS003":
+        return WatermarkRequired(diag.message_primary or str(error))
+    if code == "PS008" or diag.message_primary == _MESSAGE_DB_CONDITION:
+        return ConditionNotActivated("")
+    if code == "23505" and diag.constraint_name == "messages_id":
+        return DuplicateMessageId(_key_value(diag.message_detail))
+    if code == "23505" and diag.constraint_name == "messages_stream":
+        return TransactionConflict("another transaction wrote to the stream at the same time")
+    if code == "P0001" and (match := _MESSAGE_DB_VERSION.match(diag.message_primary or "")):
+        return WrongExpectedVersion(
+            match["stream_name"], int(match["expected"]), int(match["actual"])
+        )
+    if code in _TRANSACTION_CONFLICTS:
+        return TransactionConflict(diag.message_primary or str(error))
+    if code == "57014":
+        return CommandTimeout(where, diag.message_primary or str(error))
+    if code in ("25P03", "25P04"):
+        return TransactionTimeout(where, diag.message_primary or str(error))
+    if is_lost_connection(error):
+        return DatabaseUnreachable(where, first_line(error))
+    return error
+
+
+def is_lost_connection(error: psycopg.Error) -> bool:
+    """Whether the error says that the connection, and not the statement, is at fault."""
+    if error.sqlstate is None:
+        return isinstance(error, psycopg.OperationalError)
+    return error.sqlstate.startswith(("08", "57P"))
+
+
+def _code_and_facts(error: psycopg.Error) -> tuple[str | None, dict[str, Any]]:
+    try:
+        facts = json.loads(error.diag.message_detail or "")
+        return facts.pop("code", error.sqlstate), facts
+    except (ValueError, AttributeError, TypeError):
+        return error.sqlstate, {}
+
+
+def _with_facts(error_class: type[PenstockError], facts: dict[str, Any]) -> PenstockError | None:
+    """Return the error with those facts it knows; None if the server left some out."""
+    known = {one.name for one in fields(error_class)}
+    try:
+        return error_class(**{name: value for name, value in facts.items() if name in known})
+    except TypeError:
+        return None
+
+
+def _key_value(detail: str | None) -> str:
+    """Return the value in PostgreSQL's text `Key (id)=(value) already exists`."""
+    return (detail or "").partition("=(")[2].partition(")")[0]
