@@ -95,16 +95,20 @@ class Serving:
 
     def run_until_idle(self) -> int:
         """Serve until nothing is due and nothing at work, and return how many were claimed."""
-        handled, claimed = 0, 0
+        handled, idle = 0, False
         with Crew(self._terms.concurrency, self._work) as crew:
             try:
                 while not self._stopping:
-                    claimed = self._round(crew, whole=not claimed)
+                    claimed = self._round(crew, whole=idle)
                     handled += claimed
-                    if not claimed and not self._at_work:
+                    if self._at_work:
+                        idle = False
+                        if not claimed:
+                            self._wait()
+                    elif idle:
                         break
-                    if not claimed:
-                        self._wait()
+                    else:
+                        idle = True  # unless a whole look finds something
             finally:
                 self._drain(crew)
         return handled
