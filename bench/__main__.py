@@ -24,7 +24,8 @@ def main() -> None:
     _forget_settings_from_outside()
     run = measured(arguments.names or list(COMPARISONS), QUICK if arguments.quick else FULL)
     print(verdicts(run))
-    print(f"{run.seconds:.0f} s in all; figures in {os.path.relpath(run.save())}")
+    path = run.save(whole=not arguments.names)
+    print(f"{run.seconds:.0f} s in all; figures in {os.path.relpath(path)}")
 
 
 def measured(names: list[str], effort: Effort) -> Run:

@@ -83,10 +83,13 @@ class Run(msgspec.Struct, frozen=True):
     settings: dict[str, str]
     comparisons: list[Comparison]
 
-    def save(self) -> Path:
-        """Write the run to the results folder and return the file."""
+    def save(self, *, whole: bool) -> Path:
+        """Write the run to the results folder and return the file.
+
+        Only a whole run, of all comparisons, is what `newest` looks for.
+        """
         FOLDER.mkdir(exist_ok=True)
-        kind = "quick" if self.quick else "full"
+        kind = ("quick" if self.quick else "full") if whole else "part"
         path = FOLDER / f"{self.began:%Y-%m-%dT%H-%M-%S}-{kind}.json"
         path.write_bytes(msgspec.json.format(msgspec.json.encode(self)) + b"\n")
         return path
@@ -101,7 +104,7 @@ def ratio(
 
 
 def newest() -> Run:
-    """Return the newest run of the results folder: a full one, if there is any."""
+    """Return the newest whole run of the results folder: a full one, if there is any."""
     found = sorted(FOLDER.glob("*-full.json")) or sorted(FOLDER.glob("*-quick.json"))
     if not found:
         raise SystemExit(f"no results in {FOLDER}: run `make bench` first")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg
@@ -30,6 +32,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="session")
 def chaos_seconds(request: pytest.FixtureRequest) -> float:
     return float(request.config.getoption("--chaos-seconds"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _signals_as_in_the_foreground() -> None:
+    """A shell's background job ignores some signals, and so would the processes that tests start."""
+    with suppress(ValueError):  # not the main thread
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session", autouse=True)

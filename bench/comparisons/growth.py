@@ -38,7 +38,7 @@ def compare(server: Server, effort: Effort) -> list[Comparison]:
         connection.execute("set synchronous_commit = off")
         write = partial(_microseconds, connection, messages // 10)
         contenders.append(Contender(f"at {messages:,} messages", write))
-    figures = measure("growth", "µs/write", contenders, effort.rounds * 10)
+    figures = measure("growth", "µs/write", contenders, effort.rounds * 4)
     server.drop(*(f"log_{messages}" for messages in sizes))
     small, large = figures.values()
     ratios = [ratio(large, small, at_most=1.15)]

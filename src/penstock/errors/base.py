@@ -54,4 +54,5 @@ def shown(value: object, limit: int = 120) -> str:
 
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's text, or its name if it has none."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+    text = str(error).encode(errors="backslashreplace").decode()  # fit for any log and database
+    return next(iter(text.strip().splitlines()), type(error).__name__)

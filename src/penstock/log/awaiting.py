@@ -64,7 +64,7 @@ class AsyncLogOperations(AsyncBoundaryCalls):
 
         One round trip, however many they are. A retry with the same ids returns the first result.
         """
-        messages = list(messages)
+        messages = write.listed(messages)
         await self._declare_missing(append.classes_of(messages))
         return await self.run(
             write.write_messages(

@@ -65,7 +65,7 @@ class LogOperations(BoundaryCalls):
 
         One round trip, however many they are. A retry with the same ids returns the first result.
         """
-        messages = list(messages)
+        messages = write.listed(messages)
         self._declare_missing(append.classes_of(messages))
         return self.run(
             write.write_messages(

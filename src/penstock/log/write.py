@@ -145,12 +145,12 @@ def _one_message(
     metadata: Mapping[str, Any] | None,
     id: UUID | str | None,
 ) -> Message:
-    if isinstance(type, str):
+    if not isinstance(type, Message | TypedMessage):
         return Message(type, data, metadata, id=new_id() if id is None else as_uuid(id))
     for name, value in (("data", data), ("metadata", metadata), ("id", id)):
         if value is not None:
             raise ValidationError(name, value, "left out, since the message has its own")
-    return plain_message(type)
+    return plain_message(type, "type")
 
 
 def _lock(stream_name: str) -> Statement:
@@ -159,7 +159,7 @@ def _lock(stream_name: str) -> Statement:
 
 def checked_messages(messages: Iterable[Message | TypedMessage]) -> list[Message]:
     """Return the messages as plain ones; refuse none, what is no message, and an id twice."""
-    checked = [plain_message(one) for one in messages]
+    checked = [plain_message(one, "messages") for one in listed(messages)]
     if not checked:
         raise ValidationError("messages", checked, "at least one message")
     seen: set[UUID] = set()
@@ -170,12 +170,19 @@ def checked_messages(messages: Iterable[Message | TypedMessage]) -> list[Message
     return checked
 
 
-def plain_message(message: Message | TypedMessage) -> Message:
-    """Return a message, typed or not, as it is written."""
+def listed(messages: object) -> list[Message | TypedMessage]:
+    """Return what should be several messages as a list; refuse what holds none."""
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
+        raise ValidationError("messages", messages, "a list of messages")
+    return list(messages)
+
+
+def plain_message(message: object, name: str) -> Message:
+    """Return a message, typed or not, as it is written. `name` is what an error calls it."""
     if isinstance(message, TypedMessage):
         return message.to_message()
     if not isinstance(message, Message):
-        raise ValidationError("message", message, "a Message or a TypedMessage")
+        raise ValidationError(name, message, "a Message or a TypedMessage")
     return message
 
 

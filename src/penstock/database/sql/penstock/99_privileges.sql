@@ -14,10 +14,12 @@ exception
 end
 $$;
 
--- These write with their owner's rights.
+-- These write with their owner's rights. (A trigger fires whoever writes; only who could attach it to
+-- a table of their own would need the right to execute it.)
 revoke execute on function
   penstock.retain(varchar, bigint, timestamptz, bigint, boolean, bigint, bigint),
-  penstock.declare_type(text, text[]), penstock.attach_attribute_triggers()
+  penstock.declare_type(text, text[]), penstock.attach_attribute_triggers(),
+  penstock.index_attributes(), penstock.forget_attributes()
 from public;
 
 do $$
@@ -28,7 +30,8 @@ begin
     revoke insert, update, delete on penstock.installations, penstock.retentions from message_store;
     grant execute on all functions in schema penstock to message_store;
     revoke execute on function
-      penstock.retain(varchar, bigint, timestamptz, bigint, boolean, bigint, bigint)
+      penstock.retain(varchar, bigint, timestamptz, bigint, boolean, bigint, bigint),
+      penstock.index_attributes(), penstock.forget_attributes()
     from message_store;
   end if;
   if to_regrole('penstock_reader') is not null then
@@ -38,7 +41,8 @@ begin
     grant execute on all functions in schema message_store, penstock to penstock_reader;
     revoke execute on function
       penstock.retain(varchar, bigint, timestamptz, bigint, boolean, bigint, bigint),
-      penstock.declare_type(text, text[]), penstock.attach_attribute_triggers()
+      penstock.declare_type(text, text[]), penstock.attach_attribute_triggers(),
+      penstock.index_attributes(), penstock.forget_attributes()
     from penstock_reader;
   end if;
 end
