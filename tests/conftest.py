@@ -36,7 +36,7 @@ def chaos_seconds(request: pytest.FixtureRequest) -> float:
 
 @pytest.fixture(scope="session", autouse=True)
 def _signals_as_in_the_foreground() -> None:
-    """A shell's background job ignores some signals, and so would the processes that tests start."""
+    """A shell's background job ignores some signals, and so would the processes of tests."""
     with suppress(ValueError):  # not the main thread
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
