@@ -117,7 +117,8 @@ create or replace function penstock.get_category_messages(
   condition varchar default null,
   watermark bigint default null
 )
-returns setof message_store.message language plpgsql set enable_sort = off
+returns setof message_store.message language plpgsql
+set enable_sort = off set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_variable
 declare
