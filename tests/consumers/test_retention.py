@@ -16,6 +16,7 @@ from penstock import (
     Consumer,
     Retained,
     Store,
+    TypedMessage,
     UnsupportedEdition,
     ValidationError,
 )
@@ -321,3 +322,22 @@ async def test_async_code_does_the_same(
     retained = await async_store.retain("order", keep_count=1)
 
     assert retained == Retained(5, None)
+
+
+class ReadingTaken(TypedMessage, type="reading.taken"):
+    device_id: str
+
+
+def test_what_a_partitioned_group_has_not_handled_stays(store: Store) -> None:
+    for _ in range(3):
+        store.write_message("device-1", ReadingTaken(device_id="1"))
+    store.register_consumer_group("group")
+    claim = store.claim_next("group", partition_by="device_id", handled_types=[ReadingTaken])
+    assert claim is not None
+
+    waiting = store.retain("device-1", keep_count=1)
+    store.ack(claim)
+    handled = store.retain("device-1", keep_count=1)
+
+    assert (waiting.removed, waiting.held_back_by) == (0, "group")
+    assert handled.removed == 2

@@ -20,18 +20,29 @@ create table if not exists penstock.retentions (
 create index if not exists retentions_category on penstock.retentions (category, highest_position);
 
 -- The consumer of a category, or of `$all`, that has come least far, and the first message it needs.
+-- A partitioned group finds its messages by type, wherever they are, so each one counts.
 create or replace function penstock.slowest_consumer(category varchar)
 returns table (consumer_id text, needs bigint)
-language sql volatile
+language plpgsql volatile
 as $$
-  select c.consumer_id, coalesce(c.position, 0) + 1
-  from (
-    select * from penstock.stored_positions(slowest_consumer.category)
-    union all
-    select * from penstock.stored_positions('$all')
-  ) c
-  order by c.position nulls first
-  limit 1
+begin
+  return query
+    select w.consumer_id::text, w.needs
+    from (
+      select c.consumer_id, coalesce(c.position, 0) + 1 as needs
+      from penstock.stored_positions(slowest_consumer.category) c
+      union all
+      select c.consumer_id, coalesce(c.position, 0) + 1
+      from penstock.stored_positions('$all') c
+      union all
+      select g.group_id, least(g.routed_to + 1, (
+        select min(p.next_position) from penstock.partitions p where p.group_pk = g.id))
+      from penstock.consumer_groups g
+      where g.partition_by is not null
+    ) w
+    order by w.needs
+    limit 1;
+end
 $$;
 
 -- The messages of a stream or category below both bounds, oldest first, but for the last of a stream.
