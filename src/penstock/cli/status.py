@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
+from penstock.cli.figures import figures_table
 from penstock.cli.printing import (
     console,
     facts,
@@ -18,6 +20,7 @@ from penstock.cli.printing import (
     table,
 )
 from penstock.cli.target import Folder, Url, open_existing, place, settings_for
+from penstock.consumers.health import HealthFigure
 from penstock.database.edition import SCHEMA_VERSION, Edition
 from penstock.log.overview import OpenWriter, Status
 from penstock.settings import Settings
@@ -34,17 +37,22 @@ def status(
     url: Url = None,
     folder: Folder = None,
 ) -> None:
-    """Show how the log stands, and who holds its readers back."""
+    """Show how the log stands, who holds its readers back, and who lags behind.
+
+    A lag is for how long the next message of a consumer, session, group or the outbox has waited.
+    """
     settings = settings_for(url, folder)
     with open_existing(settings) as store:
         status = store.status()
+        figures = store.health() if store.edition.has_watermark else []
     if json:
-        print_json(_as_json(status, settings), indented=True)
+        found = _as_json(status, settings) | {"figures": figures}
+        print_json(found, indented=True)
     else:
-        _print(status, settings)
+        _print(status, settings, figures)
 
 
-def _print(status: Status, settings: Settings) -> None:
+def _print(status: Status, settings: Settings, figures: Sequence[HealthFigure]) -> None:
     out = console()
     out.print(
         facts(
@@ -64,6 +72,9 @@ def _print(status: Status, settings: Settings) -> None:
     )
     if status.open_writers:
         _print_writers(out, status.open_writers)
+    if figures:
+        out.print()
+        out.print(figures_table(figures))
 
 
 def _schema_version(status: Status) -> str:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TypeVar
 
-from penstock.consumers import overview, parked, retention
+from penstock.consumers import health, overview, parked, retention
+from penstock.consumers.health import HealthFigure
 from penstock.consumers.overview import ConsumerStatus
 from penstock.consumers.parked import ParkedMessage, parked_stream
 from penstock.consumers.retention import Keep, Retained
@@ -28,6 +29,13 @@ class OperatorCalls(ABC):
     @abstractmethod
     def run(self, operation: Operation[Result]) -> Result:
         """Run an operation and return its result."""
+
+    def health(self) -> list[HealthFigure]:
+        """Return how the store stands: who lags behind, what is parked or failed, old claims.
+
+        Cheap however long the log is: fit to be called every few seconds.
+        """
+        return self.run(health.health(self.context))
 
     def consumers(self, count_up_to: int = 10_000) -> list[ConsumerStatus]:
         """Return every consumer that has stored a position, with its backlog.
@@ -108,6 +116,13 @@ class AsyncOperatorCalls(ABC):
     @abstractmethod
     async def run(self, operation: Operation[Result]) -> Result:
         """Run an operation and return its result."""
+
+    async def health(self) -> list[HealthFigure]:
+        """Return how the store stands: who lags behind, what is parked or failed, old claims.
+
+        Cheap however long the log is: fit to be called every few seconds.
+        """
+        return await self.run(health.health(self.context))
 
     async def consumers(self, count_up_to: int = 10_000) -> list[ConsumerStatus]:
         """Return every consumer that has stored a position, with its backlog.

@@ -37,6 +37,17 @@
     │   ├── NotAJoinMember
     │   ├── JoinAwaited            the join is waited for already
     │   └── PermanentFailure       raise it in a handler: do not try this message again
+    ├── PipelineError
+    │   ├── JavaNotFound           Spark needs Java, and there is none
+    │   ├── WrongColumns           a frame does not have the columns of messages
+    │   ├── WrongValue             a value in a message is not of the type the schema says
+    │   ├── StagingLost            a crash of the server emptied the staging: write again
+    │   ├── MessagesRemoved        retention removed what a reader had not read
+    │   ├── GraphError             a pipeline is declared in a way that cannot run
+    │   ├── PipelineNotFound       a file has no such pipeline
+    │   ├── PipelineRunning        the pipeline runs already
+    │   ├── StepFailed             a processor's function failed
+    │   └── StepSuperseded         somebody else finished the step
     ├── ConsumerError
     │   ├── HandlerFailed          a handler failed and its policy says stop
     │   ├── UnhandledMessageType   no handler takes this type, and the consumer refuses such
@@ -138,6 +149,19 @@ from penstock.errors.outbox import (
     PermanentFailure,
     StaleLease,
 )
+from penstock.errors.pipeline import (
+    GraphError,
+    JavaNotFound,
+    MessagesRemoved,
+    PipelineError,
+    PipelineNotFound,
+    PipelineRunning,
+    StagingLost,
+    StepFailed,
+    StepSuperseded,
+    WrongColumns,
+    WrongValue,
+)
 from penstock.errors.translation import is_lost_connection, translate
 
 __all__ = [
@@ -153,6 +177,7 @@ __all__ = [
     "DecodingError",
     "DuplicateMessageId",
     "EmbeddedServerError",
+    "GraphError",
     "GroupError",
     "GroupNotFound",
     "HandlerFailed",
@@ -160,11 +185,13 @@ __all__ = [
     "IndexingUnfinished",
     "InvalidAck",
     "InvalidPosition",
+    "JavaNotFound",
     "JoinAwaited",
     "JoinFinished",
     "JoinFull",
     "JoinNotFound",
     "MessageTypeError",
+    "MessagesRemoved",
     "NotAJoinMember",
     "NotInstalled",
     "NothingToCommit",
@@ -176,6 +203,9 @@ __all__ = [
     "PartitionByChanged",
     "PenstockError",
     "PermanentFailure",
+    "PipelineError",
+    "PipelineNotFound",
+    "PipelineRunning",
     "PoolExhausted",
     "PositionConflict",
     "SessionClosed",
@@ -183,9 +213,12 @@ __all__ = [
     "SessionFenced",
     "SessionInUse",
     "SetupError",
+    "StagingLost",
     "StaleClaim",
     "StaleLease",
     "StandbyRefused",
+    "StepFailed",
+    "StepSuperseded",
     "StoreClosed",
     "TransactionAborted",
     "TransactionClosed",
@@ -202,7 +235,9 @@ __all__ = [
     "UnsupportedEdition",
     "ValidationError",
     "WatermarkRequired",
+    "WrongColumns",
     "WrongExpectedVersion",
+    "WrongValue",
     "first_line",
     "is_lost_connection",
     "shown",

@@ -43,6 +43,7 @@ from penstock.errors.outbox import (
     OutboxMessageNotFound,
     StaleLease,
 )
+from penstock.errors.pipeline import StagingLost, StepSuperseded
 
 _BY_CODE: Mapping[str, type[PenstockError]] = {
     "PS001": WrongExpectedVersion,
@@ -68,6 +69,8 @@ _BY_CODE: Mapping[str, type[PenstockError]] = {
     "PS064": NotAJoinMember,
     "PS065": JoinAwaited,
     "PS066": StaleLease,
+    "PS070": StagingLost,
+    "PS071": StepSuperseded,
 }
 
 # Genuine Message DB has no codes of its own for these, nor a detail: its text is all there is.

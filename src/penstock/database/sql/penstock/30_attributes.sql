@@ -27,10 +27,11 @@ create table if not exists penstock.message_attributes (
   primary key (key_pair, type_id, global_position)
 );
 
--- The key of an attribute with a value; of a type, under the empty name.
+-- The key of an attribute with a value; of a type, under the empty name. (The cast makes it a plain
+-- expression to the planner, which then puts it into the query instead of calling it.)
 create or replace function penstock.key_pair(name text, value text)
 returns bigint language sql immutable parallel safe
-as $$ select hashtextextended(length(name) || ':' || name || value, 0) $$;
+as $$ select hashtextextended(length(name)::text || ':' || name || value, 0) $$;
 
 -- The keys of a message: of its type, and of each attribute that it carries.
 create or replace function penstock.key_pairs(type text, attributes text[], data jsonb)
@@ -43,12 +44,15 @@ as $$
   where data ->> a.name is not null
 $$;
 
--- Index what a statement has inserted. penstock.append holds the locks by then, and says so in
--- `penstock.appending`; for every other writer the trigger takes them.
+-- Index what a statement has inserted, and share the locks on it. penstock.append does both itself,
+-- and says so in `penstock.appending`.
 create or replace function penstock.index_attributes()
 returns trigger language plpgsql security definer set search_path = pg_catalog
 as $$
 begin
+  if current_setting('penstock.appending', true) = pg_current_xact_id()::text then
+    return null;
+  end if;
   insert into penstock.message_attributes (key_pair, type_id, global_position)
   select k.key_pair, t.id, m.global_position
   from inserted m
@@ -56,7 +60,7 @@ begin
   cross join lateral penstock.key_pairs(t.type, t.attributes, m.data) as k(key_pair)
   on conflict do nothing;  -- an attribute may have a type's name
 
-  if found and current_setting('penstock.appending', true) is distinct from 'on' then
+  if found then
     perform penstock.share_boundaries(array(
       select distinct k.key_pair
       from inserted m

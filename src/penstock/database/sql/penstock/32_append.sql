@@ -15,28 +15,44 @@ create or replace function penstock.append(
   whole_categories boolean default false   -- beside a genuine Message DB, whose readers rely on it
 )
 returns bigint[] language plpgsql
-set plan_cache_mode = force_generic_plan  -- planning would cost more than all the rest
+set plan_cache_mode = force_generic_plan set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare
+  documents constant jsonb[] := append.data::jsonb[];
   stream_version bigint := -1;
+  watched bigint[] := '{}';
+  watched_types integer[];
+  keys bigint[];
+  type_ids integer[];
+  numbers bigint[];
+  checkable boolean;
   positions bigint[];
   done text;
 begin
   if guard is not null then
-    perform penstock.refuse_old_snapshot();
-    perform penstock.check_conditions(guard -> 'conditions');
+    done := penstock.refuse_old_snapshot();
+    select array_agg(k.key), array_agg(t.id),
+      bool_and(t.filled_to is null
+        and t.attributes @> array(select jsonb_object_keys(c.condition -> 'attributes')))
+    into watched, watched_types, checkable
+    from jsonb_array_elements(guard -> 'conditions') as c(condition)
+    left join penstock.message_types t on t.type = c.condition ->> 'type'
+    cross join lateral penstock.condition_keys(c.condition) as k(key);
+    if checkable is not true then
+      done := penstock.check_conditions(guard -> 'conditions');
+    end if;
   end if;
-  perform penstock.lock_for_append(
-    append.stream_name, types, data, guard, whole_categories);
+  select coalesce(array_agg(k.key), '{}'), array_agg(t.id), array_agg(m.number)
+  into keys, type_ids, numbers
+  from unnest(append.types, documents) with ordinality as m(type, data, number)
+  join penstock.message_types t on t.type = m.type
+  cross join lateral penstock.key_pairs(t.type, t.attributes, m.data) as k(key);
+  done := penstock.lock_for_append(
+    append.stream_name, append.types, watched, keys, whole_categories);
 
   if append.stream_name is not null then
     stream_version := coalesce(message_store.stream_version(append.stream_name), -1);
-  end if;
-
-  positions := penstock.appended_before(append.stream_name, append.ids, append.types);
-  if positions is not null then
-    return positions;
   end if;
 
   if append.expected_version <> stream_version then
@@ -47,23 +63,27 @@ begin
         'expected', append.expected_version, 'actual', stream_version);
   end if;
   if guard is not null then
-    perform penstock.check_guard(guard);
+    done := penstock.check_guard(guard, watched, watched_types);
   end if;
 
-  done := set_config('penstock.appending', 'on', true);  -- the trigger need not lock
+  done := set_config('penstock.appending', pg_current_xact_id()::text, true);
   with new as (
     insert into message_store.messages (id, stream_name, position, type, data, metadata)
     select m.id, coalesce(append.stream_name, m.type || '-' || m.id),
       case when append.stream_name is null then 0 else stream_version + m.ordinality end,
-      m.type, m.data::jsonb, m.metadata::jsonb
-    from unnest(append.ids, append.types, append.data, append.metadata)
+      m.type, m.data, m.metadata::jsonb
+    from unnest(append.ids, append.types, documents, append.metadata)
       with ordinality as m(id, type, data, metadata, ordinality)
     order by m.ordinality
     on conflict (id) do nothing
     returning global_position
   )
   select array_agg(n.global_position order by n.global_position) into positions from new n;
-  done := set_config('penstock.appending', 'off', true);
+  insert into penstock.message_attributes (key_pair, type_id, global_position)
+  select k.key, k.type_id, positions[k.number]
+  from unnest(keys, type_ids, numbers) as k(key, type_id, number)
+  on conflict do nothing;
+  done := set_config('penstock.appending', '', true);
   if positions is null then  -- the same messages were being appended at this very moment
     return penstock.appended_before(append.stream_name, append.ids, append.types);
   elsif cardinality(positions) < cardinality(append.ids) then
@@ -107,44 +127,33 @@ end
 $$;
 
 create or replace function penstock.lock_for_append(
-  stream_name varchar, types text[], data text[], guard jsonb, whole_categories boolean)
+  stream_name varchar, types text[], exclusive bigint[], shared bigint[], whole_categories boolean)
 returns void language plpgsql
 as $$
 declare
   may_wait constant boolean := penstock.counted_locks() = 0;
-  categories varchar[];
   many constant boolean := cardinality(types) >= 500;
-  shared bigint[] := '{}';
   key bigint;
   done text;
 begin
   if stream_name is not null and whole_categories then
-    perform message_store.acquire_lock(stream_name);
+    done := message_store.acquire_lock(stream_name);
   elsif stream_name is not null then
-    perform penstock.lock_stream(stream_name);
+    done := penstock.lock_stream(stream_name);
+  elsif whole_categories or (many and may_wait) then
+    done := penstock.lock_categories(array(
+      select distinct message_store.category(t) from unnest(types) t));
   else
-    categories := array(
-      select c from (select distinct message_store.category(t) from unnest(types) t) as d(c)
-      order by message_store.hash_64(c));
-    if whole_categories or (many and may_wait) then
-      perform penstock.lock_categories(categories);
-    else
-      foreach key in array array(select message_store.hash_64(c) from unnest(categories) c) loop
-        done := pg_advisory_xact_lock_shared(key);
-      end loop;
-    end if;
+    foreach key in array array(
+      select message_store.hash_64(c.category) as key
+      from (select distinct message_store.category(t) from unnest(types) t) as c(category)
+      order by key)
+    loop
+      done := pg_advisory_xact_lock_shared(key);
+    end loop;
   end if;
-
-  if not many then
-    shared := array(
-      select distinct k.key
-      from unnest(types, data) as m(type, data)
-      join penstock.message_types t on t.type = m.type
-      cross join lateral penstock.key_pairs(t.type, t.attributes, m.data::jsonb) as k(key));
-  end if;
-  if guard is not null or many or shared <> '{}' then
-    perform penstock.lock_boundaries(
-      coalesce(penstock.boundary_keys(guard -> 'conditions'), '{}'), shared, may_wait, many);
+  if many or exclusive <> '{}' or shared <> '{}' then
+    done := penstock.lock_boundaries(exclusive, shared, may_wait, many);
   end if;
 end
 $$;

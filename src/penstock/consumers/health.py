@@ -1,0 +1,44 @@
+"""How a store stands, in figures: what `penstock status` shows and what gauges measure.
+
+The figures and their cost are described in `sql/penstock/60_health.sql`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.database.operation import Operation, call
+from penstock.errors import UnsupportedEdition
+from penstock.log.context import LogContext
+
+_SUBJECT = ("category", "stream_name", "group_id", "topic", "consumer_id")
+
+
+@dataclass(frozen=True, slots=True)
+class HealthFigure:
+    """One figure of how a store stands. Lags and ages are in seconds."""
+
+    #: of what and which, such as `consumer.lag` or `outbox.failed`
+    name: str
+    value: float
+    #: whom it is about and what else is known, such as the pid that holds the watermark back
+    detail: Mapping[str, Any]
+
+    @property
+    def subject(self) -> dict[str, str]:
+        """Whom it is about: a consumer and its category, a group, a topic; empty for the store."""
+        return {name: self.detail[name] for name in _SUBJECT if name in self.detail}
+
+
+def health(context: LogContext) -> Operation[list[HealthFigure]]:
+    """Look how the store stands, with index look-ups only."""
+    if not context.edition.has_watermark:
+        raise UnsupportedEdition("health needs Penstock's schema: run `penstock init`")
+    return call(
+        "health",
+        "select name, value, detail from penstock.health()",
+        (),
+        lambda rows: [HealthFigure(*row) for row in rows],
+    )

@@ -1,0 +1,324 @@
+-- Publishing what others prepared: bulk data is staged first, and becomes messages in one go.
+--
+-- The promise: a delivery is published once and whole, or not at all, whatever was retried, doubled or
+-- killed on the way. How it is kept: each attempt to write draws a random token and stages its rows
+-- under it; nothing else ever touches them. Who publishes names exactly the tokens that count and how
+-- many rows each has, in the one transaction that also records the delivery. A twin waits for that
+-- record and finds it made. Rows of attempts that lost lie in the staging until they are swept.
+--
+-- Staging is unlogged, so it costs little more than the network. A crash of the server empties it:
+-- then the counts differ, nothing is published, and the caller stages again.
+--
+-- What would break it: to delete or publish by anything but the token. Attempt numbers repeat, and an
+-- attempt that was given up may still be writing.
+
+create unlogged table if not exists penstock.staged (
+  token uuid not null,
+  ordinal bigint not null,                 -- as they came
+  order_number bigint,                     -- as the writer wants them; before `ordinal`
+  order_text text collate "C",
+  id uuid not null,
+  stream_name text,                        -- null: a stream of its own in this category
+  category text not null,
+  type text not null,
+  data jsonb,
+  metadata jsonb,
+  expected_version bigint                  -- of the stream before the whole delivery
+);
+
+create index if not exists staged_token on penstock.staged (token);
+
+create unlogged table if not exists penstock.stagings (
+  token uuid primary key,
+  staged_at timestamptz not null default now()
+);
+
+create index if not exists stagings_staged_at on penstock.stagings (staged_at);
+
+create table if not exists penstock.deliveries (
+  source text primary key,                 -- a streaming query, or what a batch job calls its delivery
+  batch bigint not null,                   -- the last one that was published
+  published bigint not null,
+  first_position bigint,
+  last_position bigint,
+  published_at timestamptz not null default now()
+);
+
+-- A fresh id that sorts after those of earlier milliseconds, so that its index stays compact.
+do $$
+begin
+  if current_setting('server_version_num')::int >= 180000 then
+    create or replace function penstock.new_id() returns uuid language sql volatile parallel safe
+      return uuidv7();
+  else
+    create or replace function penstock.new_id() returns uuid language sql volatile parallel safe
+      as 'select encode(set_byte(
+            overlay(uuid_send(gen_random_uuid()) placing
+              substring(int8send((extract(epoch from clock_timestamp()) * 1000)::bigint) from 3)
+              from 1 for 6),
+            6, 112 + (random() * 15)::int), ''hex'')::uuid';
+  end if;
+end
+$$;
+
+alter table penstock.staged alter column id set default penstock.new_id();
+
+-- Keep other writers out of these streams, and share the categories of streams that are new. Call it
+-- first.
+create or replace function penstock.lock_streams(categories varchar[], stream_names varchar[])
+returns void language plpgsql
+as $$
+declare
+  key bigint;
+  done text;
+begin
+  foreach key in array array(
+    select distinct message_store.hash_64(c) from unnest(categories) c order by 1)
+  loop
+    done := pg_advisory_xact_lock_shared(key);
+  end loop;
+  foreach key in array array(
+    select distinct penstock.stream_key(s) from unnest(stream_names) s order by 1)
+  loop
+    done := pg_advisory_xact_lock(key);
+  end loop;
+  done := set_config('penstock.locks',
+    (penstock.counted_locks() + cardinality(stream_names))::text, true);
+end
+$$;
+
+-- What is staged under these tokens; refused if it is not what was counted.
+create or replace function penstock.check_staged(tokens uuid[], counts bigint[])
+returns table (total bigint, named bigint, versioned bigint)
+language plpgsql volatile
+as $$
+declare
+  wrong record;
+begin
+  total := 0;
+  named := 0;
+  versioned := 0;
+  for wrong in
+    select t.count as expected, t.token, s.*
+    from unnest(tokens, counts) as t(token, count)
+    cross join lateral (
+      select count(*) as found, count(s.stream_name) as named, count(s.expected_version) as versioned
+      from penstock.staged s where s.token = t.token) s
+  loop
+    if wrong.found <> wrong.expected then
+      raise exception using errcode = 'PS070',
+        message = format('%s rows were staged under %s and %s are there',
+          wrong.expected, wrong.token, wrong.found),
+        detail = jsonb_build_object('expected', wrong.expected, 'found', wrong.found),
+        hint = 'The server has crashed in between, which empties its staging: write again.';
+    end if;
+    total := total + wrong.found;
+    named := named + wrong.named;
+    versioned := versioned + wrong.versioned;
+  end loop;
+  return next;
+end
+$$;
+
+-- Refuse the delivery if a stream is not where a row of it expects it to be.
+create or replace function penstock.check_staged_versions(tokens uuid[])
+returns void language plpgsql volatile
+as $$
+declare
+  wrong record;
+begin
+  select e.*, coalesce(message_store.stream_version(e.stream_name::varchar), -1) as actual
+  into wrong
+  from (
+    select s.stream_name, min(s.expected_version) as expected, max(s.expected_version) as other
+    from penstock.staged s
+    where s.token = any (tokens) and s.expected_version is not null
+    group by s.stream_name
+  ) e
+  where e.expected <> e.other
+    or e.expected <> coalesce(message_store.stream_version(e.stream_name::varchar), -1)
+  order by e.stream_name
+  limit 1;
+  if found then
+    raise exception using errcode = 'PS001',
+      message = format('Wrong expected version: %s (Stream: %s, Stream Version: %s)',
+        case wrong.actual when wrong.expected then wrong.other else wrong.expected end,
+        wrong.stream_name, wrong.actual),
+      detail = jsonb_build_object('stream_name', wrong.stream_name, 'actual', wrong.actual,
+        'expected', case wrong.actual when wrong.expected then wrong.other else wrong.expected end);
+  end if;
+end
+$$;
+
+create or replace function penstock.refuse_staged_ids(tokens uuid[])
+returns void language plpgsql volatile
+as $$
+declare
+  taken record;
+begin
+  select x.id, x.stream_name, x.what into taken
+  from (
+    select s.id, m.stream_name, 'exists already' as what
+    from penstock.staged s join message_store.messages m on m.id = s.id
+    where s.token = any (tokens)
+    union all
+    select s.id, min(s.stream_name), 'is there twice in this write'
+    from penstock.staged s where s.token = any (tokens)
+    group by s.id having count(*) > 1
+  ) x
+  limit 1;
+  raise exception using errcode = 'PS002',
+    message = format('message %s %s, in stream %s: nothing was published',
+      taken.id, taken.what, taken.stream_name),
+    detail = jsonb_build_object('id', taken.id, 'stream_name', taken.stream_name);
+end
+$$;
+
+-- Make messages of the rows staged under these tokens, all or none, in the order that their writer
+-- wants, in this transaction. `stamp` is added to the metadata of each.
+create or replace function penstock.publish_staged(
+  tokens uuid[],
+  counts bigint[],
+  stamp jsonb default null,
+  whole_categories boolean default false   -- beside a genuine Message DB, whose readers rely on it
+)
+returns table (published bigint, first_position bigint, last_position bigint)
+language plpgsql
+set work_mem = '128MB' set enable_nestloop = on set plan_cache_mode = force_custom_plan
+as $$
+#variable_conflict use_column
+declare
+  staged record;
+  categories varchar[];
+begin
+  perform penstock.refuse_old_snapshot();
+  select c.* into staged from penstock.check_staged(tokens, counts) c;
+  if staged.total = 0 then
+    published := 0;
+    return next;
+    return;
+  end if;
+
+  categories := array(
+    select distinct coalesce(message_store.category(s.stream_name), s.category)
+    from penstock.staged s where s.token = any (tokens));
+  if whole_categories or staged.named >= 400 then
+    perform penstock.lock_categories(categories);
+  else
+    perform penstock.lock_streams(categories, array(
+      select distinct s.stream_name from penstock.staged s
+      where s.token = any (tokens) and s.stream_name is not null));
+  end if;
+  if staged.versioned > 0 then
+    perform penstock.check_staged_versions(tokens);
+  end if;
+
+  begin
+    if staged.named = 0 then
+      return query
+        with new as (
+          insert into message_store.messages (id, stream_name, position, type, data, metadata)
+          select s.id, s.category || '-' || s.id, 0, s.type, s.data,
+            case when stamp is null then s.metadata else coalesce(s.metadata, '{}') || stamp end
+          from penstock.staged s
+          where s.token = any (tokens)
+          order by s.order_number, s.order_text, array_position(tokens, s.token), s.ordinal
+          returning global_position
+        )
+        select count(*), min(n.global_position), max(n.global_position) from new n;
+    else
+      return query
+        with streams as materialized (
+          -- each stream that is written to, and the position of its last message
+          select s.stream_name, v.version
+          from (
+            select distinct s.stream_name from penstock.staged s
+            where s.token = any (tokens) and s.stream_name is not null
+          ) s
+          cross join lateral (
+            select coalesce(max(m.position), -1) as version from (
+              select m.position from message_store.messages m
+              where m.stream_name = s.stream_name order by m.position desc limit 1) m
+          ) v
+        ), new as (
+          insert into message_store.messages (id, stream_name, position, type, data, metadata)
+          select s.id, coalesce(s.stream_name, s.category || '-' || s.id),
+            coalesce(v.version + row_number() over (
+              partition by s.stream_name
+              order by s.order_number, s.order_text, array_position(tokens, s.token), s.ordinal), 0),
+            s.type, s.data,
+            case when stamp is null then s.metadata else coalesce(s.metadata, '{}') || stamp end
+          from penstock.staged s
+          left join streams v on v.stream_name = s.stream_name
+          where s.token = any (tokens)
+          order by s.order_number, s.order_text, array_position(tokens, s.token), s.ordinal
+          returning global_position
+        )
+        select count(*), min(n.global_position), max(n.global_position) from new n;
+    end if;
+  exception
+    when unique_violation then
+      perform penstock.refuse_staged_ids(tokens);
+  end;
+end
+$$;
+
+-- Publish a delivery once. Returns what was published, now or by an earlier call of the same batch.
+create or replace function penstock.publish(
+  source text,
+  batch bigint,
+  tokens uuid[],
+  counts bigint[],
+  whole_categories boolean default false
+)
+returns table (published bigint, first_position bigint, last_position bigint, repeated boolean)
+language plpgsql
+as $$
+#variable_conflict use_column
+declare
+  result record;
+begin
+  if source is not null then
+    insert into penstock.deliveries as d (source, batch, published)
+    values (publish.source, publish.batch, 0)
+    on conflict (source) do update
+      set batch = excluded.batch, published_at = now()
+      where d.batch < excluded.batch;
+    if not found then
+      return query
+        select d.published, d.first_position, d.last_position, true
+        from penstock.deliveries d where d.source = publish.source;
+      return;
+    end if;
+  end if;
+
+  select p.* into result from penstock.publish_staged(tokens, counts, null, whole_categories) p;
+  update penstock.deliveries d
+  set published = result.published, first_position = result.first_position,
+    last_position = result.last_position
+  where d.source = publish.source;
+  return query select result.published, result.first_position, result.last_position, false;
+end
+$$;
+
+-- Forget what was staged under these tokens: it is published, or given up.
+create or replace function penstock.unstage(tokens uuid[])
+returns void language sql volatile
+as $$
+  delete from penstock.staged s where s.token = any (tokens);
+  delete from penstock.stagings s where s.token = any (tokens);
+$$;
+
+-- Forget what nobody published for so long that nobody will. Returns how many attempts that were.
+create or replace function penstock.sweep_staging(older_than interval default '1 day')
+returns bigint language plpgsql volatile
+as $$
+declare
+  leftover constant uuid[] := array(
+    select s.token from penstock.stagings s where s.staged_at < now() - older_than
+    order by s.staged_at limit 100);
+begin
+  perform penstock.unstage(leftover);
+  return cardinality(leftover);
+end
+$$;

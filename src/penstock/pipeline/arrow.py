@@ -1,0 +1,88 @@
+"""Reading messages as Arrow batches: COPY in binary, decoded in C, a few megabytes at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import adbc_driver_postgresql.dbapi as adbc
+import pyarrow as pa
+from adbc_driver_manager import Error, OperationalError
+from psycopg import sql
+
+from penstock.errors import PenstockError, WrongValue
+from penstock.pipeline.columns import Plan, Typed
+from penstock.pipeline.connections import PATIENCE, Place, connected, conninfo
+from penstock.pipeline.planning import Piece
+from penstock.pipeline.target import Target
+
+#: what one batch may weigh, so that a task's memory does not grow with its part of the log
+BATCH_BYTES = 2 * 1024 * 1024
+
+
+def read_batches(
+    place: Place, target: Target, plan: Plan, piece: Piece
+) -> Iterator[pa.RecordBatch]:
+    """Read a piece of a target, batch by batch."""
+    rows = target.rows(piece.after, piece.until)
+    query = (sql.SQL("select {} ").format(plan.select()) + rows).as_string()
+    try:
+        with _cursor(place) as cursor:
+            cursor.execute(query)
+            for batch in cursor.fetch_record_batch():
+                if batch.num_rows:
+                    yield plan.batch(batch)
+    except (Error, OSError, pa.ArrowException) as error:  # Arrow reports some as OSError
+        raise _explained(place, target, plan, piece, error) from error
+
+
+@contextmanager
+def _cursor(place: Place) -> Iterator[Any]:
+    connection = _connect(place)
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("set timezone = 'UTC'")
+            cursor.adbc_statement.set_options(
+                **{"adbc.postgresql.batch_size_hint_bytes": str(BATCH_BYTES)}
+            )
+            yield cursor
+    finally:
+        connection.close()
+
+
+def _connect(place: Place) -> Any:
+    """Return a connection. If there is none, psycopg finds out why: it waits and tells better."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return adbc.connect(conninfo(place))
+        except OperationalError:
+            with connected(place):
+                pass
+            if time.monotonic() > deadline:
+                raise
+
+
+def _explained(
+    place: Place, target: Target, plan: Plan, piece: Piece, error: Exception
+) -> Exception:
+    """Return which value does not read as its type, if that is what went wrong."""
+    with connected(place) as connection:
+        for one in plan.typed:
+            query = sql.SQL("select m.global_position, {text}::text {rows} and {wrong} limit 1")
+            found = connection.execute(
+                query.format(
+                    text=one.text, rows=target.rows(piece.after, piece.until), wrong=_wrong(one)
+                )
+            ).fetchone()
+            if found is not None:
+                return WrongValue(one.name, found[1], one.reads_as, found[0])
+    return error if isinstance(error, PenstockError) else type(error)(str(error).strip())
+
+
+def _wrong(one: Typed) -> sql.Composed:
+    if one.reads_as == "object":
+        return sql.SQL("jsonb_typeof({}) not in ('object', 'null')").format(one.text)
+    return sql.SQL("not penstock.reads_as({}, {})").format(one.text, one.reads_as)

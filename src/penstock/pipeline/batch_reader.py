@@ -1,0 +1,71 @@
+"""Reading a part of the log as one frame: planned once, complete up to one watermark.
+
+Spark plans a loaded frame at its first action and keeps the plan, so every frame derived from it
+reads the same messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from penstock.pipeline import planning
+from penstock.pipeline.arrow import read_batches
+from penstock.pipeline.columns import plan
+from penstock.pipeline.connections import Place, connected
+from penstock.pipeline.filters import as_sql
+from penstock.pipeline.options import LATEST, ReadOptions
+from penstock.pipeline.planning import Piece
+from penstock.pipeline.target import Target
+
+
+@dataclass(frozen=True)
+class Part(InputPartition):
+    """What one task reads: a piece of a target that is ready to be read."""
+
+    target: Target
+    piece: Piece
+
+
+class BatchReader(DataSourceReader):
+    """Reads what a target holds, or a range of it."""
+
+    def __init__(self, place: Place, options: ReadOptions, schema: StructType) -> None:
+        self.place = place
+        self.options = options
+        self.schema = schema
+        self.target = options.target
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return what each task reads."""
+        options = self.options
+        with connected(self.place) as connection:
+            target = planning.prepare(connection, self.target, self.place.where)
+            head = planning.head(connection, target)
+            after = head if options.after == LATEST else options.after
+            first = target.before_first if after is None else int(after)
+            until = head if options.until is None else min(head, options.until)
+            found = planning.pieces(connection, target, first, until, options.partitions)
+        # Spark takes no parts at all for one that is not told what to read
+        return [Part(target, one) for one in found or [Piece(first, first)]]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one part, in Arrow batches."""
+        assert isinstance(partition, Part)
+        columns = plan(self.schema, null_if_wrong=self.options.null_if_wrong)
+        return read_batches(self.place, partition.target, columns, partition.piece)
+
+
+class PushingReader(BatchReader):
+    """The same, with the filters that PostgreSQL can take."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        """Keep the filters that become SQL and return the others."""
+        taken = {id(one): as_sql(one) for one in filters}
+        found = tuple(text for text in taken.values() if text is not None)
+        self.target = replace(self.target, filters=found)
+        return [one for one in filters if taken[id(one)] is None]

@@ -1,0 +1,84 @@
+"""The format `penstock`: what Spark asks of a data source, answered by the modules beside this one.
+
+Spark makes these objects in several processes: planners on the driver, tasks on executors, and for
+streams one process that lives as long as the query. So they hold options and little else, and the
+database that the driver found travels with the plan.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from penstock.errors import ValidationError
+from penstock.pipeline.batch_reader import BatchReader, PushingReader
+from penstock.pipeline.columns import default_schema, plan
+from penstock.pipeline.connections import find_place
+from penstock.pipeline.options import read_options, write_options
+from penstock.pipeline.outgoing import outgoing
+from penstock.pipeline.sink import BatchWriter, StreamWriter
+from penstock.pipeline.stream_reader import StreamReader
+
+_PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
+
+
+class PenstockDataSource(DataSource):
+    """`spark.read.format("penstock")` and its three siblings."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "penstock"
+
+    def schema(self) -> StructType:
+        """Return the columns of a message, or those of option `columns`."""
+        return default_schema(read_options(self.options).columns)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the reader of a batch. It takes filters only where Spark is set to push them."""
+        options = read_options(self.options)
+        plan(schema)  # refuses what cannot be read
+        reader = PushingReader if _is_pushing_filters() else BatchReader
+        return reader(find_place(options.url), options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """Return the reader of a stream."""
+        options = read_options(self.options)
+        plan(schema)
+        return StreamReader(find_place(options.url), options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return the writer of a batch."""
+        options = write_options(self.options)
+        if overwrite:
+            raise ValidationError("mode", "overwrite", "append: a log is not overwritten")
+        columns = outgoing(schema, options.order_by)
+        return BatchWriter(find_place(options.url), columns, options.delivery)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """Return the writer of a stream."""
+        options = write_options(self.options)
+        if overwrite:
+            raise ValidationError("output mode", "complete", "append: a log is not overwritten")
+        if options.delivery is not None:
+            expected = "left out: a stream's deliveries are its query and its batches"
+            raise ValidationError("delivery", options.delivery, expected)
+        return StreamWriter(find_place(options.url), outgoing(schema, options.order_by))
+
+
+def _is_pushing_filters() -> bool:
+    """Whether this process plans a read with filters.
+
+    Spark refuses a reader that takes filters where it is set not to push any, and says which it is
+    in no other way than by the program that it runs.
+    """
+    program = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return _PUSHING in sys.modules or getattr(program, "name", None) == _PUSHING

@@ -1,0 +1,86 @@
+"""A Spark session that is ready for Penstock: one call, on a laptop without Java or on a cluster.
+
+A session of your own works as well. This one only spares you the settings: this very Python for the
+workers (with another one Spark does not find the format `penstock`, and does not say why), UTC,
+Arrow, filters that reach the database, memory enough, and no page of log on the screen.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from penstock.errors import ValidationError
+from penstock.message import check_text
+from penstock.pipeline.java import find_java_home
+
+_QUIET = """rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex{short}
+"""
+
+
+def session(
+    app_name: str = "penstock",
+    *,
+    master: str | None = None,
+    config: Mapping[str, object] | None = None,
+) -> SparkSession:
+    """Return the running Spark session, or start one.
+
+    Args:
+        app_name: what Spark's own pages call it.
+        master: where it runs: `local[*]`, `spark://host:7077`, …; else `PENSTOCK_SPARK_MASTER`,
+            else `local[*]`.
+        config: Spark settings, which win over ours.
+    """
+    check_text("app_name", app_name)
+    chosen = master if master is not None else os.environ.get("PENSTOCK_SPARK_MASTER") or "local[*]"
+    if not isinstance(chosen, str) or not chosen.strip():
+        raise ValidationError("master", master, "a Spark master such as 'local[*]'")
+    _prepare_environment()
+    builder = SparkSession.builder.appName(app_name).master(chosen)
+    for name, value in {**_settings(chosen), **(config or {})}.items():
+        builder = builder.config(name, value)  # type: ignore[arg-type]
+    return builder.getOrCreate()
+
+
+def _prepare_environment() -> None:
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    os.environ["JAVA_HOME"] = str(find_java_home())
+
+
+def _settings(master: str) -> dict[str, object]:
+    settings: dict[str, object] = {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.python.filterPushdown.enabled": "true",
+        "spark.driver.memory": "2g",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_quiet_logs().as_uri()}",
+    }
+    if master.startswith("local"):
+        # the tasks of a small job should not outnumber the processors by far
+        settings["spark.sql.shuffle.partitions"] = str(2 * (os.cpu_count() or 1))
+        settings["spark.driver.host"] = "127.0.0.1"
+        settings["spark.driver.bindAddress"] = "127.0.0.1"
+    return settings
+
+
+def _quiet_logs() -> Path:
+    path = Path(tempfile.gettempdir()) / f"penstock-log4j2-{os.getuid()}.properties"
+    if not path.exists() or path.read_text() != _QUIET:
+        path.write_text(_QUIET)
+    return path

@@ -1,0 +1,135 @@
+"""Reading the log as a stream: micro-batches that leave nothing out, however late it commits.
+
+An offset is the number of a message that was there: everything at or below it has been read, and
+nothing can appear there any more. Offsets never go back. Spark asks for the latest one many times
+a second; where there is nothing new, the answer waits a moment, so that an idle query costs the
+database a few look-ups a second.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from penstock.database.execute import typed_errors
+from penstock.errors import DatabaseUnreachable
+from penstock.pipeline import planning
+from penstock.pipeline.arrow import read_batches
+from penstock.pipeline.batch_reader import Part
+from penstock.pipeline.columns import plan
+from penstock.pipeline.connections import Place, connect
+from penstock.pipeline.options import LATEST, ReadOptions
+from penstock.pipeline.target import Target
+
+PAUSE = 0.075  # seconds, when there is nothing new
+Offset = dict[str, int]
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Tells Spark how far the log has come, and reads what lies between two offsets."""
+
+    def __init__(self, place: Place, options: ReadOptions, schema: StructType) -> None:
+        self.place = place
+        self.options = options
+        self.schema = schema
+        self._target: Target | None = None
+        self._connection: psycopg.Connection[Any] | None = None
+        self._until: int | None = options.until
+
+    def initialOffset(self) -> Offset:  # noqa: N802
+        """Return the offset before the first message that a new query reads."""
+        after = self.options.after
+        if after == LATEST:
+            return {"position": self._ask(lambda c, target: planning.head(c, target))}
+        return {"position": self.options.target.before_first if after is None else int(after)}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Return how many rows a micro-batch may have."""
+        most = self.options.max_rows_per_batch
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Read no further than the log has come by now."""
+        self._until = self._head()
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        """Return how far to read next: the start itself if there is nothing new."""
+        after = start["position"]
+        head = self._head()
+        if head <= after:
+            time.sleep(PAUSE)
+            head = self._head()
+        if head <= after:
+            return start
+        if isinstance(limit, ReadMaxRows):
+            most = limit.max_rows
+            head = self._ask(lambda c, target: planning.end_after(c, target, after, head, most))
+        return {"position": max(after, head)}
+
+    def reportLatestOffset(self) -> Offset:  # noqa: N802
+        """Return how far the log has come, for the query's progress."""
+        return {"position": self._head()}
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """Return what each task of a micro-batch reads."""
+        after, until = start["position"], end["position"]
+        if after >= until:
+            return []
+
+        def cut(connection: psycopg.Connection[Any], target: Target) -> list[InputPartition]:
+            if self.options.fail_on_data_loss:
+                planning.check_nothing_removed(connection, target, after, until)
+            most = self.options.partitions
+            return [
+                Part(target, one) for one in planning.pieces(connection, target, after, until, most)
+            ]
+
+        return self._ask(cut)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one part, in Arrow batches."""
+        assert isinstance(partition, Part)
+        columns = plan(self.schema, null_if_wrong=self.options.null_if_wrong)
+        return read_batches(self.place, partition.target, columns, partition.piece)
+
+    def stop(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Travel to the tasks without the connection."""
+        return {**self.__dict__, "_connection": None}
+
+    def _head(self) -> int:
+        head = self._ask(planning.head)
+        return head if self._until is None else min(head, self._until)
+
+    def _ask(self, question: Any) -> Any:
+        """Ask the database, once more on a fresh connection if the old one was lost."""
+        try:
+            return self._ask_once(question)
+        except DatabaseUnreachable:
+            self._connection = None
+            return self._ask_once(question)
+
+    def _ask_once(self, question: Any) -> Any:
+        with typed_errors(self.place.where):
+            if self._connection is None or self._connection.closed:
+                self._connection = connect(self.place)
+                self._target = planning.prepare(
+                    self._connection, self.options.target, self.place.where
+                )
+            return question(self._connection, self._target)

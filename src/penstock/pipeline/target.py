@@ -1,0 +1,115 @@
+"""What is read: a category, a stream, or whatever carries some attributes.
+
+Each target has an axis along which its messages are numbered and complete: the global position,
+or in a single stream the position there. Offsets, ranges and partitions are numbers on that axis.
+Here they become SQL; values are quoted as literals, since COPY takes no parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+from psycopg import sql
+
+Attributes = tuple[tuple[str, tuple[str, ...]], ...]
+
+
+@dataclass(frozen=True)
+class Target:
+    """The messages to read. Exactly one of category, stream and attributes is given."""
+
+    category: str | None = None
+    stream: str | None = None
+    attributes: Attributes = ()
+    types: tuple[str, ...] = ()
+    #: of the attributes, once the database has said which types declare them
+    conditions: str | None = None
+    #: more to filter by, as SQL: pushed down by Spark
+    filters: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """How an error message names it."""
+        if self.attributes:
+            return f"attributes {dict(self.attributes)}"
+        return f"stream {self.stream}" if self.stream else f"category {self.category}"
+
+    @property
+    def before_first(self) -> int:
+        """The number before that of the first message."""
+        return -1 if self.stream else 0
+
+    @property
+    def axis(self) -> sql.SQL:
+        """The column along which messages are numbered."""
+        return sql.SQL("m.position") if self.stream else sql.SQL("m.global_position")
+
+    @property
+    def order(self) -> sql.SQL:
+        """What to order by, so that rows come straight from the index."""
+        if self.category and self.category != "$all":
+            return sql.SQL("message_store.category(m.stream_name), m.global_position")
+        return self.axis
+
+    def head(self) -> sql.Composed:
+        """Return SQL for the number of the last message that a reader may rely on."""
+        if self.stream:
+            return sql.SQL("select coalesce(message_store.stream_version({}), -1)").format(
+                self.stream
+            )
+        if self.attributes:
+            return sql.SQL("select penstock.complete_to()").format()
+        return sql.SQL("select penstock.category_head({})").format(self.category)
+
+    def rows(self, after: int, until: int, *, filtered: bool = True) -> sql.Composed:
+        """Return `from … where …` for the messages after one number and up to another."""
+        found = self._range().format(
+            category=self.category,
+            stream=self.stream,
+            conditions=self.conditions,
+            after=after,
+            until=until,
+        )
+        if not filtered:
+            return found
+        if self.types:
+            found += sql.SQL(" and m.type = any ({})").format(list(self.types))
+        for one in self.filters:
+            found += sql.SQL(" and ") + sql.SQL(one)  # type: ignore[arg-type]
+        return found
+
+    def _range(self) -> sql.SQL:
+        if self.stream:
+            return sql.SQL(
+                "from message_store.messages m where m.stream_name = {stream}"
+                " and m.position > {after} and m.position <= {until}"
+            )
+        if self.attributes:
+            return sql.SQL(
+                "from penstock.matching_positions({conditions}::jsonb, {after}) as p(position)"
+                " join message_store.messages m on m.global_position = p.position"
+                " where p.position <= {until}"
+            )
+        if self.category == "$all":
+            return sql.SQL(
+                "from message_store.messages m"
+                " where m.global_position > {after} and m.global_position <= {until}"
+            )
+        return sql.SQL(
+            "from message_store.messages m"
+            " where (message_store.category(m.stream_name), m.global_position)"
+            " > ({category}, {after})"
+            " and (message_store.category(m.stream_name), m.global_position)"
+            " <= ({category}, {until})"
+        )
+
+    def with_conditions(self, declared: Sequence[tuple[str, list[str]]]) -> Target:
+        """Return this target with a condition for each type that declares one of the attributes."""
+        wanted = dict(self.attributes)
+        conditions = [
+            {"type": type, "attributes": {n: list(v) for n, v in wanted.items() if n in names}}
+            for type, names in declared
+        ]
+        return replace(self, conditions=msgspec.json.encode(conditions).decode())
