@@ -1,4 +1,4 @@
-"""`python -m bench [--quick] [NAME ...]`, and `python -m bench --report`."""
+"""`python -m bench [--quick] [NAME ...]`, and `python -m bench --report [RESULTS]`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import os
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 
 from bench import report
 from bench.comparisons import COMPARISONS
@@ -19,13 +20,16 @@ def main() -> None:
     """Measure, print and keep; or write the page from what was kept."""
     arguments = _parsed()
     if arguments.report:
-        print(f"wrote {os.path.relpath(report.write(newest()))}")
+        results = newest() if arguments.report is True else Path(arguments.report)
+        print(f"wrote {os.path.relpath(report.write(results))}")
         return
     _forget_settings_from_outside()
     run = measured(arguments.names or list(COMPARISONS), QUICK if arguments.quick else FULL)
     print(verdicts(run))
     path = run.save(whole=not arguments.names)
     print(f"{run.seconds:.0f} s in all; figures in {os.path.relpath(path)}")
+    for chart in report.draw(path, path.with_suffix("")):
+        print(f"chart in {os.path.relpath(chart)}")
 
 
 def measured(names: list[str], effort: Effort) -> Run:
@@ -50,8 +54,14 @@ def measured(names: list[str], effort: Effort) -> Run:
 def _parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("names", metavar="NAME", nargs="*", help=f"of {', '.join(COMPARISONS)}")
-    parser.add_argument("--quick", action="store_true", help="less than three minutes in all")
-    parser.add_argument("--report", action="store_true", help="write docs/benchmarks.md")
+    parser.add_argument("--quick", action="store_true", help="a few minutes in all")
+    parser.add_argument(
+        "--report",
+        metavar="RESULTS",
+        nargs="?",
+        const=True,
+        help="write docs/benchmarks.md from this file, or from the newest whole run",
+    )
     arguments = parser.parse_args()
     for name in arguments.names:
         if name not in COMPARISONS:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
-from bench.printing import FIGURES, RATIOS, as_markdown, figure_rows, ratio_rows, verdicts
-from bench.results import Comparison, Run
+from bench import peers
+from bench.printing import (
+    FIGURES,
+    RATIOS,
+    as_markdown,
+    behind,
+    figure_rows,
+    ratio_rows,
+    verdicts,
+)
+from bench.results import Comparison, Run, load
 
-PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+DOCS = Path(__file__).parent.parent / "docs"
 
 _OPENING = """\
 # Benchmarks
@@ -18,21 +29,48 @@ All contenders ran in one run on one server, in turns: short slices, round after
 taken within each round, so that what else the machine was doing cancels out; shown are the median
 over the rounds and the range in which half of them lie. {verdicts}
 """
+_BEHIND = """\
+## Where Penstock is behind
+
+{listed}
+"""
 
 
-def write(run: Run) -> Path:
-    """Write the page and return where it is."""
-    PAGE.parent.mkdir(exist_ok=True)
-    PAGE.write_text(page(run), encoding="utf-8")
-    return PAGE
+def write(results: Path, docs: Path = DOCS) -> Path:
+    """Write the page of a run, and its charts, and return where the page is."""
+    charts = draw(results, docs / "images" / "benchmarks")
+    path = docs / "benchmarks.md"
+    path.write_text(page(load(results), [one.name for one in charts]), encoding="utf-8")
+    return path
 
 
-def page(run: Run) -> str:
+def draw(results: Path, prefix: Path) -> list[Path]:
+    """Draw the charts of a run, in the environment that has matplotlib, and return them."""
+    files = str(results.resolve()), str(prefix.resolve())
+    command = [str(peers.python()), "-m", "bench.charts", *files]
+    done = subprocess.run(
+        command, cwd=Path(__file__).parent.parent, check=True, stdout=subprocess.PIPE, text=True
+    )
+    return [Path(line) for line in done.stdout.splitlines()]
+
+
+def page(run: Run, charts: Sequence[str] = ()) -> str:
     """Return the page in Markdown."""
     when = f"{run.began:%d %B %Y}" + (", in its quick form" if run.quick else "")
     opening = _OPENING.format(when=when, verdicts=verdicts(run))
-    sections = [opening, *(_section(comparison) for comparison in run.comparisons), _where(run)]
-    return "\n".join(sections)
+    sections = [opening, *_charts(charts), _behind(run)]
+    sections += [_section(comparison) for comparison in run.comparisons]
+    return "\n".join([*sections, _where(run)])
+
+
+def _charts(names: Sequence[str]) -> list[str]:
+    titles = {name: name.removesuffix(".png").partition("-")[2].replace("-", " ") for name in names}
+    return [f"![{title.capitalize()}](images/{name})\n" for name, title in titles.items()]
+
+
+def _behind(run: Run) -> str:
+    listed = "\n".join(f"- {one}" for one in behind(run)) or "Nowhere in this run."
+    return _BEHIND.format(listed=listed)
 
 
 def _section(comparison: Comparison) -> str:

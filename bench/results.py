@@ -103,12 +103,17 @@ def ratio(
     return Ratio(f"{of.name} / {to.name}", values, at_least, at_most)
 
 
-def newest() -> Run:
+def load(path: Path) -> Run:
+    """Return the run that a file keeps."""
+    return msgspec.json.decode(path.read_bytes(), type=Run)
+
+
+def newest() -> Path:
     """Return the newest whole run of the results folder: a full one, if there is any."""
     found = sorted(FOLDER.glob("*-full.json")) or sorted(FOLDER.glob("*-quick.json"))
     if not found:
         raise SystemExit(f"no results in {FOLDER}: run `make bench` first")
-    return msgspec.json.decode(found[-1].read_bytes(), type=Run)
+    return found[-1]
 
 
 def _middle_half(values: list[float]) -> tuple[float, float]:

@@ -10,6 +10,7 @@ from bench.comparisons import (
     consumer,
     growth,
     guarded_append,
+    loss,
     outbox,
     write_message,
     write_messages,
@@ -29,4 +30,5 @@ COMPARISONS: dict[str, Compare] = {
     "guarded-append": guarded_append.compare,
     "claims": claims.compare,
     "outbox": outbox.compare,
+    "loss": loss.compare,
 }

@@ -1,52 +1,68 @@
-"""What a write costs when the log is small, and when it is large: promise 6, no growth."""
+"""What an operation costs when the log is small, and when it is large: promise 6, no growth."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
-import psycopg
-
+from bench.growing import PAGE, SLICE, Log
 from bench.measuring import Contender, Effort, measure, tell
 from bench.results import Comparison, ratio
-from bench.server import DATA, METADATA, Server, busy_seconds
+from bench.server import Server
 
-SMALL = 10_000
-LARGE = 1_000_000
-LARGE_WHEN_QUICK = 100_000
-WRITES = 100  # a slice: so few that the small log stays small
-NOTES = [
-    "The time that the server's processor is busy with one write, to a random stream that exists "
-    "already; one writer. Waiting for the disk is left out (synchronous_commit = off): it would "
-    "hide what the write itself costs.",
-]
+SIZES = (10_000, 100_000, 1_000_000)
+SIZES_WHEN_QUICK = (10_000, 100_000)
+NOTE = (
+    "The time that the server's processor is busy with one operation, from one client. Waiting for "
+    "the disk is left out (synchronous_commit = off): it would hide what the operation costs."
+)
 
-_WRITE = """
-select message_store.write_message(
-  uuidv7()::varchar, 'account-' || floor(random() * %s)::int, 'Deposited', %s, %s, null)
-"""
+#: claims come first: the writes of the others would give them something to route
+OPERATIONS: dict[str, tuple[Callable[[Log], float], str]] = {
+    "Claim and acknowledge, as the log grows": (
+        Log.claim_and_ack,
+        "Each claim finds a partition with one message, routed beforehand; the log is of other "
+        "types.",
+    ),
+    "A category read, as the log grows": (
+        Log.read,
+        f"{PAGE} messages from a random position on.",
+    ),
+    "A write, as the log grows": (
+        Log.write,
+        "To a random stream that exists already.",
+    ),
+    "A guarded append, as the log grows": (
+        Log.append,
+        "The guard watches an account id that every message of the log carries: the hottest "
+        "boundary there can be.",
+    ),
+}
 
 
 def compare(server: Server, effort: Effort) -> list[Comparison]:
-    """Measure a write into a small log and into a large one."""
-    sizes = (SMALL, LARGE_WHEN_QUICK if effort.quick else LARGE)
-    contenders = []
-    for messages in sizes:
+    """Measure each operation on logs of different sizes."""
+    rounds = effort.rounds * 2
+    logs = []
+    for messages in SIZES_WHEN_QUICK if effort.quick else SIZES:
         tell(f"growth: making a log of {messages:,} messages")
-        url = server.ours(f"log_{messages}", messages)
-        connection = psycopg.connect(url, autocommit=True)
-        connection.execute("set synchronous_commit = off")
-        write = partial(_microseconds, connection, messages // 10)
-        contenders.append(Contender(f"at {messages:,} messages", write))
-    figures = measure("growth", "µs/write", contenders, effort.rounds * 4)
-    server.drop(*(f"log_{messages}" for messages in sizes))
-    small, large = figures.values()
-    ratios = [ratio(large, small, at_most=1.15)]
-    return [Comparison("The cost of a write as the log grows", [small, large], ratios, NOTES)]
+        logs.append(Log(server, messages, claims=(rounds + 1) * SLICE))
+    compared = [
+        _compare(title, operation, [NOTE, note], logs, rounds)
+        for title, (operation, note) in OPERATIONS.items()
+    ]
+    for log in logs:
+        log.close()
+        server.drop(log.name)
+    return compared
 
 
-def _microseconds(connection: psycopg.Connection[Any], streams: int) -> float:
-    began = busy_seconds(connection)
-    for _ in range(WRITES):
-        connection.execute(_WRITE, (streams, DATA, METADATA), prepare=True)
-    return (busy_seconds(connection) - began) / WRITES * 1_000_000
+def _compare(
+    title: str, operation: Callable[[Log], float], notes: list[str], logs: list[Log], rounds: int
+) -> Comparison:
+    contenders = [
+        Contender(f"at {log.messages:,} messages", partial(operation, log)) for log in logs
+    ]
+    smallest, *larger = measure(title, "µs", contenders, rounds).values()
+    ratios = [ratio(one, smallest, at_most=1.15) for one in larger]
+    return Comparison(title, [smallest, *larger], ratios, notes)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from penstock.errors import ValidationError
 
+_LONGEST_ERROR = 10_000
+
 
 @dataclass(frozen=True, slots=True)
 class FailurePolicy:
@@ -50,3 +52,10 @@ class FailurePolicy:
         """Return the seconds to wait after this attempt (the first is 1) has failed."""
         doubled = self.delay * 2.0 ** min(attempt - 1, 60)
         return min(self.longest_delay, doubled) * random.uniform(0.5, 1.0)
+
+
+def kept_error(error: object) -> str:
+    """Return the text of an error as PostgreSQL can hold it, and not at any length."""
+    if not isinstance(error, str):
+        raise ValidationError("error", error, "a text")
+    return error[:_LONGEST_ERROR].encode(errors="backslashreplace").decode().replace("\0", "\\0")

@@ -59,6 +59,9 @@ class Guard:
         for one in self.conditions:
             if not isinstance(one, QueryCondition):
                 raise ValidationError("conditions", one, "QueryCondition objects")
+        _check_position("low", self.low)
+        for position in self.seen:
+            _check_position("seen", position)
 
     def after(self, positions: Iterable[int]) -> Guard:
         """Return the guard that has seen these positions too."""
@@ -91,6 +94,11 @@ def grouped(conditions: Iterable[QueryCondition]) -> list[dict[str, Any]]:
     ]
 
 
+def _check_position(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
+        raise ValidationError(name, value, "a global position")
+
+
 def attribute_text(name: str, value: object) -> str:
     """Return an attribute's value as the text that PostgreSQL's `->>` gives for it."""
     if type(value) is str:
@@ -104,6 +112,6 @@ def attribute_text(name: str, value: object) -> str:
         return "true" if plain else "false"
     if isinstance(plain, int):
         return str(plain)
-    if isinstance(plain, str) and "\0" not in plain:
-        return plain
+    if isinstance(plain, str):
+        return check_text(f"attribute {name}", plain) if plain else plain
     raise ValidationError(f"attribute {name}", value, "text, a whole number or a truth value")

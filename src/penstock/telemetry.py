@@ -43,7 +43,7 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from error
 
-log = logging.getLogger("penstock.telemetry")
+logger = logging.getLogger("penstock")
 
 Attributes = dict[str, str | int]
 
@@ -185,7 +185,7 @@ class _Figures:
         except StoreClosed:
             return []
         except (PenstockError, psycopg.Error) as error:
-            log.warning("no figures of how the store stands: %s", first_line(error))
+            logger.warning("no figures of how the store stands: %s", first_line(error))
             return []
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from bench import report
 from bench.measuring import Contender, measure
-from bench.printing import as_text, verdicts
+from bench.printing import as_text, behind, verdicts
 from bench.results import Comparison, Figure, Ratio, Run, ratio
 
 OURS = Figure("ours", "messages/s", [200.0, 100.0, 400.0])
@@ -75,6 +75,27 @@ def test_the_summary_names_what_is_behind() -> None:
     )
 
 
+def test_what_is_behind_names_missed_aims_and_contenders_that_are_ahead() -> None:
+    missed = ratio(OURS, THEIRS, at_least=3)
+    slower = Ratio("ours / bare", [0.7])
+    met = ratio(OURS, THEIRS, at_least=1.5)
+
+    assert behind(run_of(missed, slower, met)) == [
+        "writes: ours / theirs is 2.00, aim at least 3",
+        "writes: ours / bare is 0.70",
+    ]
+
+
+def test_a_small_loss_does_not_look_like_none() -> None:
+    lost = Ratio("missed / written", [0.0048])
+    comparison = Comparison("loss", [Figure("at rest", "ms", [1.25])], [lost])
+
+    text = as_text(comparison)
+
+    assert "0.0048" in text
+    assert "1.25" in text
+
+
 def test_a_table_shows_figures_ratio_aim_and_verdict() -> None:
     (comparison,) = run_of(ratio(OURS, THEIRS, at_least=1.5)).comparisons
 
@@ -93,8 +114,15 @@ def test_the_page_says_what_was_measured_where_and_how_it_ended() -> None:
 
     assert "a run of 02 January 2026, in its quick form" in page
     assert "Behind: writes: ours / theirs is 2.00" in page
+    assert "## Where Penstock is behind\n\n- writes: ours / theirs is 2.00, aim at least 3" in page
     assert "| ours / theirs | 2.00 | 1.50 to 3.00 | at least 3 | behind |" in page
     assert "| fsync | on |" in page
+
+
+def test_the_page_shows_its_charts() -> None:
+    page = report.page(run_of(), ["benchmarks-by-clients.png"])
+
+    assert "![By clients](images/benchmarks-by-clients.png)" in page
 
 
 def test_a_run_comes_back_from_json_as_it_was() -> None:

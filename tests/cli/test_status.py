@@ -10,6 +10,7 @@ import pytest
 import penstock
 from penstock import Store
 from tests.cli.conftest import Run, run
+from tests.telemetry.busy import an_hour_passes, busy
 
 
 def test_status_tells_where_and_what_the_store_is(penstock: Run, store: Store) -> None:
@@ -56,6 +57,7 @@ def test_status_as_json_has_the_same_facts(
         found = json.loads(penstock("status", "--json").stdout)
 
         (writer,) = found.pop("open_writers")
+        figures = {one["name"]: one for one in found.pop("figures")}
         assert found == {
             "where": store.settings.where(),
             "edition": "penstock",
@@ -77,6 +79,36 @@ def test_status_as_json_has_the_same_facts(
             "state": "idle in transaction",
             "bound": 1,
         }
+        assert figures["watermark.age"]["detail"]["pid"] == writer["pid"]
+        assert figures["watermark.behind"] == {
+            "name": "watermark.behind",
+            "value": 2.0,
+            "detail": {},
+        }
+
+
+def test_status_tells_who_lags_behind_and_what_is_set_aside(penstock: Run, store: Store) -> None:
+    busy(store)
+    an_hour_passes(store)
+
+    shown = penstock("status").stdout.splitlines()
+
+    header = next(number for number, line in enumerate(shown) if line.startswith("who "))
+    assert [" ".join(line.split()) for line in shown[header:]] == [
+        "who lag parked failed oldest claim claimed",
+        "consumer order mailer 1 h 0 min 1 - -",
+        "session queue-mail reader 1 h 0 min - - -",
+        "group group 1 h 0 min 1 - 1 h 0 min device_id:held by w-1",
+        "outbox 0 s - - -",
+        "outbox mail - - 1 -",
+    ]
+
+
+def test_status_shows_no_figure_of_the_log_twice(penstock: Run) -> None:
+    result = penstock("status")
+
+    assert result.stdout.count("watermark") == 1
+    assert result.stdout.splitlines()[-1].split() == ["outbox", "0", "s", "-", "-", "-"]
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ from penstock.cli.joins import joins
 from penstock.cli.outbox import outbox
 from penstock.cli.overview import categories, streams
 from penstock.cli.parked import parked
+from penstock.cli.pipelines import graph, pipelines
+from penstock.cli.pipelines import run as run_pipeline
 from penstock.cli.read import read
 from penstock.cli.retain import retain
 from penstock.cli.seek import replay, seek
@@ -44,10 +46,13 @@ for command in (
     seek,
     replay,
     retain,
+    graph,
+    pipelines,
     version,
     doctor,
 ):
     app.command()(command)
+app.command("run")(run_pipeline)
 app.add_typer(parked)
 app.add_typer(groups)
 app.add_typer(outbox)

@@ -14,7 +14,12 @@ from penstock.consumers.health import HealthFigure
 def figures_table(figures: Sequence[HealthFigure]) -> Table:
     """Return the figures, a row for each that they are about, but for the log's own."""
     listed = table(
-        who="left", lag="right", parked="right", failed="right", oldest_claim="right", claim="left"
+        who="left",
+        lag="right",
+        parked="right",
+        failed="right",
+        oldest_claim="right",
+        claimed="left",
     )
     rows: dict[str, dict[str, str]] = {}
     for one in figures:
@@ -23,10 +28,10 @@ def figures_table(figures: Sequence[HealthFigure]) -> Table:
             row = rows.setdefault(" ".join([kind, *one.subject.values()]), {})
             row[measure] = _SHOWN[measure](one)
             if measure == "claim_age":
-                row["claim"] = f"{one.detail['partition_key']} by {one.detail['claimed_by']}"
+                row["claimed"] = f"{one.detail['partition_key']} by {one.detail['claimed_by']}"
     for who, row in rows.items():
         cells = [row.get(name, "-") for name in ("lag", "parked", "failed", "claim_age")]
-        listed.add_row(printable(who), *cells, printable(row.get("claim", "")))
+        listed.add_row(printable(who), *cells, printable(row.get("claimed", "")))
     return listed
 
 

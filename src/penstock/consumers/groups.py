@@ -13,6 +13,7 @@ from uuid import UUID
 
 from penstock.database.operation import Operation, Row, call, only_value
 from penstock.errors import UnsupportedEdition, ValidationError
+from penstock.failure import kept_error
 from penstock.guard import Guard, QueryCondition
 from penstock.log.append import MessageType
 from penstock.log.context import LogContext, check_position
@@ -151,6 +152,8 @@ def claim_next(
     check_text("worker_id", worker_id)
     check_position("batch_size", batch_size, 1)
     types = list(dict.fromkeys(type_name(one) for one in handled_types))
+    for one in types:
+        check_text("handled_types", one)
 
     def decode(rows: list[Row]) -> Claim | None:
         if not rows:
@@ -204,10 +207,11 @@ def release(
     park: bool = False,
 ) -> Operation[None]:
     """Give a partition back as it was."""
+    kept = None if error is None else kept_error(error)
     return call(
         "release",
         "select penstock.release(%s, %s, %s, %s, %s, %s)",
-        (group_id, offset_id, token, timedelta(seconds=delay), error, park),
+        (group_id, offset_id, token, timedelta(seconds=delay), kept, park),
         lambda _: None,
         group_id=group_id,
     )
@@ -229,6 +233,8 @@ def extend(
 def resume(context: LogContext, group_id: str, partition_key: str | None = None) -> Operation[int]:
     """Let parked partitions go on."""
     _check(context, group_id)
+    if partition_key is not None:
+        check_text("partition_key", partition_key)
     return call(
         "resume_partitions",
         "select penstock.resume_partitions(%s, %s)",

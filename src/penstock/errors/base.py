@@ -54,5 +54,6 @@ def shown(value: object, limit: int = 120) -> str:
 
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's text, or its name if it has none."""
-    text = str(error).encode(errors="backslashreplace").decode()  # fit for any log and database
+    # fit for any log and database
+    text = str(error).encode(errors="backslashreplace").decode().replace("\0", "\\0")
     return next(iter(text.strip().splitlines()), type(error).__name__)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from penstock.database.arrays import text_array, uuid_array
 from penstock.database.edition import Edition
 from penstock.database.operation import Operation, Row, call
 from penstock.errors import UnsupportedEdition, ValidationError
@@ -61,7 +62,7 @@ def append(
         for message in plain:
             if "-" in message.type:
                 raise ValidationError("type", message.type, "a name without '-', or give a stream")
-    ids, types, data, metadata = (list(column) for column in zip(*sent, strict=True))
+    ids, types, data, metadata = zip(*sent, strict=True)
 
     def decode(rows: list[Row]) -> Appended:
         positions = tuple(rows[0][0])
@@ -73,10 +74,10 @@ def append(
         "%s, %s::uuid[], %s::text[], %s::text[], %s::text[], %s, %s::jsonb, %s)",
         (
             stream_name,
-            ids,
-            types,
-            data,
-            metadata,
+            uuid_array(ids),
+            text_array(types),
+            text_array(data),
+            text_array(metadata),
             expected_version,
             None if guard is None else _json(guard.as_json()),
             context.edition is Edition.BESIDE,

@@ -186,6 +186,8 @@ def listing(
     check_edition(context)
     if status is not None and status not in STATUSES:
         raise ValidationError("status", status, f"one of {', '.join(STATUSES)}")
+    if grouping_key is not None:
+        check_text("grouping_key", grouping_key)
     return call(
         "list_joins",
         f"select {_COLUMNS} from penstock.joins"  # noqa: S608

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from penstock.database.operation import Operation, Row, call, only_value
 from penstock.errors import UnsupportedEdition, ValidationError
+from penstock.failure import kept_error
 from penstock.log.context import LogContext, check_position
 from penstock.message import as_uuid, check_text, new_id
 from penstock.outbox import payload as payloads
@@ -27,7 +28,6 @@ WAIT_TOPIC = "join.wait"
 STATES = ("ready", "in_progress", "done", "failed")
 
 _LONGEST = 10 * 366 * 86_400
-_LONGEST_ERROR = 10_000
 
 _COLUMNS = (
     "id, topic, payload, encoding, state, due, correlation_id, dedupe_key, owner, lease_until,"
@@ -201,6 +201,8 @@ def listing(
     check_edition(context)
     if state is not None and state not in STATES:
         raise ValidationError("state", state, f"one of {', '.join(STATES)}")
+    if topic is not None:
+        check_text("topic", topic)
     return call(
         "list",
         f"select {_COLUMNS} from penstock.outbox"  # noqa: S608
@@ -218,6 +220,8 @@ def retry_failed(
     check_edition(context)
     if isinstance(ids, str):
         raise ValidationError("ids", ids, "several ids, such as a list")
+    if topic is not None:
+        check_text("topic", topic)
     wanted = None if ids is None else [as_uuid(one) for one in ids]
     return call(
         "retry_failed", "select penstock.retry_outbox(%s::uuid[], %s)", (wanted, topic), only_value
@@ -270,13 +274,6 @@ def check_limit(limit: int) -> int:
     if check_position("limit", limit, 1) >= 2**31:
         raise ValidationError("limit", limit, "less than 2,147,483,648")
     return limit
-
-
-def kept_error(error: object) -> str:
-    """Return the text of an error as PostgreSQL can hold it, and not at any length."""
-    if not isinstance(error, str):
-        raise ValidationError("error", error, "a text")
-    return error[:_LONGEST_ERROR].encode(errors="backslashreplace").decode().replace("\0", "\\0")
 
 
 def check_edition(context: LogContext) -> None:

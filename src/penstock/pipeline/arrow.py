@@ -12,10 +12,10 @@ import pyarrow as pa
 from adbc_driver_manager import Error, OperationalError
 from psycopg import sql
 
-from penstock.errors import PenstockError, WrongValue
-from penstock.pipeline.columns import Plan, Typed
+from penstock.errors import WrongValue
 from penstock.pipeline.connections import PATIENCE, Place, connected, conninfo
 from penstock.pipeline.planning import Piece
+from penstock.pipeline.read_plan import Plan, Typed
 from penstock.pipeline.target import Target
 
 #: what one batch may weigh, so that a task's memory does not grow with its part of the log
@@ -34,8 +34,12 @@ def read_batches(
             for batch in cursor.fetch_record_batch():
                 if batch.num_rows:
                     yield plan.batch(batch)
-    except (Error, OSError, pa.ArrowException) as error:  # Arrow reports some as OSError
-        raise _explained(place, target, plan, piece, error) from error
+    # Arrow reports some as OSError
+    except (Error, OSError, pa.ArrowException, WrongValue) as error:
+        wrong = None if plan.null_if_wrong else _find_wrong(place, rows, plan, error)
+        if wrong is None:
+            raise
+        raise wrong from None
 
 
 @contextmanager
@@ -65,24 +69,24 @@ def _connect(place: Place) -> Any:
                 raise
 
 
-def _explained(
-    place: Place, target: Target, plan: Plan, piece: Piece, error: Exception
-) -> Exception:
+def _find_wrong(
+    place: Place, rows: sql.Composed, plan: Plan, error: Exception
+) -> WrongValue | None:
     """Return which value does not read as its type, if that is what went wrong."""
     with connected(place) as connection:
         for one in plan.typed:
-            query = sql.SQL("select m.global_position, {text}::text {rows} and {wrong} limit 1")
-            found = connection.execute(
-                query.format(
-                    text=one.text, rows=target.rows(piece.after, piece.until), wrong=_wrong(one)
-                )
-            ).fetchone()
-            if found is not None:
-                return WrongValue(one.name, found[1], one.reads_as, found[0])
-    return error if isinstance(error, PenstockError) else type(error)(str(error).strip())
+            query = sql.SQL("select m.global_position, {} {} and {} limit 1").format(
+                one.text, rows, _wrong(one, error)
+            )
+            if found := connection.execute(query).fetchone():
+                return WrongValue(one.name, found[1], one.expected, found[0])
+    return None
 
 
-def _wrong(one: Typed) -> sql.Composed:
-    if one.reads_as == "object":
-        return sql.SQL("jsonb_typeof({}) not in ('object', 'null')").format(one.text)
-    return sql.SQL("not penstock.reads_as({}, {})").format(one.text, one.reads_as)
+def _wrong(one: Typed, error: Exception) -> sql.Composable:
+    """Return the condition for the message that has the wrong value."""
+    if one.wrong is not None:
+        return one.wrong
+    if isinstance(error, WrongValue) and error.field == one.name:
+        return sql.SQL("{} = {}").format(one.text, error.value)
+    return sql.SQL("false")

@@ -29,6 +29,8 @@ class Part(InputPartition):
 
     target: Target
     piece: Piece
+    #: raise if retention removed some of it before it was read
+    complete: bool = False
 
 
 class BatchReader(DataSourceReader):

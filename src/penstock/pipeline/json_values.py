@@ -1,11 +1,14 @@
-"""Values that come as JSON text, arrays and maps, in the types of a Spark schema."""
+"""Values that come as JSON text, arrays and maps, in the types of a Spark schema.
+
+A scalar in them is read as PostgreSQL reads one that stands alone: from its text.
+"""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Callable
 from datetime import UTC, date, datetime
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
 import msgspec
@@ -14,21 +17,29 @@ from pyspark.sql.types import (
     ArrayType,
     BinaryType,
     BooleanType,
+    ByteType,
     DataType,
     DateType,
     DecimalType,
-    FractionalType,
-    IntegralType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
     MapType,
+    ShortType,
     StructType,
     TimestampNTZType,
     TimestampType,
 )
 
-from penstock.errors import WrongValue, shown
+from penstock.errors import WrongValue
 
 #: numbers keep all their digits until it is known what they are read as
 _decoder = msgspec.json.Decoder(float_hook=Decimal)
+_encoder = msgspec.json.Encoder(decimal_format="number")
+_TRUE = {"t", "tr", "tru", "true", "y", "ye", "yes", "on", "1"}
+_FALSE = {"f", "fa", "fal", "fals", "false", "n", "no", "of", "off", "0"}
+_LARGEST_FLOAT = 3.4028235677973366e38
 
 
 def json_array(
@@ -47,7 +58,7 @@ def json_array(
 def _read(text: str, name: str, kind: DataType, null_if_wrong: bool) -> Any:
     try:
         return value_of(_decoder.decode(text), kind)
-    except (ValueError, TypeError, ArithmeticError):
+    except (ValueError, ArithmeticError):
         if null_if_wrong:
             return None
         raise WrongValue(name, text, kind.simpleString(), None) from None
@@ -60,55 +71,99 @@ def value_of(value: Any, kind: DataType) -> Any:
     if isinstance(kind, ArrayType):
         return [value_of(one, kind.elementType) for one in _of(value, list)]
     if isinstance(kind, MapType):
-        read = {
-            value_of(k, kind.keyType): value_of(v, kind.valueType)
-            for k, v in _of(value, dict).items()
-        }
-        return list(read.items())
+        return _pairs(_of(value, dict), kind)
     if isinstance(kind, StructType):
         found = _of(value, dict)
         return {one.name: value_of(found.get(one.name), one.dataType) for one in kind.fields}
-    for spark_type, read_as in _SCALARS:
-        if isinstance(kind, spark_type):
-            return read_as(value)
-    return value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()
+    read_as = _SCALARS.get(type(kind))
+    return _text(value) if read_as is None else read_as(_text(value), kind)
 
 
 def _of(value: Any, kind: type) -> Any:
     if not isinstance(value, kind):
-        raise TypeError(f"{shown(value)} is no {kind.__name__}")
+        raise ValueError(f"no {kind.__name__}")
     return value
 
 
-def _whole(value: Any) -> int:
-    if isinstance(value, bool):
-        raise TypeError("a truth value is no number")
-    number = Decimal(value)
-    if number != number.to_integral_value():
-        raise ValueError(f"{number} is not whole")
-    return int(number)
+def _pairs(found: dict[str, Any], kind: MapType) -> list[tuple[Any, Any]]:
+    """Return the entries of a map; of two keys that read as one, the last."""
+    read = {value_of(k, kind.keyType): value_of(v, kind.valueType) for k, v in found.items()}
+    return list(read.items())
 
 
-def _boolean(value: Any) -> bool:
-    if value in (True, "true"):
-        return True
-    if value in (False, "false"):
-        return False
-    raise ValueError(f"{shown(value)} is neither true nor false")
+def _text(value: Any) -> str:
+    """Return a JSON value as text, as PostgreSQL's `->>` does."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    return msgspec.json.format(_encoder.encode(value), indent=0).decode()
 
 
-def _instant(value: Any) -> datetime:
-    read = datetime.fromisoformat(value)
+def _whole(bits: int) -> Callable[[str, DataType], int]:
+    def read(text: str, kind: DataType) -> int:
+        number = int(text)
+        if not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
+            raise ValueError(f"{number} is out of range")
+        return number
+
+    return read
+
+
+def _boolean(text: str, kind: DataType) -> bool:
+    word = text.strip().lower()
+    if word not in _TRUE | _FALSE:
+        raise ValueError(f"{text} is neither true nor false")
+    return word in _TRUE
+
+
+def _fraction(largest: float) -> Callable[[str, DataType], float]:
+    def read(text: str, kind: DataType) -> float:
+        number = float(text)
+        if abs(number) >= largest and "inf" not in text.lower():
+            raise ValueError(f"{text} is out of range")
+        return number
+
+    return read
+
+
+def _decimal(text: str, kind: Any) -> Decimal:
+    """Return a number with as many digits as the type has, or raise if it has more before them."""
+    context = Context(prec=max(kind.precision, 1), rounding=ROUND_HALF_UP)
+    number = Decimal(text)
+    if not number.is_finite():
+        raise ValueError(f"{text} is no decimal")
+    return number.quantize(Decimal(1).scaleb(-kind.scale), context=context)
+
+
+def _date(text: str, kind: DataType) -> date:
+    return datetime.fromisoformat(text).date()
+
+
+def _wall_time(text: str, kind: DataType) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=None)
+
+
+def _instant(text: str, kind: DataType) -> datetime:
+    read = datetime.fromisoformat(text)
     return read.replace(tzinfo=UTC) if read.tzinfo is None else read.astimezone(UTC)
 
 
-_SCALARS: tuple[tuple[type[DataType], Callable[[Any], Any]], ...] = (
-    (BooleanType, _boolean),
-    (IntegralType, _whole),
-    (DecimalType, Decimal),
-    (FractionalType, float),
-    (DateType, date.fromisoformat),
-    (TimestampNTZType, datetime.fromisoformat),
-    (TimestampType, _instant),
-    (BinaryType, base64.b64decode),
-)
+def _binary(text: str, kind: DataType) -> bytes:
+    return base64.b64decode("".join(text.split()), validate=True)
+
+
+_SCALARS: dict[type[DataType], Callable[[str, Any], Any]] = {
+    BooleanType: _boolean,
+    ByteType: _whole(8),
+    ShortType: _whole(16),
+    IntegerType: _whole(32),
+    LongType: _whole(64),
+    FloatType: _fraction(_LARGEST_FLOAT),
+    DoubleType: _fraction(float("inf")),
+    DecimalType: _decimal,
+    DateType: _date,
+    TimestampNTZType: _wall_time,
+    TimestampType: _instant,
+    BinaryType: _binary,
+}

@@ -94,15 +94,15 @@ def pieces(
 
 def check_nothing_removed(connection: Connection, target: Target, after: int, until: int) -> None:
     """Raise if retention removed messages in this range, which nobody can read any more."""
-    if target.attributes or after == target.before_first:
-        return  # who begins at the beginning takes what there is
+    if target.attributes:
+        return
     if target.stream:
         oldest = connection.execute(
-            "select min(position) from message_store.messages where stream_name = %s and"
-            " position > %s",
-            (target.stream, after),
+            "select coalesce(min(position), %(until)s) from message_store.messages"
+            " where stream_name = %(stream)s and position > %(after)s",
+            {"stream": target.stream, "after": after, "until": until + 1},
         )
-        count = min(_one(oldest) or 0, until) - after - 1
+        count = min(_one(oldest), until + 1) - after - 1
     else:
         missed = connection.execute(
             "select penstock.missed(%s, %s, %s)", (target.category, after, until + 1)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -43,8 +44,9 @@ class _Writer:
         context = TaskContext.get()
         assert context is not None
         query = context.getLocalProperty("sql.streaming.queryId")
+        batches = _begun(iterator)
         with connect(self.place) as connection:
-            staged = stage(connection, self.outgoing, iterator, self.place.where)
+            staged = stage(connection, self.outgoing, batches, self.place.where)
         return StagedPart(staged, context.partitionId(), query)
 
     def _publish(
@@ -90,6 +92,11 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Publish nothing."""
         self._give_up(messages)
+
+
+def _begun(iterator: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Wait for the first batch, which may take long to compute, before there is a connection."""
+    return chain(list(islice(iterator, 1)), iterator)
 
 
 def _parts(messages: Sequence[WriterCommitMessage | None]) -> list[StagedPart]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid4
@@ -75,7 +76,8 @@ def publish(
             (source, batch, *tokens_and_counts(staged), is_beside(connection)),
         ).fetchone()
     assert row is not None
-    clean_up(connection, staged)
+    with suppress(psycopg.Error):  # it is published: what is left behind is swept some day
+        clean_up(connection, staged)
     return Published(*row)
 
 

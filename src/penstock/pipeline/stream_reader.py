@@ -29,7 +29,7 @@ from penstock.pipeline import planning
 from penstock.pipeline.arrow import read_batches
 from penstock.pipeline.batch_reader import Part
 from penstock.pipeline.columns import plan
-from penstock.pipeline.connections import Place, connect
+from penstock.pipeline.connections import Place, connect, connected
 from penstock.pipeline.options import LATEST, ReadOptions
 from penstock.pipeline.target import Target
 
@@ -87,22 +87,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         after, until = start["position"], end["position"]
         if after >= until:
             return []
+        # who begins at the beginning takes what there is
+        complete = self.options.fail_on_data_loss and after != self.options.target.before_first
 
         def cut(connection: psycopg.Connection[Any], target: Target) -> list[InputPartition]:
-            if self.options.fail_on_data_loss:
+            if complete:
                 planning.check_nothing_removed(connection, target, after, until)
-            most = self.options.partitions
-            return [
-                Part(target, one) for one in planning.pieces(connection, target, after, until, most)
-            ]
+            pieces = planning.pieces(connection, target, after, until, self.options.partitions)
+            return [Part(target, one, complete) for one in pieces]
 
         return self._ask(cut)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one part, in Arrow batches."""
         assert isinstance(partition, Part)
+        target, piece = partition.target, partition.piece
         columns = plan(self.schema, null_if_wrong=self.options.null_if_wrong)
-        return read_batches(self.place, partition.target, columns, partition.piece)
+        yield from read_batches(self.place, target, columns, piece)
+        if partition.complete:
+            with connected(self.place) as connection:
+                planning.check_nothing_removed(connection, target, piece.after, piece.until)
 
     def stop(self) -> None:
         """Close the connection."""

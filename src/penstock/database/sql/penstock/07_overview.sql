@@ -19,8 +19,11 @@ as $$
   select names.name, last.global_position, last.time
   from names
   cross join lateral (
+    -- as pairs, which only the index messages_category has in order: see 06_category_read.sql
     select m.global_position, m.time from message_store.messages m
-    where message_store.category(m.stream_name) = names.name
+    where (message_store.category(m.stream_name), m.global_position) >= (names.name, 0)
+      and (message_store.category(m.stream_name), m.global_position)
+        <= (names.name, 9223372036854775807)
     order by message_store.category(m.stream_name) desc, m.global_position desc limit 1
   ) last
   where names.name is not null

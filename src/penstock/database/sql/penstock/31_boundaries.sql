@@ -175,34 +175,21 @@ end
 $$;
 
 -- Raise if a message that matches was written since the guard was made. Call it under the locks, in a
--- statement of its own. `keys` and `type_ids` are those of the guard's conditions: where the index has
--- nothing new under them, and that is the rule, nothing matches.
-create or replace function penstock.check_guard(guard jsonb, keys bigint[], type_ids integer[])
+-- statement of its own.
+create or replace function penstock.check_guard(guard jsonb)
 returns void language plpgsql volatile
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
 as $$
 declare
-  low constant bigint := guard ->> 'low';
-  seen bigint[] := '{}';
   conflict record;
 begin
-  if guard -> 'seen' <> '[]' then
-    seen := array(select s::bigint from jsonb_array_elements_text(guard -> 'seen') s);
-  end if;
-  if not exists (
-    select from penstock.message_attributes a
-    where a.key_pair = any (keys) and a.type_id = any (type_ids) and a.global_position > low
-      and a.global_position <> all (seen)
-  ) then
-    return;
-  end if;
-
   select m.global_position, m.type into conflict
-  from penstock.matching_positions(guard -> 'conditions', low) p(position)
+  from penstock.matching_positions(guard -> 'conditions', (guard ->> 'low')::bigint) p(position)
   cross join lateral (
     select m.global_position, m.type from message_store.messages m
     where m.global_position = p.position offset 0
   ) m
-  where p.position <> all (seen)
+  where not guard -> 'seen' @> to_jsonb(p.position)
   order by 1 limit 1;
   if found then
     raise exception using errcode = 'PS043',
@@ -222,54 +209,31 @@ returns void language plpgsql volatile
 as $$
 declare
   held constant integer := penstock.held_locks();
-  wanted record;
+  key bigint;
   done text;
 begin
-  gate := gate or held + cardinality(shared) >= 500;
-  if gate and exclusive <> '{}' then
-    lock table penstock.boundary_gate in share row exclusive mode;  -- both, in one step
-  elsif gate then
-    lock table penstock.boundary_gate in share mode;
+  if gate or held + cardinality(shared) >= 500 then
+    shared := '{}';
+    if exclusive = '{}' then
+      lock table penstock.boundary_gate in share mode;
+    else
+      lock table penstock.boundary_gate in share row exclusive mode;  -- both, in one step
+    end if;
   elsif exclusive <> '{}' then
     lock table penstock.boundary_gate in row exclusive mode;
   end if;
-  if gate then
-    shared := '{}';
-  end if;
 
-  if may_wait or exclusive = '{}' then
-    perform case
-      when k.is_exclusive then pg_advisory_xact_lock(k.key) else pg_advisory_xact_lock_shared(k.key) end
-    from (
-      select k.key, bool_or(k.is_exclusive) as is_exclusive
-      from (
-        select unnest(exclusive), true
-        union all
-        select unnest(shared), false
-      ) as k(key, is_exclusive)
-      group by k.key
-      order by k.key
-    ) k;
-  else
-   for wanted in
-    select k.key, bool_or(k.is_exclusive) as is_exclusive
-    from (
-      select unnest(exclusive), true
-      union all
-      select unnest(shared), false
-    ) as k(key, is_exclusive)
-    group by k.key
-    order by k.key
-   loop
-    if not wanted.is_exclusive then
-      done := pg_advisory_xact_lock_shared(wanted.key);
-    elsif not pg_try_advisory_xact_lock(wanted.key) then
+  foreach key in array array(select distinct k from unnest(exclusive || shared) k order by k) loop
+    if key <> all (exclusive) then
+      done := pg_advisory_xact_lock_shared(key);
+    elsif may_wait then
+      done := pg_advisory_xact_lock(key);
+    elsif not pg_try_advisory_xact_lock(key) then
       raise exception using errcode = '40001',
         message = 'another decision on the same boundary is under way',
         hint = 'Lock the guard as the first statement of the transaction, or retry.';
     end if;
-   end loop;
-  end if;
+  end loop;
   done := set_config('penstock.locks',
     (held + cardinality(exclusive) + cardinality(shared))::text, true);
 end

@@ -31,23 +31,26 @@ declare
   done text;
 begin
   if guard is not null then
-    done := penstock.refuse_old_snapshot();
     select array_agg(k.key), array_agg(t.id),
-      bool_and(t.filled_to is null
+      bool_and(t.filled_to is null and current_setting('transaction_isolation') like 'read %'
         and t.attributes @> array(select jsonb_object_keys(c.condition -> 'attributes')))
     into watched, watched_types, checkable
     from jsonb_array_elements(guard -> 'conditions') as c(condition)
     left join penstock.message_types t on t.type = c.condition ->> 'type'
     cross join lateral penstock.condition_keys(c.condition) as k(key);
     if checkable is not true then
+      done := penstock.refuse_old_snapshot();
       done := penstock.check_conditions(guard -> 'conditions');
     end if;
   end if;
-  select coalesce(array_agg(k.key), '{}'), array_agg(t.id), array_agg(m.number)
+  select coalesce(array_agg(k.key), '{}'), array_agg(k.type_id), array_agg(k.number)
   into keys, type_ids, numbers
-  from unnest(append.types, documents) with ordinality as m(type, data, number)
-  join penstock.message_types t on t.type = m.type
-  cross join lateral penstock.key_pairs(t.type, t.attributes, m.data) as k(key);
+  from (
+    select distinct k.key, t.id as type_id, m.number
+    from unnest(append.types, documents) with ordinality as m(type, data, number)
+    join penstock.message_types t on t.type = m.type
+    cross join lateral penstock.key_pairs(t.type, t.attributes, m.data) as k(key)
+  ) k;
   done := penstock.lock_for_append(
     append.stream_name, append.types, watched, keys, whole_categories);
 
@@ -63,7 +66,14 @@ begin
         'expected', append.expected_version, 'actual', stream_version);
   end if;
   if guard is not null then
-    done := penstock.check_guard(guard, watched, watched_types);
+    if exists (
+      select from penstock.message_attributes a
+      where a.key_pair = any (watched) and a.type_id = any (watched_types)
+        and a.global_position > (guard ->> 'low')::bigint
+        and not guard -> 'seen' @> to_jsonb(a.global_position)
+    ) then
+      done := penstock.check_guard(guard);
+    end if;
   end if;
 
   done := set_config('penstock.appending', pg_current_xact_id()::text, true);
@@ -74,15 +84,13 @@ begin
       m.type, m.data, m.metadata::jsonb
     from unnest(append.ids, append.types, documents, append.metadata)
       with ordinality as m(id, type, data, metadata, ordinality)
-    order by m.ordinality
     on conflict (id) do nothing
     returning global_position
   )
-  select array_agg(n.global_position order by n.global_position) into positions from new n;
+  select array_agg(n.global_position) into positions from new n;
   insert into penstock.message_attributes (key_pair, type_id, global_position)
   select k.key, k.type_id, positions[k.number]
-  from unnest(keys, type_ids, numbers) as k(key, type_id, number)
-  on conflict do nothing;
+  from unnest(keys, type_ids, numbers) as k(key, type_id, number);
   done := set_config('penstock.appending', '', true);
   if positions is null then  -- the same messages were being appended at this very moment
     return penstock.appended_before(append.stream_name, append.ids, append.types);
@@ -143,6 +151,8 @@ begin
   elsif whole_categories or (many and may_wait) then
     done := penstock.lock_categories(array(
       select distinct message_store.category(t) from unnest(types) t));
+  elsif types[1] = all (types) then
+    done := pg_advisory_xact_lock_shared(message_store.hash_64(message_store.category(types[1])));
   else
     foreach key in array array(
       select message_store.hash_64(c.category) as key

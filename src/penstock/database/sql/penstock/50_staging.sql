@@ -184,7 +184,7 @@ create or replace function penstock.publish_staged(
 )
 returns table (published bigint, first_position bigint, last_position bigint)
 language plpgsql
-set work_mem = '128MB' set enable_nestloop = on set plan_cache_mode = force_custom_plan
+set work_mem = '128MB' set enable_sort = on set plan_cache_mode = force_custom_plan
 as $$
 #variable_conflict use_column
 declare

@@ -1,23 +1,48 @@
--- Whether the text of a JSON value reads as a type of PostgreSQL's. Used where a reader wants null, or a
--- clear error, in place of a value of the wrong type.
+-- What a reader of typed values has to know: whether the text of a JSON value reads as a type, and the
+-- types of Spark's that hold less than PostgreSQL's.
 
 do $$
 begin
+  create domain penstock.tinyint as smallint check (value between -128 and 127);
+  create domain penstock.day as date check (value between '0001-01-01' and '9999-12-31');
+  create domain penstock.instant as timestamptz
+    check (value >= '0001-01-01 00:00Z' and value < '10000-01-01 00:00Z');
+  create domain penstock.wall_time as timestamp
+    check (value >= '0001-01-01 00:00' and value < '10000-01-01 00:00');
+exception
+  when duplicate_object then null;
+end
+$$;
+
+-- Used where a reader wants null, or a clear error, in place of a value of the wrong type.
+do $$
+begin
   if current_setting('server_version_num')::int >= 160000 then
-    create or replace function penstock.reads_as(value text, type text)
+    create or replace function penstock.reads_as_input(value text, type text)
     returns boolean language sql stable parallel safe
     as 'select pg_input_is_valid(value, type)';
   else
-    create or replace function penstock.reads_as(value text, type text)
+    create or replace function penstock.reads_as_input(value text, type text)
     returns boolean language plpgsql stable
     as $body$
     begin
       execute format('select %L::%s', value, type);
       return true;
     exception
-      when data_exception then return false;
+      when data_exception or check_violation then return false;
     end
     $body$;
   end if;
 end
+$$;
+
+create or replace function penstock.reads_as(value text, type text)
+returns boolean language sql stable parallel safe
+as $$
+  select case
+    when type = 'base64' then regexp_replace(value, '\s', '', 'g')
+      ~ '^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$'
+    when type like 'numeric%' and value ~* 'nan' then false
+    else penstock.reads_as_input(value, type)
+  end
 $$;

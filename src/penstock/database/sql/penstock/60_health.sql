@@ -46,8 +46,7 @@ begin
   if first_waiting.category = '$all' then
     return (
       select m.time from message_store.messages m
-      where m.global_position > after
-      order by m.global_position limit 1);
+      where m.global_position > after order by m.global_position limit 1);
   end if;
   return (
     select m.time from message_store.messages m
@@ -69,15 +68,11 @@ as $$
     jsonb_build_object('pid', w.pid, 'application_name', w.application_name, 'role', w.role,
       'state', w.state))
   from (values (1)) as one
-  left join lateral (
-    select o.* from penstock.open_writers() o order by o.bound limit 1
-  ) w on true
+  left join lateral (select o.* from penstock.open_writers() o order by o.bound limit 1) w on true
   where not pg_is_in_recovery()
   union all
-  select 'watermark.behind',
-    greatest(0, coalesce(
-      (select max(m.global_position) from message_store.messages m), 0) - penstock.watermark()),
-    '{}'
+  select 'watermark.behind', greatest(0, coalesce(
+    (select max(m.global_position) from message_store.messages m), 0) - penstock.watermark()), '{}'
   where not pg_is_in_recovery()
 $$;
 
@@ -209,8 +204,7 @@ as $$
   from penstock.consumer_groups g
   cross join lateral (
     select count(*) as parked from (
-      select from penstock.partitions p
-      where p.group_pk = g.id and p.parked_at is not null limit 1000
+      select from penstock.partitions p where p.group_pk = g.id and p.parked_at is not null limit 1000
     ) p
   ) c
 $$;
@@ -233,8 +227,7 @@ as $$
   select 'outbox.lag', penstock.seconds_since(least(
       (select o.due from penstock.outbox o where o.state = 'ready' order by o.due, o.id limit 1),
       (select o.lease_until from penstock.outbox o where o.state = 'in_progress'
-       order by o.lease_until limit 1)) at time zone 'utc'),
-    '{}'::jsonb
+       order by o.lease_until limit 1)) at time zone 'utc'), '{}'::jsonb
   union all
   select 'outbox.failed', c.failed, jsonb_strip_nulls(jsonb_build_object(
     'topic', t.topic, 'at_least', case when c.failed = 1000 then true end))
@@ -252,14 +245,9 @@ language sql volatile
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
 as $$
   select * from penstock.watermark_figures()
-  union all
-  select * from penstock.consumer_figures()
-  union all
-  select * from penstock.parked_figures()
-  union all
-  select * from penstock.session_figures()
-  union all
-  select * from penstock.group_figures()
-  union all
-  select * from penstock.outbox_figures()
+  union all select * from penstock.consumer_figures()
+  union all select * from penstock.parked_figures()
+  union all select * from penstock.session_figures()
+  union all select * from penstock.group_figures()
+  union all select * from penstock.outbox_figures()
 $$;

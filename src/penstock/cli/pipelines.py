@@ -1,0 +1,182 @@
+"""`penstock run`, `penstock graph` and `penstock pipelines`."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+import penstock
+from penstock.cli.overview import Json
+from penstock.cli.printing import console, note, print_json, printable, shown_age, table
+from penstock.cli.target import Folder, Url, open_existing, settings_for
+from penstock.database import blocking
+from penstock.errors import SetupError
+from penstock.process import stopping_on_signals
+
+if TYPE_CHECKING:
+    from penstock.pipeline import Pipeline, Summary
+    from penstock.pipeline.overview import ProcessorStatus
+
+File = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE[:NAME]",
+        help="The file that defines the pipeline, and which one if there are several.",
+        show_default=False,
+    ),
+]
+
+
+def run(
+    file: File,
+    follow: Annotated[
+        bool, typer.Option("--follow/--once", help="Go on until stopped, or end when all is done.")
+    ] = False,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MASTER",
+            help="Where Spark runs; PENSTOCK_SPARK_MASTER, or local[*], if not given.",
+            show_default=False,
+        ),
+    ] = None,
+    from_scratch: Annotated[
+        bool,
+        typer.Option(
+            "--from-scratch", help="Begin again: all processors but the sources, tables rebuilt."
+        ),
+    ] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for another run of this pipeline to end.")
+    ] = False,
+    url: Url = None,
+    folder: Folder = None,
+) -> None:
+    """Run a pipeline on Spark, exactly once.
+
+    Kill it anywhere and start it again: the result is as if nothing had happened. SIGTERM and
+    Ctrl-C finish the steps in hand.
+    """
+    pipeline = _load(file)
+    from penstock.cli.progress import ShownProgress
+    from penstock.pipeline import Runner, session
+
+    with penstock.connect(settings_for(url, folder)) as store:
+        note(f"starting Spark for {pipeline.name}")
+        spark = session(f"penstock {pipeline.name}", master=master)
+        try:
+            with ShownProgress(pipeline, store) as shown:
+                runner = Runner(pipeline, store, spark, on_step=shown.step)
+                if from_scratch:
+                    runner.from_scratch()
+                with stopping_on_signals(runner.stop):
+                    start = runner.follow if follow else runner.once
+                    summary = start(wait=wait)
+        finally:
+            spark.stop()
+    _print_summary(summary)
+    if not summary.succeeded:
+        raise typer.Exit(1)
+
+
+def graph(
+    file: File,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE.svg", help="Draw it to a file.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Check a pipeline and draw its graph: as text, or as an SVG or PNG file."""
+    pipeline = _load(file)
+    from penstock.pipeline.checks import check
+    from penstock.pipeline.drawing import as_svg, as_text
+
+    check(pipeline)
+    if output is None:
+        console().print(as_text(pipeline), soft_wrap=True)
+    elif output.suffix.lower() == ".png":
+        output.write_bytes(_png(as_svg(pipeline)))
+    elif output.suffix.lower() == ".svg":
+        output.write_text(as_svg(pipeline), encoding="utf-8")
+    else:
+        raise typer.BadParameter(f"{output}: the file has to end in .svg or .png")
+    if output is not None:
+        note(f"wrote {output}")
+
+
+def pipelines(json: Json = False, url: Url = None, folder: Folder = None) -> None:
+    """List the pipelines that ran on this database: how far they are, and what stopped them."""
+    _need_spark()
+    from penstock.pipeline.overview import processors
+
+    with (
+        open_existing(settings_for(url, folder)) as store,
+        blocking.connect(store.settings) as connection,
+    ):
+        found = processors(connection)
+    if json:
+        print_json(found)
+    elif not found:
+        note("no pipeline has run here yet")
+    else:
+        _print_processors(found)
+
+
+def _load(file: str) -> Pipeline:
+    _need_spark()
+    from penstock.pipeline import load
+
+    return load(file)
+
+
+def _need_spark() -> None:
+    try:
+        import pyspark  # noqa: F401
+    except ImportError:
+        raise SetupError("pipelines need Spark: pip install 'penstock[spark]'") from None
+
+
+def _png(svg: str) -> bytes:
+    try:
+        import cairosvg
+    except ImportError:
+        raise SetupError("a PNG needs cairosvg: pip install cairosvg, or draw an SVG") from None
+    return bytes(cairosvg.svg2png(bytestring=svg.encode()))
+
+
+def _print_processors(found: list[ProcessorStatus]) -> None:
+    shown = table(
+        pipeline="left", processor="left", kind="left", steps="right", read="right", wrote="right",
+        lag="right", last_step="left", state="left",
+    )  # fmt: skip
+    now = datetime.now(UTC)
+    for one in found:
+        last = "" if one.last_step_at is None else f"{shown_age(now - one.last_step_at)} ago"
+        state = one.error or ("rebuilding" if one.rebuilding else "")
+        shown.add_row(
+            one.pipeline, one.processor, one.kind, f"{one.steps:,}", f"{one.messages_in:,}",
+            f"{one.messages_out:,}", f"{one.lag:,}", last, printable(state),
+        )  # fmt: skip
+    console().print(shown)
+
+
+def _print_summary(summary: Summary) -> None:
+    shown = table(
+        processor="left", steps="right", read="right", wrote="right", errors="right",
+        seconds="right", state="left",
+    )  # fmt: skip
+    for one in summary.progress.values():
+        state = "" if one.error is None else printable(str(one.error))
+        shown.add_row(
+            one.processor, f"{one.steps:,}", f"{one.messages_in:,}", f"{one.messages_out:,}",
+            f"{one.failed:,}", f"{one.seconds:.1f}", state,
+        )  # fmt: skip
+    console().print(shown)
+    done = "done" if summary.succeeded else "stopped by an error; the next run goes on from here"
+    print(f"{summary.pipeline}: {done}, {summary.seconds:.1f} s", file=sys.stderr)

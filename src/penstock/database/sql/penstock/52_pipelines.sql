@@ -1,0 +1,215 @@
+-- Pipelines: where each processor stands, and the commit of a step.
+--
+-- The promise: what a step made and how far it read become visible in one moment, once. How it is kept:
+-- a step begins with a Snapshot in the processor's backing stream {pipeline}:try-{processor}, which says
+-- what it reads; its hash names the delivery. commit_step publishes only if that Snapshot is still the
+-- last record there (so no attempt of it was committed and nobody began another) and every tailer still
+-- stands where the Snapshot begins; and in the same transaction it writes the Attempt and moves the
+-- tailers. Two runs of one step meet at the processor's row: the second finds the Attempt and gives up.
+--
+-- So a run that was killed anywhere has committed its step or nothing of it. Whoever comes next reads the
+-- last record: a Snapshot is run again as it stands, an Attempt is history.
+
+create table if not exists penstock.processors (
+  pipeline text not null,
+  processor text not null,
+  kind text not null,                      -- source, stream, sink or projection
+  generation integer not null default 0,   -- rises when it starts from scratch
+  floors jsonb not null default '{}',      -- where queues that are made anew begin for this generation
+  cursor jsonb,                            -- of a source: what it was given last
+  rebuilding boolean not null default false,
+  tables text[] not null default '{}',     -- that its steps upsert into; emptied when it starts again
+  steps bigint not null default 0,
+  messages_in bigint not null default 0,
+  messages_out bigint not null default 0,
+  last_step_at timestamptz,
+  last_step_seconds double precision,
+  error text,                              -- what stopped it; null while it goes on
+  error_at timestamptz,
+  primary key (pipeline, processor)
+);
+
+create table if not exists penstock.tailers (
+  pipeline text not null,
+  processor text not null,
+  queue text not null,
+  position bigint not null,                -- all at or below it has been processed
+  primary key (pipeline, processor, queue)
+);
+
+create or replace function penstock.backing_stream(pipeline text, processor text)
+returns varchar language sql immutable parallel safe
+as $$ select (pipeline || ':try-' || processor)::varchar $$;
+
+-- Make sure that a processor has its row, and say where it stands: its state, its tailers and the last
+-- two records of its backing stream, newest first.
+create or replace function penstock.open_processor(pipeline text, processor text, kind text)
+returns table (generation integer, floors jsonb, cursor jsonb, rebuilding boolean, tailers jsonb,
+  records jsonb)
+language plpgsql
+as $$
+#variable_conflict use_column
+begin
+  insert into penstock.processors as p (pipeline, processor, kind)
+  values (open_processor.pipeline, open_processor.processor, open_processor.kind)
+  on conflict (pipeline, processor) do update set kind = excluded.kind, error = null, error_at = null
+    where p.kind <> excluded.kind or p.error is not null;
+
+  return query
+    select p.generation, p.floors, p.cursor, p.rebuilding,
+      coalesce((
+        select jsonb_object_agg(t.queue, t.position) from penstock.tailers t
+        where t.pipeline = p.pipeline and t.processor = p.processor), '{}'),
+      coalesce((
+        select jsonb_agg(jsonb_build_object('type', r.type, 'data', r.data) order by r.position desc)
+        from (
+          select m.type, m.data, m.position from message_store.messages m
+          where m.stream_name = penstock.backing_stream(p.pipeline, p.processor)
+          order by m.position desc limit 2
+        ) r), '[]')
+    from penstock.processors p
+    where p.pipeline = open_processor.pipeline and p.processor = open_processor.processor;
+end
+$$;
+
+create or replace function penstock.refuse_step(processor text, reason text)
+returns void language plpgsql
+as $$
+begin
+  raise exception using errcode = 'PS071',
+    message = format('a step of %s was given up: %s', processor, reason),
+    detail = jsonb_build_object('processor', processor, 'reason', reason);
+end
+$$;
+
+-- Commit a step: publish what was staged for it, write its Attempt, move its tailers; or raise.
+create or replace function penstock.commit_step(
+  pipeline text,
+  processor text,
+  snapshot jsonb,                          -- as it stands in the backing stream, with its hash
+  tokens uuid[],
+  counts bigint[],
+  report jsonb,                            -- messages_in, seconds; and a source's next cursor
+  whole_categories boolean default false
+)
+returns table (published bigint, first_position bigint, last_position bigint)
+language plpgsql
+as $$
+#variable_conflict use_column
+declare
+  backing constant varchar := penstock.backing_stream(commit_step.pipeline, commit_step.processor);
+  hash constant text := snapshot ->> 'hash';
+  state penstock.processors;
+  last record;
+  moved record;
+  result record;
+begin
+  select p.* into state from penstock.processors p
+  where p.pipeline = commit_step.pipeline and p.processor = commit_step.processor
+  for update;
+
+  select m.type, m.data ->> 'hash' as hash into last
+  from message_store.messages m
+  where m.stream_name = backing order by m.position desc limit 1;
+  if last.type is distinct from 'Snapshot' or last.hash is distinct from hash then
+    perform penstock.refuse_step(processor, 'its snapshot is not the last one any more');
+  elsif state.generation is distinct from (snapshot ->> 'generation')::int then
+    perform penstock.refuse_step(processor, 'the pipeline was started from scratch meanwhile');
+  end if;
+
+  for moved in
+    select r.queue, (r.range ->> 0)::bigint as "from", (r.range ->> 1)::bigint as "to", t.position
+    from jsonb_each(snapshot -> 'ranges') as r(queue, range)
+    left join penstock.tailers t
+      on t.pipeline = commit_step.pipeline and t.processor = commit_step.processor
+      and t.queue = r.queue
+  loop
+    if moved.position is not null and moved.position <> moved."from" then
+      perform penstock.refuse_step(processor,
+        format('its tailer of %s stands at %s', moved.queue, moved.position));
+    end if;
+    insert into penstock.tailers as t (pipeline, processor, queue, position)
+    values (commit_step.pipeline, commit_step.processor, moved.queue, moved."to")
+    on conflict (pipeline, processor, queue) do update set position = excluded.position;
+  end loop;
+
+  select p.* into result from penstock.publish_staged(
+    tokens, counts,
+    jsonb_build_object('pipeline', pipeline, 'processor', processor, 'delivery', hash),
+    whole_categories) p;
+
+  perform message_store.write_message(
+    gen_random_uuid()::varchar, backing,
+    case when result.published = 0 then 'NilAttempt' else 'Attempt' end,
+    jsonb_strip_nulls(jsonb_build_object(
+      'hash', hash, 'published', result.published, 'first_position', result.first_position,
+      'last_position', result.last_position, 'cursor', report -> 'cursor')));
+
+  update penstock.processors p
+  set steps = p.steps + 1,
+    messages_in = p.messages_in + coalesce((report ->> 'messages_in')::bigint, 0),
+    messages_out = p.messages_out + result.published,
+    last_step_at = clock_timestamp(),
+    last_step_seconds = (report ->> 'seconds')::float8,
+    cursor = case when report ? 'cursor' then report -> 'cursor' else p.cursor end,
+    tables = array(
+      select unnest(p.tables) union
+      select jsonb_array_elements_text(coalesce(report -> 'tables', '[]')) order by 1),
+    rebuilding = p.rebuilding and not coalesce((report ->> 'rebuilt')::boolean, false),
+    error = null, error_at = null
+  where p.pipeline = commit_step.pipeline and p.processor = commit_step.processor;
+  return query select result.published, result.first_position, result.last_position;
+end
+$$;
+
+-- Remember what stopped a processor, in its row and in its backing stream's history of attempts.
+create or replace function penstock.fail_step(pipeline text, processor text, hash text, error text)
+returns void language sql volatile
+as $$
+  update penstock.processors p set error = fail_step.error, error_at = clock_timestamp()
+  where p.pipeline = fail_step.pipeline and p.processor = fail_step.processor;
+$$;
+
+-- Stage copies of messages for an errors queue, each with what is wrong with it.
+create or replace function penstock.stage_errors(
+  token uuid, queue text, positions bigint[], errors text[])
+returns bigint language plpgsql
+as $$
+declare
+  count bigint;
+begin
+  insert into penstock.stagings (token) values (stage_errors.token) on conflict do nothing;
+  insert into penstock.staged (token, ordinal, stream_name, category, type, data, metadata)
+  select stage_errors.token, e.ordinality,
+    case when not message_store.is_category(queue::varchar) then queue end,
+    message_store.category(queue::varchar), m.type, m.data,
+    coalesce(m.metadata, '{}') || jsonb_build_object(
+      'error', e.error, 'failed_stream_name', m.stream_name, 'failed_global_position',
+      m.global_position, 'causation_id', m.id,
+      'correlation_id', coalesce(m.metadata ->> 'correlation_id', m.id::text))
+  from unnest(positions, errors) with ordinality as e(position, error, ordinality)
+  join message_store.messages m on m.global_position = e.position;
+  get diagnostics count = row_count;
+  return count;
+end
+$$;
+
+-- Begin again: tailers go back to the beginning, or to where the given queues begin anew. The processors
+-- named as rebuilding make a new table beside the old one.
+create or replace function penstock.restart_processor(
+  pipeline text, processor text, floors jsonb, rebuilding boolean)
+returns void language plpgsql
+as $$
+#variable_conflict use_column
+begin
+  update penstock.processors p
+  set generation = p.generation + 1, floors = restart_processor.floors,
+    rebuilding = restart_processor.rebuilding, error = null, error_at = null
+  where p.pipeline = restart_processor.pipeline and p.processor = restart_processor.processor;
+  delete from penstock.tailers t
+  where t.pipeline = restart_processor.pipeline and t.processor = restart_processor.processor;
+  insert into penstock.tailers (pipeline, processor, queue, position)
+  select restart_processor.pipeline, restart_processor.processor, f.key, f.value::bigint
+  from jsonb_each_text(restart_processor.floors) f;
+end
+$$;

@@ -1,0 +1,155 @@
+"""Is a graph fit to run? A mistake is found before anything runs, and reported where it stands."""
+
+from __future__ import annotations
+
+import inspect
+import keyword
+import re
+from collections.abc import Callable, Iterable
+
+from pyspark.sql.types import StructType
+
+from penstock import names
+from penstock.errors import GraphError, PipelineError
+from penstock.pipeline.columns import MESSAGE, plan
+from penstock.pipeline.graph import Pipeline, Processor, check_queue
+
+#: parameters that any function may have besides its frames
+OFFERED = ("delivery", "spark")
+
+
+def check(pipeline: Pipeline) -> None:
+    """Raise for the first thing that is wrong with a pipeline."""
+    if not pipeline.processors:
+        raise GraphError("it has no processors", f"pipeline {pipeline.name}")
+    known = _known_queues(pipeline)
+    for one in pipeline.processors.values():
+        _check_shape(one)
+        for queue in (*one.reads, *one.looks_up, *one.publishes):
+            check_queue(queue, one.location)
+        for queue in (*one.reads, *one.looks_up):
+            if queue not in known:
+                raise GraphError(_unknown(one, queue, known), one.location)
+        _check_parameters(one)
+    _check_fed(pipeline)
+
+
+def check_schemas(pipeline: Pipeline) -> None:
+    """Raise for the first queue whose schema cannot be read. Needs a running Spark."""
+    for queue in pipeline.queues:
+        _check_schema(pipeline, queue)
+
+
+def parameter(queue: str) -> str:
+    """Return the name of the parameter for a queue's frame: `order-error` is `order_error`."""
+    name = re.sub(r"\W", "_", queue)
+    return f"{name}_" if keyword.iskeyword(name) or name[:1].isdigit() else name
+
+
+def parse_schema(text: str) -> StructType:
+    """Return a schema from how Spark writes one."""
+    return StructType.fromDDL(text)
+
+
+def _known_queues(pipeline: Pipeline) -> set[str]:
+    made = {queue for one in pipeline.processors.values() for queue in one.publishes}
+    return made | set(pipeline.queues)
+
+
+def _unknown(one: Processor, queue: str, known: Iterable[str]) -> str:
+    return (
+        f"{one.name} reads queue {queue}, which no processor writes and pipe.queue() does not "
+        f"declare; there are {', '.join(sorted(known)) or 'none'}"
+    )
+
+
+def _check_shape(one: Processor) -> None:
+    problem = None
+    if one.inputs and one.alts:
+        problem = "has inputs and alts: it takes all of the ones or the first of the others"
+    elif one.kind != "source" and not one.reads:
+        problem = "reads no queue: give inputs or alts"
+    elif one.kind == "source" and not one.outputs:
+        problem = "has no output"
+    elif one.errors and len(one.inputs) > 1:
+        problem = "has an errors queue and several inputs: rows of one input only can be split"
+    elif one.errors and one.errors in one.outputs:
+        problem = f"has {one.errors} for its output and for its errors"
+    elif one.kind == "projection" and not names.is_category(one.inputs[0]):
+        problem = f"projects {one.inputs[0]}, which is a stream: a projection takes a category"
+    elif unread := set(one.types) - set(one.reads):
+        problem = f"has types for {', '.join(sorted(unread))}, which it does not read"
+    elif len({*one.reads, *one.looks_up}) < len((*one.reads, *one.looks_up)):
+        problem = "names a queue twice among its inputs and tables"
+    if problem:
+        raise GraphError(f"{one.name} {problem}", one.location)
+
+
+def _check_parameters(one: Processor) -> None:
+    """The function takes its frames by the names of their queues."""
+    found = [
+        p.name
+        for p in inspect.signature(one.function).parameters.values()
+        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.default is p.empty
+    ]
+    if one.kind == "projection":
+        if len(found) != 2:
+            expected = "(state, message)"
+            raise GraphError(f"{one.name}{_shown(found)} must take {expected}", one.location)
+        return
+    frames = [name for name in found if name not in OFFERED]
+    tables = [parameter(queue) for queue in one.looks_up]
+    wanted = [parameter(queue) for queue in one.inputs] + tables
+    if one.alts:
+        taken = [name for name in frames if name not in tables]
+        fits = len(taken) == 1 and set(tables) <= set(frames)
+        wanted = ["messages", *tables]
+    else:
+        fits = sorted(frames) == sorted(wanted)
+    if not fits:
+        raise GraphError(f"{one.name}{_shown(found)} must take {_shown(wanted)}", one.location)
+
+
+def _shown(parameters: Iterable[str]) -> str:
+    return f"({', '.join(parameters)})"
+
+
+def _check_fed(pipeline: Pipeline) -> None:
+    """Refuse a ring of processors that only feed each other."""
+    fed = set(pipeline.queues)
+    waiting = dict(pipeline.processors)
+    while ready := [one for one in waiting.values() if _is_fed(one, fed)]:
+        for one in ready:
+            fed.update(one.publishes)
+            del waiting[one.name]
+    if waiting:
+        ring = ", ".join(waiting)
+        first = next(iter(waiting.values()))
+        raise GraphError(f"nothing feeds {ring}: they wait for each other", first.location)
+
+
+def _is_fed(one: Processor, fed: set[str]) -> bool:
+    enough: Callable[[Iterable[bool]], bool] = any if one.alts else all
+    return one.kind == "source" or enough(queue in fed for queue in one.reads)
+
+
+def _check_schema(pipeline: Pipeline, queue: str) -> None:
+    try:
+        plan(frame_schema(pipeline, queue))
+    except PipelineError as error:
+        raise GraphError(f"queue {queue}: {error}", pipeline.queues[queue].location) from None
+    except Exception as error:
+        problem = f"queue {queue} has a schema that Spark cannot read: {error}"
+        raise GraphError(problem, pipeline.queues[queue].location) from None
+
+
+def frame_schema(pipeline: Pipeline, queue: str) -> StructType:
+    """Return the schema of a queue's frames: a message's, with the fields that were declared."""
+    declared = pipeline.queues.get(queue)
+    schema = StructType(list(MESSAGE.fields))
+    for name in ("data", "metadata"):
+        text = getattr(declared, name, None)
+        if text:
+            number = schema.fieldNames().index(name)
+            schema.fields[number] = type(schema.fields[number])(name, parse_schema(text))
+    return schema

@@ -1,0 +1,75 @@
+"""What a function is told about its step, and what it can ask to be done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from penstock.errors import ValidationError
+from penstock.pipeline.snapshot import Snapshot
+from penstock.pipeline.upsert import Upsert, upsert_of
+
+
+@dataclass
+class Delivery:
+    """One step, as its function sees it. `hash` stays the same whenever the step is run again."""
+
+    pipeline: str
+    snapshot: Snapshot
+    #: which of the `alts` this step takes; the input of any other processor
+    input: str | None = None
+    upserts: list[Upsert] = field(default_factory=list)
+    advanced: bool = False
+    _cursor: Any = None
+
+    @property
+    def hash(self) -> str:
+        """The name of this step. Store it beside what you write, to write it once."""
+        return self.snapshot.hash
+
+    @property
+    def processor(self) -> str:
+        """The name of the processor."""
+        return self.snapshot.processor
+
+    @property
+    def cursor(self) -> Any:
+        """Of a source: what it handed to `advance` in its last step; None in its first."""
+        return self.snapshot.cursor
+
+    def advance(self, cursor: Any) -> None:
+        """Of a source: where to go on after this step. Kept with what the step publishes."""
+        self.advanced = True
+        self._cursor = cursor
+
+    @property
+    def next_cursor(self) -> Any:
+        """What was handed to `advance`."""
+        return self._cursor
+
+    def upsert(
+        self, frame: DataFrame, table: str, *, key: str | Sequence[str], add: Sequence[str] = ()
+    ) -> None:
+        """Put the frame's rows into a table of this database, in the transaction of the step.
+
+        So they are there exactly once. A row whose key exists replaces the old one, except for the
+        columns in `add`, whose values are added. The table is made if there is none.
+        """
+        self.upserts.append(upsert_of(frame, table, key, add))
+
+    def write_files(self, frame: DataFrame, folder: str, *, format: str = "parquet") -> str:
+        """Write the frame's rows to files under the step's hash, and return where.
+
+        A step that is run again replaces its files.
+        """
+        if not folder:
+            raise ValidationError("folder", folder, "the path of a folder")
+        path = str(PurePosixPath(folder) / f"delivery={self.hash}")
+        if "://" in folder:
+            path = f"{folder.rstrip('/')}/delivery={self.hash}"
+        frame.write.mode("overwrite").format(format).save(path)
+        return path

@@ -1,0 +1,49 @@
+"""Whose fault was it? Data that a function cannot take, or a machine that went away.
+
+Only the first kind is worth a search for the message that did it. A lost executor or database, a
+mistake in the query itself, or a function that returns the wrong thing would fail for any data.
+"""
+
+from __future__ import annotations
+
+import psycopg
+from pyspark.errors import AnalysisException, PySparkException, PythonException
+
+from penstock.errors import PenstockError, UnavailableError, WrongValue, first_line
+
+#: the class of SQLSTATEs for data that does not fit
+_DATA = "22"
+
+
+def is_data_error(error: BaseException) -> bool:
+    """Whether some message made the function fail, so that the others may pass."""
+    if isinstance(error, WrongValue):
+        return True
+    if isinstance(error, AnalysisException | UnavailableError | psycopg.OperationalError):
+        return False
+    if isinstance(error, PythonException):
+        text = str(error)
+        return "DatabaseUnreachable" not in text and "WrongColumns" not in text
+    if isinstance(error, PySparkException):
+        return (_state(error) or "").startswith(_DATA)
+    if isinstance(error, PenstockError):
+        return False
+    return isinstance(error, ValueError | ArithmeticError | LookupError | TypeError)
+
+
+def reason_of(error: BaseException) -> str:
+    """Return what went wrong in one line: of a Python worker, its own last words."""
+    if isinstance(error, PythonException):
+        lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
+        ours = [line for line in lines if not line.startswith(("File ", "at ", "SQLSTATE"))]
+        return ours[-1] if ours else first_line(error)
+    if isinstance(error, PenstockError):
+        return f"{type(error).__name__}: {error}"
+    return f"{type(error).__name__}: {first_line(error)}"
+
+
+def _state(error: PySparkException) -> str | None:
+    try:
+        return error.getSqlState()
+    except Exception:  # Spark's own failures have none
+        return None

@@ -1,0 +1,99 @@
+"""The frames of a step: its inputs and tables, each between two numbers of its queue.
+
+A few messages are read here, on the driver, as Arrow: far quicker than to plan a distributed
+read. Many are read by the executors, through the data source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+from psycopg import sql
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
+
+from penstock import names
+from penstock.pipeline.arrow import read_batches
+from penstock.pipeline.columns import plan
+from penstock.pipeline.connections import Place
+from penstock.pipeline.planning import Piece
+from penstock.pipeline.target import Target
+
+#: up to here the driver reads by itself
+SMALL = 20_000
+
+Connection = psycopg.Connection[Any]
+
+
+@dataclass
+class Slice:
+    """The messages of a queue between two numbers, wherever they are read."""
+
+    place: Place
+    target: Target
+    schema: StructType
+    after: int
+    until: int
+    count: int
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the driver reads it by itself."""
+        return self.count <= SMALL
+
+    @cached_property
+    def table(self) -> pa.Table:
+        """The messages as an Arrow table, read on the driver, in their order."""
+        columns = plan(self.schema)
+        batches = read_batches(self.place, self.target, columns, Piece(self.after, self.until))
+        return pa.Table.from_batches(batches, columns.schema).sort_by("global_position")
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """Return the messages as a frame."""
+        if self.is_small:
+            return spark.createDataFrame(self.table, schema=self.schema)
+        reader = spark.read.format("penstock").schema(self.schema).options(
+            url=self.place.settings.conninfo(), after=self.after, until=self.until,
+            partitions=2 * spark.sparkContext.defaultParallelism,
+        )  # fmt: skip
+        if self.target.types:
+            reader = reader.option("types", _json(self.target.types))
+        return reader.option(*queue_option(self.target)).load()
+
+
+def queue_target(queue: str, types: Sequence[str] = ()) -> Target:
+    """Return the target that a queue is: a category, or a stream."""
+    if names.is_category(queue):
+        return Target(category=queue, types=tuple(types))
+    return Target(stream=queue, types=tuple(types))
+
+
+def queue_option(target: Target) -> tuple[str, str]:
+    """Return a target as an option of the data source."""
+    return ("stream", target.stream) if target.stream else ("category", target.category or "")
+
+
+def count_up_to(connection: Connection, target: Target, after: int, until: int, most: int) -> int:
+    """Count the messages of a range, but no further than `most`."""
+    page = sql.SQL("select 1 {rows} limit {most}").format(rows=target.rows(after, until), most=most)
+    row = connection.execute(sql.SQL("select count(*) from ({}) p").format(page)).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def latest_per_stream(frame: DataFrame) -> DataFrame:
+    """Return the last message of each stream."""
+    newest = Window.partitionBy("stream_name").orderBy(f.col("position").desc())
+    ranked = frame.withColumn("_rank", f.row_number().over(newest))
+    return ranked.where("_rank = 1").drop("_rank")
+
+
+def _json(values: Sequence[str]) -> str:
+    import msgspec
+
+    return msgspec.json.encode(list(values)).decode()

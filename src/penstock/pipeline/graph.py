@@ -1,0 +1,263 @@
+"""A pipeline's graph: what is declared, as frozen values, apart from what runs it.
+
+Queues are categories or streams of the log. A source brings messages in, a stream makes messages
+of messages, a sink takes them elsewhere, a projection keeps a table of current states. Each
+declaration remembers where it stands in the user's file, so that a mistake is reported there.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from penstock import names
+from penstock.errors import GraphError, ValidationError
+from penstock.message import check_text
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Names = str | Sequence[str]
+LIMIT = 100_000
+
+
+@dataclass(frozen=True)
+class Latest:
+    """A table of which only the last message of each stream counts."""
+
+    queue: str
+
+
+@dataclass(frozen=True)
+class QueueSchema:
+    """What the messages of a queue look like to Spark."""
+
+    name: str
+    data: str | None
+    metadata: str | None
+    location: str
+
+
+@dataclass(frozen=True)
+class TableColumns:
+    """The table that a projection keeps: its name, and its columns as Spark writes a schema."""
+
+    table: str
+    columns: str
+
+
+@dataclass(frozen=True)
+class Processor:
+    """One declared step of the way."""
+
+    kind: str
+    name: str
+    function: Callable[..., Any] = field(repr=False)
+    location: str
+    inputs: tuple[str, ...] = ()
+    alts: tuple[str, ...] = ()
+    tables: tuple[str | Latest, ...] = ()
+    outputs: tuple[str, ...] = ()
+    errors: str | None = None
+    types: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    limit: int = LIMIT
+    keeps: TableColumns | None = None
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The queues it has a tailer on."""
+        return self.inputs or self.alts
+
+    @property
+    def looks_up(self) -> tuple[str, ...]:
+        """The queues it reads as tables."""
+        return tuple(table_name(one) for one in self.tables)
+
+    @property
+    def publishes(self) -> tuple[str, ...]:
+        """The queues it writes to."""
+        return (*self.outputs, self.errors) if self.errors else self.outputs
+
+
+class Pipeline:
+    """A pipeline: declare its processors with the decorators, then run it with `penstock run`."""
+
+    def __init__(self, name: str) -> None:
+        check_text("name", name)
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.]*", name):
+            raise ValidationError("name", name, "letters, digits, '_' and '.'")
+        self.name = name
+        self.processors: dict[str, Processor] = {}
+        self.queues: dict[str, QueueSchema] = {}
+
+    def __repr__(self) -> str:
+        return f"<Pipeline {self.name}: {', '.join(self.processors) or 'empty'}>"
+
+    def queue(self, name: str, data: str | None = None, *, metadata: str | None = None) -> str:
+        """Declare a queue: that it exists, and the fields of its messages' data and metadata.
+
+        `data` is a schema as Spark writes it: `"order_id string, amount double"`. With one, `data`
+        is a struct in every frame of this queue; without, it is JSON text.
+        """
+        where = _caller()
+        if name in self.queues:
+            problem = f"queue {name} is declared already, at {self.queues[name].location}"
+            raise GraphError(problem, where)
+        check_queue(name, where)
+        self.queues[name] = QueueSchema(name, data, metadata, where)
+        return name
+
+    def source(self, *, output: Names, name: str | None = None) -> Callable[[Function], Function]:
+        """Declare a function that brings messages in: it returns a frame of messages.
+
+        It runs once. With a parameter `delivery` it can go on where it stopped: it gets
+        `delivery.cursor`, what it handed to `delivery.advance(cursor)` the last time, and runs
+        again until it returns None.
+        """
+        where = _caller()
+        return self._declare("source", where, name, outputs=_names(output))
+
+    def stream(
+        self,
+        *,
+        output: Names = (),
+        inputs: Names = (),
+        alts: Names = (),
+        tables: str | Latest | Sequence[str | Latest] = (),
+        types: Sequence[str] | Mapping[str, Sequence[str]] = (),
+        errors: str | None = None,
+        limit: int = LIMIT,
+        name: str | None = None,
+    ) -> Callable[[Function], Function]:
+        """Declare a function that makes messages of messages, exactly once.
+
+        It gets a frame for each input and table, by their names (for `alts`, one frame of whichever
+        has messages first), and returns a frame of messages, a dictionary of them by queue if there
+        are several outputs, or None.
+
+        Args:
+            inputs: queues; a step takes the new messages of all of them, once each has some.
+            alts: queues in order of preference; a step takes the first that has messages.
+            tables: queues that are read whole, `Latest(queue)` for the last of each stream.
+            output: the queue, or queues, for what it returns.
+            types: take only these types of messages, of all inputs or by input.
+            errors: the queue for messages that make the function fail. With it, rows of the one
+                input must not depend on each other, so that a step can be split to find them.
+            limit: how many messages a step takes at most.
+            name: of the processor; else the function's.
+        """
+        where = _caller()
+        return self._declare(
+            "stream", where, name, inputs=_names(inputs), alts=_names(alts),
+            tables=_tables(tables), outputs=_names(output), errors=errors, limit=limit,
+            types=_types(types, _names(inputs) or _names(alts)),
+        )  # fmt: skip
+
+    def sink(
+        self,
+        *,
+        inputs: Names = (),
+        alts: Names = (),
+        tables: str | Latest | Sequence[str | Latest] = (),
+        types: Sequence[str] | Mapping[str, Sequence[str]] = (),
+        errors: str | None = None,
+        limit: int = LIMIT,
+        name: str | None = None,
+    ) -> Callable[[Function], Function]:
+        """Declare a function that takes messages elsewhere, at least once.
+
+        `delivery.hash` names the step and stays the same when it is run again; with
+        `delivery.upsert` the result goes to a table of this database exactly once. The arguments
+        are those of `stream`.
+        """
+        where = _caller()
+        return self._declare(
+            "sink", where, name, inputs=_names(inputs), alts=_names(alts),
+            tables=_tables(tables), errors=errors, limit=limit,
+            types=_types(types, _names(inputs) or _names(alts)),
+        )  # fmt: skip
+
+    def project(
+        self,
+        category: str,
+        *,
+        into: str,
+        columns: str,
+        types: Sequence[str] = (),
+        limit: int = LIMIT,
+        name: str | None = None,
+    ) -> Callable[[Function], Function]:
+        """Declare a function that folds the events of each stream into a row of a table.
+
+        `function(state, message)` gets the row as a dictionary (None before the first event) and
+        returns the new one, or None to remove it. The table has the stream's name, the columns, and
+        the position of the last event; it changes in the same transaction as the tailer.
+
+        Args:
+            category: whose streams are the entities.
+            into: the table's name, with or without a schema.
+            columns: its columns, as Spark writes a schema: `"balance double, opened timestamp"`.
+            types: fold only these types of messages.
+            limit: how many messages a step takes at most.
+            name: of the processor; else the function's.
+        """
+        where = _caller()
+        return self._declare(
+            "projection", where, name, inputs=(category,), limit=limit,
+            types=_types(types, (category,)), keeps=TableColumns(into, columns),
+        )  # fmt: skip
+
+    def _declare(
+        self, kind: str, where: str, name: str | None, **parts: Any
+    ) -> Callable[[Function], Function]:
+        def declare(function: Function) -> Function:
+            called = name or getattr(function, "__name__", "")
+            if called in self.processors:
+                first = self.processors[called].location
+                raise GraphError(f"there are two processors named {called}: see {first}", where)
+            if not re.fullmatch(r"\w+", called):
+                raise GraphError(f"{called!r} is no name for a processor: use letters and _", where)
+            if isinstance(parts.get("limit", 1), bool) or parts.get("limit", 1) < 1:
+                raise GraphError(f"limit {parts['limit']} is below 1", where)
+            self.processors[called] = Processor(kind, called, function, where, **parts)
+            return function
+
+        return declare
+
+
+def table_name(one: str | Latest) -> str:
+    """Return the queue of a table."""
+    return one.queue if isinstance(one, Latest) else one
+
+
+def check_queue(name: str, where: str) -> None:
+    """Refuse a name that is neither a category nor a stream."""
+    try:
+        check_text("queue", name)
+        names.category(name)
+    except ValidationError as error:
+        raise GraphError(str(error), where) from None
+
+
+def _names(given: Names) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _tables(given: str | Latest | Sequence[str | Latest]) -> tuple[str | Latest, ...]:
+    return (given,) if isinstance(given, str | Latest) else tuple(given)
+
+
+def _types(
+    given: Sequence[str] | Mapping[str, Sequence[str]], queues: tuple[str, ...]
+) -> dict[str, tuple[str, ...]]:
+    if isinstance(given, Mapping):
+        return {queue: _names(types) for queue, types in given.items()}
+    return {queue: _names(given) for queue in queues} if given else {}
+
+
+def _caller() -> str:
+    """Return file and line of the declaration."""
+    frame = inspect.stack()[2]
+    return f"{Path(frame.filename).name}:{frame.lineno}"

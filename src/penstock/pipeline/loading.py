@@ -1,0 +1,45 @@
+"""Finding a pipeline in a file: `shop.py`, or `shop.py:pipe` where there are several."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+from penstock.errors import PipelineNotFound
+from penstock.pipeline.graph import Pipeline
+
+
+def load(reference: str) -> Pipeline:
+    """Return the pipeline that a file defines. The name is a variable's, or the pipeline's own."""
+    path, _, name = reference.partition(":")
+    found = _pipelines(Path(path))
+    if name:
+        for variable, one in found.items():
+            if name in (variable, one.name):
+                return one
+        names = ", ".join(sorted(one.name for one in found.values())) or "none"
+        raise PipelineNotFound(path, f"there is no pipeline {name}; there are {names}")
+    distinct = {id(one): one for one in found.values()}
+    if not distinct:
+        raise PipelineNotFound(path, "there is no pipeline in it: define pipe = Pipeline(name)")
+    if len(distinct) > 1:
+        names = ", ".join(sorted(one.name for one in distinct.values()))
+        raise PipelineNotFound(path, f"there are several pipelines, {names}: say FILE:NAME")
+    return next(iter(distinct.values()))
+
+
+def _pipelines(path: Path) -> dict[str, Pipeline]:
+    if not path.is_file():
+        raise PipelineNotFound(str(path), "there is no such file")
+    name = f"penstock_pipeline_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise PipelineNotFound(str(path), "it is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)  # a file may import what lies beside it
+    spec.loader.exec_module(module)
+    return {name: one for name, one in vars(module).items() if isinstance(one, Pipeline)}

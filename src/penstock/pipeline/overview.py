@@ -1,0 +1,80 @@
+"""How pipelines stand, from the database alone: positions, lag, last step, errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import psycopg
+from psycopg.rows import dict_row
+
+from penstock.pipeline import planning
+from penstock.pipeline.frames import count_up_to, queue_target
+
+MOST = 100_000  # lag is counted no further
+
+
+@dataclass(frozen=True)
+class TailerStatus:
+    """How far a processor has read a queue, and how many messages it has before it."""
+
+    queue: str
+    position: int
+    lag: int
+
+
+@dataclass(frozen=True)
+class ProcessorStatus:
+    """How a processor stands."""
+
+    pipeline: str
+    processor: str
+    kind: str
+    generation: int
+    rebuilding: bool
+    steps: int
+    messages_in: int
+    messages_out: int
+    last_step_at: datetime | None
+    last_step_seconds: float | None
+    error: str | None
+    error_at: datetime | None
+    tailers: tuple[TailerStatus, ...]
+
+    @property
+    def lag(self) -> int:
+        """How many messages wait for it, counted up to a hundred thousand for each queue."""
+        return sum(one.lag for one in self.tailers)
+
+
+_LIST = """
+select p.pipeline, p.processor, p.kind, p.generation, p.rebuilding, p.steps, p.messages_in,
+  p.messages_out, p.last_step_at, p.last_step_seconds, p.error, p.error_at,
+  coalesce((
+    select jsonb_object_agg(t.queue, t.position) from penstock.tailers t
+    where t.pipeline = p.pipeline and t.processor = p.processor), '{}') as tailers
+from penstock.processors p
+order by p.pipeline, p.processor
+"""
+
+
+def processors(connection: psycopg.Connection[Any]) -> list[ProcessorStatus]:
+    """Return how every processor stands that the database knows."""
+    rows = connection.cursor(row_factory=dict_row).execute(_LIST).fetchall()
+    return [
+        ProcessorStatus(**{**row, "tailers": _tailers(connection, row["tailers"])}) for row in rows
+    ]
+
+
+def _tailers(
+    connection: psycopg.Connection[Any], positions: Mapping[str, int]
+) -> tuple[TailerStatus, ...]:
+    found = []
+    for queue, position in sorted(positions.items()):
+        target = queue_target(queue)
+        head = planning.head(connection, target)
+        lag = count_up_to(connection, target, position, head, MOST)
+        found.append(TailerStatus(queue, position, lag))
+    return tuple(found)

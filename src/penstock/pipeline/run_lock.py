@@ -1,0 +1,56 @@
+"""One run of a pipeline at a time, wherever it runs: a lock of the database's, held by a session.
+
+It keeps two runs from doing the same work twice. Nothing depends on it: a run that lost its lock is
+refused when it commits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+
+from penstock.errors import PipelineRunning
+from penstock.pipeline.connections import Place, connect
+from penstock.process import this_process
+
+_CLASS = 1885693287  # our third class of advisory locks
+
+
+class RunLock:
+    """The right to run a pipeline, until it is released or the process ends."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+
+    def release(self) -> None:
+        """Let others run it."""
+        self._connection.close()
+
+
+def lock_run(place: Place, pipeline: str, *, wait: bool = False) -> RunLock:
+    """Return the lock, or say who has it."""
+    connection = connect(place)
+    name = f"penstock run {pipeline} on {this_process()}"
+    connection.execute("select set_config('application_name', %s, false)", (name[:63],))
+    if wait:
+        connection.execute("select pg_advisory_lock(%s, hashtext(%s))", (_CLASS, pipeline))
+        return RunLock(connection)
+    row = connection.execute(
+        "select pg_try_advisory_lock(%s, hashtext(%s))", (_CLASS, pipeline)
+    ).fetchone()
+    if row and row[0]:
+        return RunLock(connection)
+    holder = _holder(connection, pipeline)
+    connection.close()
+    raise PipelineRunning(pipeline, holder)
+
+
+def _holder(connection: psycopg.Connection[Any], pipeline: str) -> str:
+    row = connection.execute(
+        "select s.application_name, s.pid from pg_locks l join pg_stat_activity s using (pid)"
+        " where l.locktype = 'advisory' and l.classid = %s and l.objid = hashtext(%s)::oid"
+        " and l.objsubid = 2 and l.granted",
+        (_CLASS, pipeline),
+    ).fetchone()
+    return f"{row[0]}, server process {row[1]}" if row else "it ended at this very moment"

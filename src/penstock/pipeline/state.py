@@ -1,0 +1,84 @@
+"""What the database knows of a processor: where it stands, and what it was about to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg.types.json import Jsonb
+
+from penstock.pipeline.snapshot import Snapshot
+
+Connection = psycopg.Connection[Any]
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a processor stands."""
+
+    generation: int
+    #: where queues that this pipeline makes anew begin, since it was started from scratch
+    floors: Mapping[str, int]
+    cursor: Any
+    rebuilding: bool
+    tailers: Mapping[str, int]
+    #: the snapshot that was begun and not committed
+    pending: Snapshot | None
+    #: how many steps of a source were begun: it runs once unless it has a cursor
+    begun: int | None
+
+
+def open_processor(connection: Connection, pipeline: str, processor: str, kind: str) -> State:
+    """Return where a processor stands, having made sure that the database knows it."""
+    row = connection.execute(
+        "select * from penstock.open_processor(%s, %s, %s)", (pipeline, processor, kind)
+    ).fetchone()
+    assert row is not None
+    generation, floors, cursor, rebuilding, tailers, records = row
+    return State(
+        generation,
+        floors,
+        cursor,
+        rebuilding,
+        tailers,
+        _pending(records),
+        _begun(records, generation),
+    )
+
+
+def backing_stream(pipeline: str, processor: str) -> str:
+    """Return the stream of a processor's snapshots and attempts."""
+    return f"{pipeline}:try-{processor}"
+
+
+def write_snapshot(connection: Connection, pipeline: str, snapshot: Snapshot) -> None:
+    """Write down what a step is about to read."""
+    connection.execute(
+        "select message_store.write_message(gen_random_uuid()::varchar, %s, 'Snapshot', %s)",
+        (backing_stream(pipeline, snapshot.processor), Jsonb(snapshot.as_data())),
+    )
+
+
+def fail_step(connection: Connection, pipeline: str, snapshot: Snapshot, error: str) -> None:
+    """Remember what stopped a processor."""
+    connection.execute(
+        "select penstock.fail_step(%s, %s, %s, %s)",
+        (pipeline, snapshot.processor, snapshot.hash, error),
+    )
+
+
+def _pending(records: list[dict[str, Any]]) -> Snapshot | None:
+    """Return the last snapshot unless an attempt with its hash stands behind it."""
+    if records and records[0]["type"] == "Snapshot":
+        return Snapshot.from_data(records[0]["data"])
+    return None
+
+
+def _begun(records: list[dict[str, Any]], generation: int) -> int | None:
+    for one in records:
+        if one["type"] == "Snapshot" and one["data"]["generation"] == generation:
+            number = one["data"].get("number")
+            return None if number is None else int(number)
+    return None

@@ -1,0 +1,164 @@
+"""Rows for a table of the same database, written in the transaction that ends a step."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pyarrow.csv
+from psycopg import sql
+from pyspark.sql import DataFrame
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegralType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from penstock.errors import ValidationError, WrongColumns
+from penstock.pipeline.json_texts import json_texts
+
+Connection = psycopg.Connection[Any]
+_AS_CSV = pa.csv.WriteOptions(include_header=False, quoting_style="all_valid")
+_POSTGRES: tuple[tuple[type[DataType], str], ...] = (
+    (StringType, "text"),
+    (BooleanType, "boolean"),
+    (IntegralType, "bigint"),
+    (FloatType, "double precision"),
+    (DoubleType, "double precision"),
+    (DateType, "date"),
+    (TimestampType, "timestamptz"),
+    (TimestampNTZType, "timestamp"),
+)
+
+
+@dataclass(frozen=True)
+class Upsert:
+    """Rows, by column, and the table they go to."""
+
+    table: str
+    columns: tuple[tuple[str, str], ...]
+    key: tuple[str, ...]
+    add: tuple[str, ...]
+    rows: pa.Table
+
+    def apply(self, connection: Connection) -> None:
+        """Write the rows, making the table if there is none."""
+        create_table(connection, self.table, self.columns, self.key)
+        if not self.rows.num_rows:
+            return
+        waiting = sql.Identifier("penstock_upsert")
+        like = sql.SQL(
+            "drop table if exists pg_temp.{waiting};"
+            " create temp table {waiting} on commit drop as select {names} from {table} limit 0"
+        )
+        parts = {"waiting": waiting, "table": table_identifier(self.table), "names": self._names()}
+        connection.execute(like.format(**parts))
+        copy_csv(connection, waiting, [name for name, _ in self.columns], self.rows)
+        connection.execute(
+            sql.SQL(
+                "insert into {table} as t ({names}) select {names} from pg_temp.{waiting}"
+                " order by {key} on conflict ({key}) do {action}"
+            ).format(**parts, key=_identifiers(self.key), action=self._action())
+        )
+
+    def _names(self) -> sql.Composed:
+        return _identifiers([name for name, _ in self.columns])
+
+    def _action(self) -> sql.Composable:
+        changed = [
+            sql.SQL("{name} = t.{name} + excluded.{name}" if name in self.add else
+                    "{name} = excluded.{name}").format(name=sql.Identifier(name))
+            for name, _ in self.columns
+            if name not in self.key
+        ]  # fmt: skip
+        if not changed:
+            return sql.SQL("nothing")
+        return sql.SQL("update set ") + sql.SQL(", ").join(changed)
+
+
+def upsert_of(
+    frame: DataFrame, table: str, key: str | Sequence[str], add: Sequence[str] = ()
+) -> Upsert:
+    """Return a frame's rows as an upsert, or what is wrong with it."""
+    if not isinstance(frame, DataFrame):
+        raise ValidationError("frame", frame, "a DataFrame")
+    keys = (key,) if isinstance(key, str) else tuple(key)
+    for name in (*keys, *add):
+        if name not in frame.columns:
+            raise WrongColumns(f"there is no column {name}", f"there are {frame.columns}")
+    if not keys:
+        raise ValidationError("key", key, "the columns that tell rows apart")
+    return Upsert(table, columns_of(frame.schema), keys, tuple(add), frame.toArrow())
+
+
+def columns_of(schema: StructType) -> tuple[tuple[str, str], ...]:
+    """Return the columns of a table for a schema, with PostgreSQL's types."""
+    return tuple((one.name, postgres_type(one.dataType)) for one in schema.fields)
+
+
+def postgres_type(kind: DataType) -> str:
+    """Return PostgreSQL's type for one of Spark's; what has no other is JSON."""
+    if isinstance(kind, DecimalType):
+        return f"numeric({kind.precision},{kind.scale})"
+    if isinstance(kind, BinaryType):
+        raise WrongColumns("a column is binary", "write it as text, in base64")
+    return next((name for spark, name in _POSTGRES if isinstance(kind, spark)), "jsonb")
+
+
+def create_table(
+    connection: Connection, table: str, columns: Sequence[tuple[str, str]], key: Sequence[str]
+) -> None:
+    """Make a table if there is none. A schema that is named has to exist."""
+    defined = [
+        sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind))  # type: ignore[arg-type]
+        for name, kind in columns
+    ]
+    connection.execute(
+        sql.SQL("create table if not exists {} ({}, primary key ({}))").format(
+            table_identifier(table), sql.SQL(", ").join(defined), _identifiers(key)
+        )
+    )
+
+
+def copy_csv(
+    connection: Connection, table: sql.Composable, names: Sequence[str], rows: pa.Table
+) -> None:
+    """COPY an Arrow table into a table, column by column as named."""
+    text = io.BytesIO()
+    pa.csv.write_csv(
+        pa.table({name: _csv_column(rows.column(name)) for name in names}), text, _AS_CSV
+    )
+    copy = sql.SQL("copy {} ({}) from stdin (format csv)").format(table, _identifiers(names))
+    with connection.cursor() as cursor, cursor.copy(copy) as stream:
+        stream.write(text.getbuffer())
+
+
+def table_identifier(table: str) -> sql.Identifier:
+    """Return the name of a table, quoted, with its schema if it has one."""
+    parts = table.split(".")
+    if not all(parts) or len(parts) > 2:
+        raise ValidationError("table", table, "a table's name, with or without a schema")
+    return sql.Identifier(*parts)
+
+
+def _identifiers(names: Sequence[str]) -> sql.Composed:
+    return sql.SQL(", ").join(sql.Identifier(name) for name in names)
+
+
+def _csv_column(column: pa.ChunkedArray) -> Any:
+    if not pa.types.is_nested(column.type):
+        return column
+    return json_texts(column.combine_chunks())

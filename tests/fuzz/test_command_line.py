@@ -1,0 +1,53 @@
+"""The command with hostile arguments: it answers or complains, and never by mistake."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock import Store
+from penstock.cli.app import app
+from tests.cli.conftest import run
+from tests.fuzz.hostile import many, texts
+
+#: these lead to other databases, to another schema or to no end
+LEFT_OUT = {"url", "folder", "follow", "source", "take_over"}
+
+
+def commands(command: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], list[Any]]]:
+    """Return all commands by their path, with their parameters."""
+    inner = getattr(command, "commands", {})
+    found = [one for name, sub in inner.items() for one in commands(sub, (*path, name))]
+    parameters = [one for one in command.params if one.name not in LEFT_OUT]
+    return [*found, (path, parameters)] if path and path != ("doctor",) else found
+
+
+COMMANDS = commands(typer.main.get_command(app))
+
+values = texts | st.integers(-2, 2**70).map(str) | st.sampled_from(["end", "table", "{}", "all"])
+
+
+@st.composite
+def command_lines(draw: st.DrawFn) -> list[str]:
+    """A command with all of its arguments, and some of its options."""
+    path, parameters = draw(st.sampled_from(COMMANDS))
+    line = list(path)
+    for one in parameters:
+        if one.param_type_name == "argument":
+            line.append(draw(values))
+        elif draw(st.booleans()):
+            line += [one.opts[0]] if one.is_flag else [one.opts[0], draw(values)]
+    return line
+
+
+@settings(many, max_examples=50)
+@given(line=command_lines())
+def test_any_arguments_are_answered_or_refused(store: Store, url: str, line: list[str]) -> None:
+    result = run(*line, url=url)
+
+    assert result.exit_code in (0, 1, 2), result.output
+    assert "mistake in Penstock" not in result.output
+    assert "Traceback" not in result.output

@@ -1,0 +1,28 @@
+"""Drivers and gates for the fault tests, which are gone when a test is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.conftest import Server
+from tests.pipeline.faults.drivers import Driver
+from tests.pipeline.faults.gates import Gate
+
+
+@pytest.fixture
+def gate(server: Server) -> Iterator[Gate]:
+    """A gate that is shut."""
+    gate = Gate(server.url("postgres"))
+    yield gate
+    gate.open()
+
+
+@pytest.fixture
+def driver() -> Iterator[Driver]:
+    """A driver of its own, to be killed."""
+    driver = Driver("local[2]")
+    driver.wait_until_ready()
+    yield driver
+    driver.kill()

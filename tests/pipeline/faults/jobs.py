@@ -1,0 +1,105 @@
+"""What the drivers of these tests do: write numbers, and copy messages as they come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from penstock import Store
+from tests.pipeline.faults.gates import Passing, failing_at_first, standing_at
+
+NUMBERS = 8
+
+
+def write_numbers(
+    spark: SparkSession,
+    url: str,
+    category: str = "number",
+    *,
+    partitions: int = 2,
+    delivery: str | None = None,
+    gate: tuple[str, int] | None = None,
+    fails: bool = False,
+) -> None:
+    """Write the numbers from 0; the last partition may stand at a gate, or fail at first."""
+    numbers = _passing(spark.range(0, NUMBERS, 1, partitions), partitions - 1, gate, fails)
+    options = {"url": url} | ({} if delivery is None else {"delivery": delivery})
+    numbers.selectExpr(
+        f"concat('{category}-', id % 3) as stream_name",
+        "'Numbered' as type",
+        "named_struct('n', id) as data",
+        "id as ordinal",
+    ).write.format("penstock").options(**options).mode("append").save()
+
+
+def copy_messages(
+    spark: SparkSession, url: str, source: str, target: str, *, gate: tuple[str, int] | None = None
+) -> None:
+    """Copy the positions of a category's messages, in two tasks if there are 20,000 of them."""
+    read = spark.read.format("penstock").options(url=url, category=source, partitions=2)
+    found = read.schema("global_position long").load()
+    _as_copies(_passing(found, 1, gate), target).write.format("penstock").option("url", url).mode(
+        "append"
+    ).save()
+
+
+def start_copying(
+    spark: SparkSession,
+    url: str,
+    checkpoint: str,
+    *,
+    source: str = "order",
+    target: str = "copy",
+    to: str | None = None,
+    available_now: bool = False,
+    **options: Any,
+) -> StreamingQuery:
+    """Copy the positions of a category's messages as they come."""
+    read = spark.readStream.format("penstock").options(url=url, category=source, **options)
+    writer = (
+        _as_copies(read.schema("global_position long").load(), target)
+        .writeStream.format("penstock")
+        .options(url=to or url, checkpointLocation=checkpoint)
+    )
+    return (writer.trigger(availableNow=True) if available_now else writer).start()
+
+
+def numbers_in(url: str, category: str) -> list[int]:
+    """Return the numbers that were published, in the order of the log."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        rows = connection.execute(
+            "select (data->>'n')::bigint from message_store.messages"
+            " where message_store.category(stream_name) = %s order by global_position",
+            (category,),
+        )
+        return [number for (number,) in rows]
+
+
+def write_orders(store: Store, count: int = 6) -> list[int]:
+    """Write some orders and return their global positions."""
+    for number in range(count):
+        store.write_message(f"order-{number % 3}", "Placed", {"number": number})
+    return [one.global_position for one in store.read_category("order")]
+
+
+def _as_copies(messages: DataFrame, target: str) -> DataFrame:
+    return messages.selectExpr(
+        f"'{target}-1' as stream_name",
+        "'Copied' as type",
+        "named_struct('n', global_position) as data",
+        "global_position as ordinal",
+    )
+
+
+def _passing(
+    rows: DataFrame, partition: int, gate: tuple[str, int] | None, fails: bool = False
+) -> DataFrame:
+    passing: list[Passing] = [standing_at(*gate, partition)] if gate else []
+    if fails:
+        passing.append(failing_at_first(partition))
+    for one in passing:
+        rows = rows.mapInArrow(one, rows.schema)  # type: ignore[arg-type]
+    return rows

@@ -1,0 +1,111 @@
+"""A driver killed outright, before and after it publishes: each delivery comes once, and whole.
+
+The test stops the driver exactly there by holding a table: `deliveries`, which the transaction that
+publishes writes to first, or `stagings`, which is cleaned up when that has committed. Each driver
+runs a batch job and a streaming query; another driver does the same jobs again.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from pyspark.sql import SparkSession
+
+from penstock import Store
+from tests.pipeline.faults.drivers import Driver
+from tests.pipeline.faults.jobs import (
+    NUMBERS,
+    numbers_in,
+    start_copying,
+    write_numbers,
+    write_orders,
+)
+from tests.pipeline.faults.waiting import (
+    DELIVERIES,
+    STAGINGS,
+    end_blocked,
+    held,
+    wait_until_blocked,
+    wait_until_delivered,
+)
+
+BOTH = 2  # the batch job's connection, and the streaming query's
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> str:
+    return str(tmp_path / "checkpoint")
+
+
+@pytest.fixture
+def orders(store: Store) -> list[int]:
+    """The positions of some orders, to be copied."""
+    return write_orders(store)
+
+
+def begin(driver: Driver, url: str, checkpoint: str) -> None:
+    """Give a driver both jobs, and return when both are about to publish."""
+    driver.order("start_copying", url=url, checkpoint=checkpoint)
+    assert driver.answer() == "done"
+    driver.order("write_numbers", url=url, delivery="numbers")
+    wait_until_blocked(url, BOTH)
+
+
+def do_again(spark: SparkSession, url: str, checkpoint: str) -> None:
+    """Do both jobs again, by another driver."""
+    query = start_copying(spark, url, checkpoint, available_now=True)
+    write_numbers(spark, url, delivery="numbers")
+    query.awaitTermination()
+
+
+def test_killed_before_it_commits_nothing_is_published_until_it_is_done_again(
+    driver: Driver, spark: SparkSession, database_url: str, orders: list[int], checkpoint: str
+) -> None:
+    with held(database_url, DELIVERIES):
+        begin(driver, database_url, checkpoint)
+        driver.kill()
+        end_blocked(database_url)
+    meanwhile = numbers_in(database_url, "number") + numbers_in(database_url, "copy")
+
+    do_again(spark, database_url, checkpoint)
+
+    assert meanwhile == []
+    assert numbers_in(database_url, "number") == list(range(NUMBERS))
+    assert numbers_in(database_url, "copy") == orders
+
+
+def test_killed_while_the_server_commits_it_races_with_who_does_it_again(
+    driver: Driver, spark: SparkSession, database_url: str, orders: list[int], checkpoint: str
+) -> None:
+    again = Thread(target=do_again, args=(spark, database_url, checkpoint))
+    with held(database_url, DELIVERIES):
+        begin(driver, database_url, checkpoint)
+        driver.kill()  # its connections wait on, since the server does not notice
+        again.start()
+        wait_until_blocked(database_url, 2 * BOTH)
+
+    again.join()
+
+    assert numbers_in(database_url, "number") == list(range(NUMBERS))
+    assert numbers_in(database_url, "copy") == orders
+
+
+def test_killed_after_it_committed_nothing_is_published_again(
+    driver: Driver, spark: SparkSession, database_url: str, orders: list[int], checkpoint: str
+) -> None:
+    with ExitStack() as held_later:
+        with held(database_url, DELIVERIES):
+            begin(driver, database_url, checkpoint)
+            held_later.enter_context(held(database_url, STAGINGS))
+        wait_until_delivered(database_url, BOTH)
+        driver.kill()
+    meanwhile = numbers_in(database_url, "number") + numbers_in(database_url, "copy")
+
+    do_again(spark, database_url, checkpoint)
+
+    assert meanwhile == [*range(NUMBERS), *orders]
+    assert numbers_in(database_url, "number") == list(range(NUMBERS))
+    assert numbers_in(database_url, "copy") == orders

@@ -1,0 +1,63 @@
+"""Waiting for a state of the database, without taking the processor from what is waited for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import psycopg
+from psycopg import sql
+
+PATIENCE = 120  # seconds
+DELIVERIES = "deliveries"  # written in the transaction that publishes
+STAGINGS = "stagings"  # written when rows are staged, and when they are cleaned up
+
+_BLOCKED = (
+    "select count(*) >= %s from pg_stat_activity where datname = current_database()"
+    " and wait_event_type = 'Lock'"
+)
+_STAGED = "select count(*) >= %s from penstock.stagings"
+_DELIVERED = "select count(*) >= %s from penstock.deliveries"
+
+
+def wait_until(url: str, question: str, arguments: Sequence[object] = ()) -> None:
+    """Ask the server now and then until the answer is true."""
+    deadline = time.monotonic() + PATIENCE
+    with psycopg.connect(url, autocommit=True) as connection:
+        while connection.execute(question.encode(), arguments).fetchone() != (True,):
+            assert time.monotonic() < deadline, f"in vain: {question} {arguments}"
+            time.sleep(0.02)
+
+
+def wait_until_blocked(url: str, count: int) -> None:
+    """Return once so many connections wait for a lock."""
+    wait_until(url, _BLOCKED, (count,))
+
+
+def wait_until_staged(url: str, count: int) -> None:
+    """Return once so many tasks have staged their rows."""
+    wait_until(url, _STAGED, (count,))
+
+
+def wait_until_delivered(url: str, count: int) -> None:
+    """Return once so many deliveries are published."""
+    wait_until(url, _DELIVERED, (count,))
+
+
+@contextmanager
+def held(url: str, table: str) -> Iterator[None]:
+    """Let nobody write to a table meanwhile: whoever wants to waits."""
+    lock = sql.SQL("lock table penstock.{} in share mode").format(sql.Identifier(table))
+    with psycopg.connect(url) as connection:
+        connection.execute(lock)
+        yield
+
+
+def end_blocked(url: str) -> None:
+    """End the connections that wait for a lock, as the network would whose client is gone."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "select pg_terminate_backend(pid, 60000) from pg_stat_activity"
+            " where datname = current_database() and wait_event_type = 'Lock'"
+        )
