@@ -18,8 +18,8 @@ help: ## list the targets
 
 install: .venv/.dev ## make .venv with everything for development
 
-demo: .venv/.run ## run the quick start on an embedded PostgreSQL
-	$(BIN)/python examples/quickstart.py
+demo: .venv/.run ## run the main job: a shop on an embedded PostgreSQL and Spark, killed and recovered
+	$(BIN)/penstock demo
 
 test: .venv/.dev ## run the tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal

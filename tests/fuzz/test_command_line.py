@@ -13,8 +13,10 @@ from penstock.cli.app import app
 from tests.cli.conftest import run
 from tests.fuzz.hostile import many, texts
 
-#: these lead to other databases, to another schema or to no end
-LEFT_OUT = {"url", "folder", "follow", "source", "take_over"}
+#: these lead to other databases, to other files, to another schema or to no end
+LEFT_OUT = {"url", "folder", "follow", "source", "output", "take_over"}
+#: these look at the machine, or start Spark
+COMMANDS_LEFT_OUT = {"doctor", "demo", "run"}
 
 
 def commands(command: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], list[Any]]]:
@@ -22,7 +24,7 @@ def commands(command: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, 
     inner = getattr(command, "commands", {})
     found = [one for name, sub in inner.items() for one in commands(sub, (*path, name))]
     parameters = [one for one in command.params if one.name not in LEFT_OUT]
-    return [*found, (path, parameters)] if path and path != ("doctor",) else found
+    return [*found, (path, parameters)] if path and path[0] not in COMMANDS_LEFT_OUT else found
 
 
 COMMANDS = commands(typer.main.get_command(app))

@@ -5,17 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType, StructType
 
 from penstock.pipeline.batch_reader import Part
 from penstock.pipeline.data_source import PenstockDataSource
 
 
-def reader_of(url: str, schema: str | StructType | None = None, **options: str) -> Any:
+def struct(**fields: str | DataType) -> StructType:
+    """Return a struct; simple types by name, such as `integer` or `decimal(10,2)`."""
+    return struct_of(fields)
+
+
+def struct_of(fields: dict[str, Any]) -> StructType:
+    """Return a struct whose fields have any names."""
+    found = StructType()
+    for name, kind in fields.items():
+        found.add(name, kind)
+    return found
+
+
+def reader_of(url: str, schema: StructType | None = None, **options: str) -> Any:
     """Return the reader that Spark would be given."""
     source = PenstockDataSource({"url": url, **options})
-    if isinstance(schema, str):
-        schema = DataType.fromDDL(schema)  # type: ignore[assignment]
     return source.reader(schema or source.schema())  # type: ignore[arg-type]
 
 
@@ -24,15 +36,21 @@ def parts(url: str, **options: str) -> list[Part]:
     return list(reader_of(url, **options).partitions())
 
 
-def read(url: str, schema: str | StructType | None = None, **options: str) -> pa.Table:
-    """Return all that the tasks of a read give."""
+def read(url: str, schema: StructType | None = None, **options: str) -> pa.Table:
+    """Return all that the tasks of a read give, in the order of the log."""
     reader = reader_of(url, schema, **options)
     batches = [batch for part in reader.partitions() for batch in reader.read(part)]
-    return pa.Table.from_batches(batches) if batches else pa.table({})
+    table = pa.Table.from_batches(batches, reader_schema(reader))
+    ordered = "global_position" in table.column_names
+    return table.sort_by("global_position") if ordered else table
 
 
-def column(url: str, schema: str, name: str = "data", **options: str) -> list[Any]:
-    """Return one column of all messages, in the order of the log."""
-    options = options or {"category": "$all"}
-    table = read(url, f"{schema}, global_position bigint", **options)
-    return table.sort_by("global_position").column(name).to_pylist() if table else []
+def reader_schema(reader: Any) -> pa.Schema:
+    """Return the Arrow schema that Spark expects of a reader."""
+    return to_arrow_schema(reader.schema, timezone="UTC")
+
+
+def typed_data(url: str, data: DataType, **options: str) -> list[Any]:
+    """Return `data` of messages, read as a type, in the order of the log."""
+    schema = struct(data=data, global_position="long")
+    return list(read(url, schema, **options).column("data").to_pylist())

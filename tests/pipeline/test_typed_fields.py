@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
 import pytest
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
 from penstock import Store
 from penstock.errors import WrongColumns, WrongValue
-from tests.pipeline.reading import column, read
+from tests.pipeline.reading import read, struct, struct_of, typed_data
 
 SCALARS: list[tuple[str, Any, Any]] = [
     ("string", "text", "text"),
     ("string", 1.50, "1.5"),
+    ("string", 1e-7, "0.0000001"),
     ("string", True, "true"),
     ("string", {"a": [1, None]}, '{"a": [1, null]}'),
-    ("tinyint", -128, -128),
-    ("smallint", 32767, 32767),
-    ("int", "12", 12),
-    ("bigint", 2**63 - 1, 2**63 - 1),
+    ("byte", -128, -128),
+    ("short", 32767, 32767),
+    ("integer", "12", 12),
+    ("long", 2**63 - 1, 2**63 - 1),
     ("float", 0.5, 0.5),
     ("double", 1e300, 1e300),
     ("double", 3, 3.0),
@@ -29,18 +32,25 @@ SCALARS: list[tuple[str, Any, Any]] = [
     ("decimal(10,2)", 1.235, Decimal("1.24")),
     ("decimal(38,0)", 10**37, Decimal(10**37)),
     ("date", "2026-02-28", date(2026, 2, 28)),
+    ("date", "2026-02-28T10:00:00Z", date(2026, 2, 28)),
     ("timestamp", "2026-01-01T10:00:00+02:00", datetime(2026, 1, 1, 8, tzinfo=UTC)),
     ("timestamp", "2026-01-01 10:00:00.123456", datetime(2026, 1, 1, 10, 0, 0, 123456, UTC)),
-    ("timestamp_ntz", "2026-01-01T10:00:00", datetime(2026, 1, 1, 10)),  # noqa: DTZ001
-    ("binary", "AAEC/w==", b"\x00\x01\x02\xff"),
+    ("timestamp_ntz", "2026-01-01T10:00:00+02:00", datetime(2026, 1, 1, 10)),  # noqa: DTZ001
+    ("binary", "AAEC\n/w==", b"\x00\x01\x02\xff"),
 ]
 
+NESTED = {
+    "struct": struct(a="integer"),
+    "array": ArrayType(StringType()),
+    "map": MapType(StringType(), StringType()),
+}
+
 WRONG: list[tuple[str, Any]] = [
-    ("tinyint", 128),
-    ("int", 2**31),
-    ("int", 1.5),
-    ("int", True),
-    ("bigint", "twelve"),
+    ("byte", 128),
+    ("integer", 2**31),
+    ("integer", 1.5),
+    ("integer", True),
+    ("long", "twelve"),
     ("float", 1e39),
     ("double", "1,5"),
     ("boolean", 2),
@@ -52,84 +62,101 @@ WRONG: list[tuple[str, Any]] = [
     ("timestamp", "infinity"),
     ("timestamp_ntz", "12026-01-01 00:00"),
     ("binary", "not base64!"),
-    ("struct<a: int>", "text"),
-    ("struct<a: int>", [1]),
-    ("array<int>", {"a": 1}),
-    ("map<string, int>", [1]),
+    ("struct", "text"),
+    ("struct", [1]),
+    ("array", {"a": 1}),
+    ("map", [1]),
 ]
 
 
-def write(store: Store, value: Any) -> None:
-    store.write_message("thing-1", "Seen", {"value": value})
+class Shelf:
+    """A database that many tests share; each has a category of its own."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.url = str(store.settings.database_url)
+        self._numbers = itertools.count()
+
+    def put(self, *values: Any) -> str:
+        """Write a message for each value and return their category."""
+        category = f"thing{next(self._numbers)}"
+        for value in values:
+            self.store.write_message(f"{category}-1", "Seen", {"value": value})
+        return category
+
+    def get(self, kind: str | DataType, category: str, **options: str) -> list[Any]:
+        """Return the values, read as a type."""
+        kind = NESTED.get(kind, kind) if isinstance(kind, str) else kind
+        found = typed_data(self.url, struct(value=kind), category=category, **options)
+        return [data["value"] for data in found]
+
+
+@pytest.fixture(scope="module")
+def shelf(shared_store: Store) -> Shelf:
+    return Shelf(shared_store)
+
+
+def array_of(kind: str) -> ArrayType:
+    return ArrayType(NESTED.get(kind) or struct(value=kind)["value"].dataType)
 
 
 @pytest.mark.parametrize(("kind", "written", "expected"), SCALARS)
-def test_a_scalar_is_read_in_its_type(
-    store: Store, database_url: str, kind: str, written: Any, expected: Any
-) -> None:
-    write(store, written)
+def test_a_scalar_is_read_in_its_type(shelf: Shelf, kind: str, written: Any, expected: Any) -> None:
+    category = shelf.put(written)
 
-    [data] = column(database_url, f"data struct<value: {kind}>")
-
-    assert data == {"value": expected}
+    assert shelf.get(kind, category) == [expected]
+    assert shelf.get(kind, category, onWrongType="null") == [expected]
 
 
 @pytest.mark.parametrize(("kind", "written", "expected"), SCALARS)
 def test_a_scalar_in_an_array_is_read_as_one_that_stands_alone(
-    store: Store, database_url: str, kind: str, written: Any, expected: Any
+    shelf: Shelf, kind: str, written: Any, expected: Any
 ) -> None:
-    write(store, [written, None])
+    category = shelf.put([written, None])
 
-    [data] = column(database_url, f"data struct<value: array<{kind}>>")
-
-    assert data == {"value": [expected, None]}
+    assert shelf.get(array_of(kind), category) == [[expected, None]]
 
 
 @pytest.mark.parametrize(("kind", "written"), WRONG)
-def test_a_value_of_the_wrong_type_is_named(
-    store: Store, database_url: str, kind: str, written: Any
-) -> None:
-    store.write_message("thing-1", "Seen", {"value": None})
-    write(store, written)
+def test_a_value_of_the_wrong_type_is_named(shelf: Shelf, kind: str, written: Any) -> None:
+    category = shelf.put(None, written)
+    position = shelf.store.get_category_messages(category)[1].global_position
 
     with pytest.raises(WrongValue) as raised:
-        column(database_url, f"data struct<value: {kind}>")
+        shelf.get(kind, category)
 
     assert raised.value.field == "data.value"
-    assert raised.value.global_position == 2
-    assert "at 2 is" in str(raised.value)
+    assert raised.value.global_position == position
+    assert str(raised.value).startswith(f"data.value of the message at {position} is ")
     assert 'onWrongType="null"' in str(raised.value)
 
 
 @pytest.mark.parametrize(("kind", "written"), WRONG)
 def test_a_value_of_the_wrong_type_is_null_if_the_reader_says_so(
-    store: Store, database_url: str, kind: str, written: Any
+    shelf: Shelf, kind: str, written: Any
 ) -> None:
-    write(store, written)
+    category = shelf.put(written)
 
-    found = column(
-        database_url, f"data struct<value: {kind}>", category="thing", onWrongType="null"
-    )
-
-    assert found == [{"value": None}]
+    assert shelf.get(kind, category, onWrongType="null") == [None]
 
 
 @pytest.mark.parametrize(("kind", "written"), WRONG)
-def test_a_wrong_value_in_an_array_is_named_and_the_array_null_if_the_reader_says_so(
-    store: Store, database_url: str, kind: str, written: Any
+def test_a_wrong_value_in_an_array_is_named_or_makes_the_array_null(
+    shelf: Shelf, kind: str, written: Any
 ) -> None:
-    write(store, [written])
-    schema = f"data struct<value: array<{kind}>>"
+    category = shelf.put([written])
 
     with pytest.raises(WrongValue) as raised:
-        column(database_url, schema)
+        shelf.get(array_of(kind), category)
 
-    assert (raised.value.field, raised.value.global_position) == ("data.value", 1)
-    found = column(database_url, schema, category="thing", onWrongType="null")
-    assert found == [{"value": None}]
+    assert raised.value.field == "data.value"
+    assert raised.value.global_position is not None
+    assert shelf.get(array_of(kind), category, onWrongType="null") == [None]
 
 
 def test_structs_arrays_and_maps_nest(store: Store, database_url: str) -> None:
+    address = struct(city="string", zip="integer")
+    line = struct(sku="string", prices=array_of("decimal(5,2)"))
     store.write_message(
         "order-1",
         "Placed",
@@ -140,13 +167,12 @@ def test_structs_arrays_and_maps_nest(store: Store, database_url: str) -> None:
         },
     )
 
-    [data] = column(
-        database_url,
-        """data struct<
-             customer: struct<name: string, address: struct<city: string, zip: int>>,
-             lines: array<struct<sku: string, prices: array<decimal(5,2)>>>,
-             stock: map<string, struct<left: int>>>""",
+    kind = struct(
+        customer=struct(name="string", address=address),
+        lines=ArrayType(line),
+        stock=MapType(StringType(), struct(left="integer")),
     )
+    [data] = typed_data(database_url, kind, category="order")
 
     assert data == {
         "customer": {"name": "Ann", "address": {"city": "Bern", "zip": 3011}},
@@ -158,54 +184,83 @@ def test_structs_arrays_and_maps_nest(store: Store, database_url: str) -> None:
     }
 
 
+def test_a_wrong_value_deep_inside_is_named_by_its_path(store: Store, database_url: str) -> None:
+    store.write_message("order-1", "Placed", {"customer": {"address": {"zip": "none"}}})
+    kind = struct(customer=struct(address=struct(zip="integer")))
+
+    with pytest.raises(WrongValue) as raised:
+        typed_data(database_url, kind, category="order")
+
+    assert str(raised.value).startswith(
+        "data.customer.address.zip of the message at 1 is 'none', which does not read as int"
+    )
+
+
 def test_what_is_missing_or_null_reads_as_null(store: Store, database_url: str) -> None:
     store.write_message("thing-1", "Seen", {})
     store.write_message("thing-1", "Seen", {"a": None, "s": None, "l": None})
-    store.write_message("thing-1", "Seen")
+    store.write_message("thing-1", "Seen", {"s": {}})
 
-    found = column(database_url, "data struct<a: int, s: struct<b: int>, l: array<int>>")
+    kind = struct(a="integer", s=struct(b="integer"), l=NESTED["array"])
+    found = typed_data(database_url, kind, category="thing")
 
     nothing = {"a": None, "s": None, "l": None}
-    assert found == [nothing, nothing, None]
+    assert found == [nothing, nothing, {**nothing, "s": {"b": None}}]
 
 
-def test_an_empty_object_is_a_struct_of_nulls(store: Store, database_url: str) -> None:
-    write(store, {})
+@pytest.mark.parametrize("kind", [struct(a="integer"), *NESTED.values()])
+def test_messages_without_data_read_as_null(
+    store: Store, database_url: str, kind: DataType
+) -> None:
+    with store.transaction() as transaction:
+        transaction.connection.execute(  # as other clients of Message DB may
+            "select message_store.write_message(gen_random_uuid()::varchar, 'a-1', 'T', null)"
+        )
 
-    [data] = column(database_url, "data struct<value: struct<a: int>>")
+    assert typed_data(database_url, kind, category="a") == [None]
 
-    assert data == {"value": {"a": None}}
+
+def test_data_that_is_no_object_is_no_struct(store: Store, database_url: str) -> None:
+    with store.transaction() as transaction:
+        transaction.connection.execute(
+            "select message_store.write_message(gen_random_uuid()::varchar, 'a-1', 'T', '[1]')"
+        )
+
+    with pytest.raises(WrongValue, match=r"data of the message at 1 is '\[1\]'"):
+        typed_data(database_url, struct(a="integer"), category="a")
 
 
 def test_names_of_fields_may_be_any_text(store: Store, database_url: str) -> None:
-    store.write_message("thing-1", "Seen", {"it's \"a\" %s": {"b.c": 1, "ü {}": 2}})
+    written = {'it\'s "a" %s': {"b.c": 1, "ü {}": 2}}
+    store.write_message("thing-1", "Seen", written)
 
-    [data] = column(
-        database_url, "data struct<`it's \"a\" %s`: struct<`b.c`: int, `ü {}`: int>>"
-    )
+    inside = struct_of({"b.c": "integer", "ü {}": "integer"})
+    found = typed_data(database_url, struct_of({'it\'s "a" %s': inside}), category="thing")
 
-    assert data == {"it's \"a\" %s": {"b.c": 1, "ü {}": 2}}
+    assert found == [written]
 
 
 def test_metadata_is_typed_too(store: Store, database_url: str) -> None:
     store.write_message("thing-1", "Seen", {}, metadata={"user": {"id": 7}})
 
-    found = column(database_url, "metadata struct<user: struct<id: int>>", "metadata")
+    table = read(database_url, struct(metadata=struct(user=struct(id="integer"))), stream="thing-1")
 
-    assert found == [{"user": {"id": 7}}]
+    assert table.column("metadata").to_pylist() == [{"user": {"id": 7}}]
 
 
 def test_data_may_be_a_map(store: Store, database_url: str) -> None:
     store.write_message("thing-1", "Seen", {"a": 1, "b": "2"})
 
-    assert column(database_url, "data map<string, int>") == [[("a", 1), ("b", 2)]]
+    [data] = typed_data(database_url, NESTED["map"], category="thing")
+
+    assert data == [("a", "1"), ("b", "2")]
 
 
-@pytest.mark.parametrize("kind", ["variant", "interval day to second", "void"])
+@pytest.mark.parametrize("kind", ["variant", "void", "interval day to second"])
 def test_a_type_that_no_field_has_is_refused_before_anything_is_read(
     database_url: str, kind: str
 ) -> None:
+    schema: StructType = struct(data=struct(a=kind))
+
     with pytest.raises(WrongColumns, match=r"data\.a cannot be read as"):
-        read(database_url, f"data struct<a: {kind}>", category="thing")
-
-
+        read(database_url, schema, category="thing")

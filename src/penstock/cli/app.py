@@ -10,6 +10,7 @@ from types import FrameType
 import typer
 
 from penstock.cli.consumers import consumers
+from penstock.cli.demo import demo
 from penstock.cli.doctor import doctor
 from penstock.cli.failing import ClearlyFailing
 from penstock.cli.groups import groups
@@ -36,6 +37,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # they would show the values of variables, passwords too
 )
 for command in (
+    demo,
     init,
     status,
     write,

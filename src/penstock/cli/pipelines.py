@@ -112,7 +112,7 @@ def graph(
 
 def pipelines(json: Json = False, url: Url = None, folder: Folder = None) -> None:
     """List the pipelines that ran on this database: how far they are, and what stopped them."""
-    _need_spark()
+    need_spark()
     from penstock.pipeline.overview import processors
 
     with (
@@ -129,13 +129,14 @@ def pipelines(json: Json = False, url: Url = None, folder: Folder = None) -> Non
 
 
 def _load(file: str) -> Pipeline:
-    _need_spark()
+    need_spark()
     from penstock.pipeline import load
 
     return load(file)
 
 
-def _need_spark() -> None:
+def need_spark() -> None:
+    """Say what to install if Spark is not there."""
     try:
         import pyspark  # noqa: F401
     except ImportError:

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import LiteralString
 from uuid import UUID
 
+from penstock.database.arrays import text_array
 from penstock.database.operation import Operation, Row, call, only_value
 from penstock.errors import UnsupportedEdition, ValidationError
 from penstock.failure import kept_error
@@ -176,7 +177,14 @@ def claim_next(
     return call(
         "claim_next",
         "select * from penstock.claim_next(%s, %s::text[], %s::text[], %s, %s, %s)",
-        (group_id, attributes, types, worker_id, batch_size, as_lease(lease)),
+        (
+            group_id,
+            text_array(attributes),
+            text_array(types),
+            worker_id,
+            batch_size,
+            as_lease(lease),
+        ),
         decode,
         group_id=group_id,
     )

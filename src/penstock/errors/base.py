@@ -52,8 +52,14 @@ def shown(value: object, limit: int = 120) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
+#: how Java's errors begin in PySpark; what went wrong stands in the next line
+_PY4J = "An error occurred while calling"
+
+
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text, or its name if it has none."""
+    """Return the first line of an error's text that says something, or the error's name."""
     # fit for any log and database
     text = str(error).encode(errors="backslashreplace").decode().replace("\0", "\\0")
-    return next(iter(text.strip().splitlines()), type(error).__name__)
+    lines = (line.removeprefix(": ") for line in text.strip().splitlines())
+    told = (line for line in lines if not line.startswith(_PY4J))
+    return next(told, type(error).__name__)

@@ -39,7 +39,7 @@ class WrongColumns(PipelineError):
 
 @dataclass(eq=False)
 class WrongValue(PipelineError):
-    """A message holds a value that is not of the type the schema says."""
+    """A message holds a value that is not of the type it has to be."""
 
     field: str
     value: str | None
@@ -47,10 +47,12 @@ class WrongValue(PipelineError):
     global_position: int | None
 
     def __str__(self) -> str:
-        where = "" if self.global_position is None else f" at {self.global_position}"
+        facts = f"is {shown(self.value)}, which does not read as {self.expected}"
+        if self.global_position is None:
+            return f"{self.field} of a message to write {facts}"
         return (
-            f"{self.field} of the message{where} is {shown(self.value)}, which does not read as "
-            f'{self.expected}; option onWrongType="null" reads it as null'
+            f"{self.field} of the message at {self.global_position} {facts}; "
+            'option onWrongType="null" reads it as null'
         )
 
 

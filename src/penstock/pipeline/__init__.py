@@ -10,6 +10,7 @@ from penstock.pipeline.loading import load
 from penstock.pipeline.runner import Progress, Runner, Summary
 from penstock.pipeline.session import session
 from penstock.pipeline.step import StepReport
+from penstock.pipeline.threads import on_spark
 
 __all__ = [
     "Delivery",
@@ -21,5 +22,6 @@ __all__ = [
     "StepReport",
     "Summary",
     "load",
+    "on_spark",
     "session",
 ]

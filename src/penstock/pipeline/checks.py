@@ -10,12 +10,15 @@ from collections.abc import Callable, Iterable
 from pyspark.sql.types import StructType
 
 from penstock import names
-from penstock.errors import GraphError, PipelineError
+from penstock.errors import GraphError, PenstockError, PipelineError, first_line
 from penstock.pipeline.columns import MESSAGE, plan
-from penstock.pipeline.graph import Pipeline, Processor, check_queue
+from penstock.pipeline.graph import Pipeline, Processor, TableColumns, check_queue
+from penstock.pipeline.upsert import columns_of, table_identifier
 
 #: parameters that any function may have besides its frames
 OFFERED = ("delivery", "spark")
+#: columns that a projection's table has besides those that are declared
+OWN_COLUMNS = ("stream_name", "position", "removed")
 
 
 def check(pipeline: Pipeline) -> None:
@@ -35,9 +38,12 @@ def check(pipeline: Pipeline) -> None:
 
 
 def check_schemas(pipeline: Pipeline) -> None:
-    """Raise for the first queue whose schema cannot be read. Needs a running Spark."""
+    """Raise for the first schema of a queue or a table that cannot be read. Needs a running Spark."""
     for queue in pipeline.queues:
         _check_schema(pipeline, queue)
+    for one in pipeline.processors.values():
+        if one.keeps is not None:
+            _check_table(one, one.keeps)
 
 
 def parameter(queue: str) -> str:
@@ -48,7 +54,9 @@ def parameter(queue: str) -> str:
 
 def parse_schema(text: str) -> StructType:
     """Return a schema from how Spark writes one."""
-    return StructType.fromDDL(text)
+    read = StructType.fromDDL(text)
+    assert isinstance(read, StructType)
+    return read
 
 
 def _known_queues(pipeline: Pipeline) -> set[str]:
@@ -77,6 +85,8 @@ def _check_shape(one: Processor) -> None:
         problem = f"has {one.errors} for its output and for its errors"
     elif one.kind == "projection" and not names.is_category(one.inputs[0]):
         problem = f"projects {one.inputs[0]}, which is a stream: a projection takes a category"
+    elif "$all" in one.reads:
+        problem = "reads $all, where its own steps are recorded: it would never end"
     elif unread := set(one.types) - set(one.reads):
         problem = f"has types for {', '.join(sorted(unread))}, which it does not read"
     elif len({*one.reads, *one.looks_up}) < len((*one.reads, *one.looks_up)):
@@ -139,8 +149,26 @@ def _check_schema(pipeline: Pipeline, queue: str) -> None:
     except PipelineError as error:
         raise GraphError(f"queue {queue}: {error}", pipeline.queues[queue].location) from None
     except Exception as error:
-        problem = f"queue {queue} has a schema that Spark cannot read: {error}"
+        problem = f"queue {queue} has a schema that Spark cannot read: {first_line(error)}"
         raise GraphError(problem, pipeline.queues[queue].location) from None
+
+
+def _check_table(one: Processor, keeps: TableColumns) -> None:
+    """Refuse a projection's table that cannot be made."""
+    try:
+        columns = parse_schema(keeps.columns)
+    except Exception as error:
+        problem = f"{one.name} has columns that Spark cannot read: {first_line(error)}"
+        raise GraphError(problem, one.location) from None
+    for name in OWN_COLUMNS:
+        if name in columns.fieldNames():
+            problem = f"{one.name} has a column {name}, which the table has by itself"
+            raise GraphError(problem, one.location)
+    try:
+        table_identifier(keeps.table)
+        columns_of(columns)
+    except PenstockError as error:
+        raise GraphError(str(error), one.location) from None
 
 
 def frame_schema(pipeline: Pipeline, queue: str) -> StructType:

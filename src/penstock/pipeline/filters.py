@@ -37,15 +37,12 @@ def as_sql(one: Filter) -> str | None:
     if isinstance(one, IsNotNull):
         return "true" if name in _TEXT | _NUMBERS | {"time"} else None
     if isinstance(one, In):
-        values = [_literal(name, value) for value in one.value]
-        return (
-            _text(name, "in", sql.SQL("({})").format(sql.SQL(", ").join(values)))
-            if all(values)
-            else None
-        )  # type: ignore[arg-type]
+        values = [found for value in one.value if (found := _literal(name, value)) is not None]
+        listed = sql.SQL("({})").format(sql.SQL(", ").join(values))
+        return _text(name, "in", listed) if len(values) == len(one.value) else None
     if isinstance(one, StringStartsWith) and name in ("type", "stream_name"):
-        return sql.SQL("starts_with({}, {})").format(_column(name), one.value).as_string()
-    if operator := _COMPARED.get(type(one)):  # type: ignore[call-overload]
+        return _starts_with(name, one.value)
+    if operator := _COMPARED.get(type(one)):
         if name in _TEXT and operator != "=":
             return None  # the database may sort texts in another order
         value = _literal(name, one.value)  # type: ignore[attr-defined]
@@ -53,8 +50,15 @@ def as_sql(one: Filter) -> str | None:
     return None
 
 
+def _starts_with(name: str, value: object) -> str | None:
+    prefix = _literal(name, value)
+    if prefix is None:
+        return None
+    return sql.SQL("starts_with({}, {})").format(_column(name), prefix).as_string()
+
+
 def _text(name: str, operator: str, value: sql.Composable) -> str:
-    parts = sql.SQL("{} {} {}").format(_column(name), sql.SQL(operator), value)  # type: ignore[arg-type]
+    parts = sql.SQL("{} {} {}").format(_column(name), sql.SQL(operator), value)
     return parts.as_string()
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from penstock import names
-from penstock.errors import GraphError, ValidationError
+from penstock.errors import GraphError, ValidationError, shown
 from penstock.message import check_text
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -213,14 +213,13 @@ class Pipeline:
         self, kind: str, where: str, name: str | None, **parts: Any
     ) -> Callable[[Function], Function]:
         def declare(function: Function) -> Function:
-            called = name or getattr(function, "__name__", "")
+            called: str = name or getattr(function, "__name__", "")
             if called in self.processors:
                 first = self.processors[called].location
                 raise GraphError(f"there are two processors named {called}: see {first}", where)
             if not re.fullmatch(r"\w+", called):
                 raise GraphError(f"{called!r} is no name for a processor: use letters and _", where)
-            if isinstance(parts.get("limit", 1), bool) or parts.get("limit", 1) < 1:
-                raise GraphError(f"limit {parts['limit']} is below 1", where)
+            _check_limit(parts.get("limit", 1), where)
             self.processors[called] = Processor(kind, called, function, where, **parts)
             return function
 
@@ -239,6 +238,11 @@ def check_queue(name: str, where: str) -> None:
         names.category(name)
     except ValidationError as error:
         raise GraphError(str(error), where) from None
+
+
+def _check_limit(limit: object, where: str) -> None:
+    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+        raise GraphError(f"limit must be a whole number from 1; got {shown(limit)}", where)
 
 
 def _names(given: Names) -> tuple[str, ...]:

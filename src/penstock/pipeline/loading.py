@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from importlib.abc import Loader
 from pathlib import Path
+from traceback import extract_tb
+from types import ModuleType
 
-from penstock.errors import PipelineNotFound
+from pyspark import cloudpickle
+
+from penstock.errors import PenstockError, PipelineNotFound, first_line
 from penstock.pipeline.graph import Pipeline
 
 
@@ -29,6 +34,23 @@ def load(reference: str) -> Pipeline:
     return next(iter(distinct.values()))
 
 
+def _execute(loader: Loader, module: ModuleType, path: Path) -> None:
+    try:
+        loader.exec_module(module)
+    except PenstockError:
+        raise
+    except Exception as error:
+        place = _place_in(path, error)
+        problem = f"it cannot be loaded: {type(error).__name__}: {first_line(error)}"
+        raise PipelineNotFound(place, problem) from error
+
+
+def _place_in(path: Path, error: Exception) -> str:
+    """Return the file, with the last of its lines that was executed."""
+    lines = [at.lineno for at in extract_tb(error.__traceback__) if at.filename == str(path)]
+    return f"{path}:{lines[-1]}" if lines else str(path)
+
+
 def _pipelines(path: Path) -> dict[str, Pipeline]:
     if not path.is_file():
         raise PipelineNotFound(str(path), "there is no such file")
@@ -41,5 +63,7 @@ def _pipelines(path: Path) -> dict[str, Pipeline]:
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)  # a file may import what lies beside it
-    spec.loader.exec_module(module)
+    _execute(spec.loader, module, path)
+    # workers have no such module: what they need of it goes along
+    cloudpickle.register_pickle_by_value(module)
     return {name: one for name, one in vars(module).items() if isinstance(one, Pipeline)}

@@ -12,6 +12,7 @@ import msgspec
 from penstock import names
 from penstock.errors import ValidationError
 from penstock.guard import attribute_text
+from penstock.message import check_text
 from penstock.pipeline.target import Target
 
 #: what Spark itself puts among the options
@@ -68,6 +69,8 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
 def write_options(options: Mapping[str, str]) -> WriteOptions:
     """Return the options of a write."""
     said = _known(options, _WRITE)
+    if "delivery" in said:
+        check_text("delivery", said["delivery"])
     return WriteOptions(
         url=said.get("url"),
         delivery=said.get("delivery"),
@@ -107,7 +110,7 @@ def _attributes(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
         found: Any = msgspec.json.decode(text)
     except msgspec.DecodeError:
         raise ValidationError("attributes", text, expected) from None
-    if not isinstance(found, dict) or not found:
+    if not isinstance(found, dict) or not found or [] in found.values():
         raise ValidationError("attributes", text, expected)
     values = {n: v if isinstance(v, list) else [v] for n, v in found.items()}
     return tuple((n, tuple(attribute_text(n, one) for one in vs)) for n, vs in values.items())

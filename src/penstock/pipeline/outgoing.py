@@ -29,8 +29,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from penstock.errors import WrongColumns, WrongValue
-from penstock.message import new_id
+from penstock.errors import ValidationError, WrongColumns, WrongValue
+from penstock.message import as_uuid, new_id
 from penstock.pipeline.json_texts import json_texts
 
 #: the columns that are staged, besides the token
@@ -75,6 +75,7 @@ class Outgoing:
         types = _text(batch, "type")
         _refuse(pc.or_kleene(pc.is_null(types), pc.equal(types, "")), "type", types, "a name")
         streams = _text(batch, "stream_name")
+        _refuse(pc.equal(streams, ""), "stream_name", streams, "a name; null: one of its own")
         columns: dict[str, Any] = {
             "ordinal": pa.array(range(first, first + count), pa.int64()),
             **self._order(batch),
@@ -166,7 +167,16 @@ def _json(batch: pa.RecordBatch, name: str) -> Any:
 
 
 def find_malformed(rows: pa.Table) -> WrongValue | None:
-    """Return the first `data` or `metadata` that is no JSON, after the database refused some."""
+    """Return the first value that the database cannot have taken, after it refused some."""
+    for name in ("stream_name", "type"):
+        for text in rows.column(name).to_pylist():
+            if "\0" in (text or ""):
+                return WrongValue(name, text, "text without NUL characters", None)
+    for text in rows.column("id").to_pylist() if "id" in rows.column_names else ():
+        try:
+            as_uuid(text)
+        except ValidationError as error:
+            return WrongValue("id", text, error.expected, None)
     for name in ("data", "metadata"):
         for text in rows.column(name).to_pylist():
             try:

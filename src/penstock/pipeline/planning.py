@@ -76,7 +76,8 @@ def pieces(
     """Cut a range into at most so many pieces that have about as many messages each."""
     if after >= until:
         return []
-    fractions = [number / most for number in range(1, most)]
+    steps = 8 * most  # finer than the pieces, since fewer may be wanted
+    fractions = [number / steps for number in range(1, steps)]
     cuts = sql.SQL(
         "select count(*), percentile_disc({fractions}::float8[]) within group (order by {axis})"
         " {rows}"
@@ -88,7 +89,7 @@ def pieces(
     if not count:
         return []
     wanted = min(most, max(1, count // SMALLEST_PIECE))
-    inner = [found[round(number * most / wanted) - 1] for number in range(1, wanted)]
+    inner = [found[round(number * steps / wanted) - 1] for number in range(1, wanted)]
     return _between(after, inner, until)
 
 

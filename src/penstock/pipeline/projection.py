@@ -146,10 +146,6 @@ class Projection:
 def projection_of(one: Processor, columns: StructType, *, rebuilding: bool) -> Projection:
     """Return what a declared projection does, to the live table or to the one being rebuilt."""
     assert one.keeps is not None
-    for name in ("stream_name", "position", "removed"):
-        if name in columns.fieldNames():
-            problem = f"{one.name} has a column {name}, which the table has by itself"
-            raise WrongColumns(problem, "name it differently")
     table = next_table(one.keeps.table) if rebuilding else one.keeps.table
     return Projection(one.name, one.location, one.function, columns, table)
 

@@ -30,6 +30,7 @@ from penstock.pipeline.restart import restart
 from penstock.pipeline.run_lock import lock_run
 from penstock.pipeline.session import session
 from penstock.pipeline.step import Bench, StepReport, run_step
+from penstock.pipeline.threads import activate
 from penstock.store import Store
 
 log = logging.getLogger(__name__)
@@ -150,6 +151,7 @@ class Runner:
 
     def _work(self, one: Processor, ends: dict[str, int], progress: Progress) -> None:
         """Run a processor's steps until the run is over, or its function fails."""
+        activate(self.spark)
         memory = Memory(ends=ends)
         away_since: float | None = None
         try:

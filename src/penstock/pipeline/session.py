@@ -8,8 +8,8 @@ Arrow, filters that reach the database, memory enough, and no page of log on the
 from __future__ import annotations
 
 import os
+import stat
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,10 +17,22 @@ from pyspark.sql import SparkSession
 
 from penstock.errors import ValidationError
 from penstock.message import check_text
-from penstock.pipeline.java import find_java_home
+from penstock.pipeline.java import find_java_home, own_folder, write_file
 
+# A failure is told by the exception that the caller gets, so those who only repeat it are silent.
+# And the gateway decides whether Spark announces a log level: not if its own is the same.
 _QUIET = """rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = console
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
+logger.executor.name = org.apache.spark.executor.Executor
+logger.executor.level = off
+logger.tasks.name = org.apache.spark.scheduler.TaskSetManager
+logger.tasks.level = off
+logger.utils.name = org.apache.spark.util.Utils
+logger.utils.level = off
+logger.writes.name = org.apache.spark.sql.execution.datasources.v2
+logger.writes.level = off
 appender.console.type = Console
 appender.console.name = console
 appender.console.target = SYSTEM_ERR
@@ -68,7 +80,6 @@ def _settings(master: str) -> dict[str, object]:
         "spark.driver.memory": "2g",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_quiet_logs().as_uri()}",
     }
     if master.startswith("local"):
@@ -80,7 +91,6 @@ def _settings(master: str) -> dict[str, object]:
 
 
 def _quiet_logs() -> Path:
-    path = Path(tempfile.gettempdir()) / f"penstock-log4j2-{os.getuid()}.properties"
-    if not path.exists() or path.read_text() != _QUIET:
-        path.write_text(_QUIET)
+    path = own_folder() / "log4j2.properties"
+    write_file(path, _QUIET, stat.S_IRUSR | stat.S_IWUSR)
     return path

@@ -90,8 +90,8 @@ class Spot:
         if not self.path:
             return root
         if len(self.path) == 1:
-            return sql.SQL("({} {} {})").format(root, sql.SQL(one), self.path[0])  # type: ignore[arg-type]
-        return sql.SQL("({} {} {}::text[])").format(root, sql.SQL(many), list(self.path))  # type: ignore[arg-type]
+            return sql.SQL("({} {} {})").format(root, sql.SQL(one), self.path[0])
+        return sql.SQL("({} {} {}::text[])").format(root, sql.SQL(many), list(self.path))
 
 
 def value_at(plan: Plan, spot: Spot, kind: DataType, arrow: pa.DataType) -> Build:
@@ -158,5 +158,5 @@ def _expression(spot: Spot, kind: DataType) -> tuple[str, sql.Composed]:
     reads_as, sent = _POSTGRES[type(kind)]
     if isinstance(kind, DecimalType):
         reads_as = reads_as.format(kind.precision, kind.scale)
-    value = sql.SQL("({})::{}").format(spot.text, sql.SQL(reads_as))  # type: ignore[arg-type]
-    return reads_as, sql.SQL(sent).format(value)  # type: ignore[arg-type]
+    value = sql.SQL("({})::{}").format(spot.text, sql.SQL(reads_as))
+    return reads_as, sql.SQL(sent).format(value)

@@ -123,7 +123,7 @@ def create_table(
 ) -> None:
     """Make a table if there is none. A schema that is named has to exist."""
     defined = [
-        sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind))  # type: ignore[arg-type]
+        sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind))
         for name, kind in columns
     ]
     connection.execute(

@@ -1,4 +1,4 @@
-"""A Spark driver in a process of its own: does what each line it is given says, and says how it went."""
+"""A Spark driver in a process of its own: does what each line says, and answers how it went."""
 
 from __future__ import annotations
 

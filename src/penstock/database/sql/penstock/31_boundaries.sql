@@ -209,21 +209,26 @@ returns void language plpgsql volatile
 as $$
 declare
   held constant integer := penstock.held_locks();
+  wanted bigint[];
   key bigint;
   done text;
 begin
-  if gate or held + cardinality(shared) >= 500 then
-    shared := '{}';
-    if exclusive = '{}' then
-      lock table penstock.boundary_gate in share mode;
-    else
-      lock table penstock.boundary_gate in share row exclusive mode;  -- both, in one step
-    end if;
+  if not gate then
+    wanted := array(select distinct k from unnest(exclusive || shared) k order by k);
+    gate := held + cardinality(wanted) >= 500 and shared <> '{}';
+  end if;
+  if gate then
+    wanted := array(select distinct k from unnest(exclusive) k order by k);
+  end if;
+  if gate and wanted <> '{}' then
+    lock table penstock.boundary_gate in share row exclusive mode;  -- both, in one step
+  elsif gate then
+    lock table penstock.boundary_gate in share mode;
   elsif exclusive <> '{}' then
     lock table penstock.boundary_gate in row exclusive mode;
   end if;
 
-  foreach key in array array(select distinct k from unnest(exclusive || shared) k order by k) loop
+  foreach key in array wanted loop
     if key <> all (exclusive) then
       done := pg_advisory_xact_lock_shared(key);
     elsif may_wait then
@@ -234,8 +239,7 @@ begin
         hint = 'Lock the guard as the first statement of the transaction, or retry.';
     end if;
   end loop;
-  done := set_config('penstock.locks',
-    (held + cardinality(exclusive) + cardinality(shared))::text, true);
+  done := set_config('penstock.locks', (held + cardinality(wanted))::text, true);
 end
 $$;
 

@@ -26,23 +26,27 @@ declare
   keys bigint[];
   type_ids integer[];
   numbers bigint[];
-  checkable boolean;
+  sound boolean;
+  unseen boolean := false;
   positions bigint[];
   done text;
 begin
+  -- the keys that the guard watches, and whether its conditions can be checked
   if guard is not null then
     select array_agg(k.key), array_agg(t.id),
       bool_and(t.filled_to is null and current_setting('transaction_isolation') like 'read %'
         and t.attributes @> array(select jsonb_object_keys(c.condition -> 'attributes')))
-    into watched, watched_types, checkable
+    into watched, watched_types, sound
     from jsonb_array_elements(guard -> 'conditions') as c(condition)
     left join penstock.message_types t on t.type = c.condition ->> 'type'
     cross join lateral penstock.condition_keys(c.condition) as k(key);
-    if checkable is not true then
+    if sound is not true then
       done := penstock.refuse_old_snapshot();
       done := penstock.check_conditions(guard -> 'conditions');
     end if;
   end if;
+
+  -- the keys of the messages, each with its message's number
   select coalesce(array_agg(k.key), '{}'), array_agg(k.type_id), array_agg(k.number)
   into keys, type_ids, numbers
   from (
@@ -51,58 +55,83 @@ begin
     join penstock.message_types t on t.type = m.type
     cross join lateral penstock.key_pairs(t.type, t.attributes, m.data) as k(key)
   ) k;
+
   done := penstock.lock_for_append(
     append.stream_name, append.types, watched, keys, whole_categories);
-
   if append.stream_name is not null then
     stream_version := coalesce(message_store.stream_version(append.stream_name), -1);
   end if;
-
-  if append.expected_version <> stream_version then
-    raise exception using errcode = 'PS001',
-      message = format('Wrong expected version: %s (Stream: %s, Stream Version: %s)',
-        append.expected_version, append.stream_name, stream_version),
-      detail = jsonb_build_object('stream_name', append.stream_name,
-        'expected', append.expected_version, 'actual', stream_version);
-  end if;
   if guard is not null then
-    if exists (
+    unseen := exists (
       select from penstock.message_attributes a
       where a.key_pair = any (watched) and a.type_id = any (watched_types)
         and a.global_position > (guard ->> 'low')::bigint
-        and not guard -> 'seen' @> to_jsonb(a.global_position)
-    ) then
-      done := penstock.check_guard(guard);
+        and not guard -> 'seen' @> to_jsonb(a.global_position));
+  end if;
+  if unseen or append.expected_version <> stream_version then
+    positions := penstock.appended_before(append.stream_name, append.ids, append.types);
+    if positions is not null then
+      return positions;
     end if;
+    done := penstock.check_version(append.stream_name, append.expected_version, stream_version);
+    done := penstock.check_guard(guard);
   end if;
 
   done := set_config('penstock.appending', pg_current_xact_id()::text, true);
   with new as (
     insert into message_store.messages (id, stream_name, position, type, data, metadata)
     select m.id, coalesce(append.stream_name, m.type || '-' || m.id),
-      case when append.stream_name is null then 0 else stream_version + m.ordinality end,
+      case when append.stream_name is null then 0 else stream_version + m.number end,
       m.type, m.data, m.metadata::jsonb
     from unnest(append.ids, append.types, documents, append.metadata)
-      with ordinality as m(id, type, data, metadata, ordinality)
+      with ordinality as m(id, type, data, metadata, number)
     on conflict (id) do nothing
     returning global_position
   )
   select array_agg(n.global_position) into positions from new n;
+  done := set_config('penstock.appending', '', true);
+
+  if positions is null then
+    return penstock.appended_before(append.stream_name, append.ids, append.types);
+  elsif cardinality(positions) < cardinality(append.ids) then
+    done := penstock.refuse_part(append.ids, positions);
+  end if;
   insert into penstock.message_attributes (key_pair, type_id, global_position)
   select k.key, k.type_id, positions[k.number]
   from unnest(keys, type_ids, numbers) as k(key, type_id, number);
-  done := set_config('penstock.appending', '', true);
-  if positions is null then  -- the same messages were being appended at this very moment
-    return penstock.appended_before(append.stream_name, append.ids, append.types);
-  elsif cardinality(positions) < cardinality(append.ids) then
-    raise exception using errcode = 'PS002',
-      message = 'some messages of this batch were being written at this very moment',
-      detail = (
-        select jsonb_build_object('id', m.id, 'stream_name', m.stream_name)
-        from message_store.messages m
-        where m.id = any (append.ids) and m.global_position <> all (positions) limit 1);
-  end if;
   return positions;
+end
+$$;
+
+create or replace function penstock.check_version(
+  stream_name varchar, expected_version bigint, stream_version bigint)
+returns void language plpgsql
+as $$
+begin
+  if expected_version <> stream_version then
+    raise exception using errcode = 'PS001',
+      message = format('Wrong expected version: %s (Stream: %s, Stream Version: %s)',
+        expected_version, stream_name, stream_version),
+      detail = jsonb_build_object('stream_name', stream_name,
+        'expected', expected_version, 'actual', stream_version);
+  end if;
+end
+$$;
+
+-- Refuse a batch of which some messages were in the log before, and the others have these positions.
+create or replace function penstock.refuse_part(ids uuid[], positions bigint[])
+returns void language plpgsql
+as $$
+declare
+  present record;
+begin
+  select m.id, m.stream_name into present
+  from message_store.messages m
+  where m.id = any (ids) and m.global_position <> all (positions) limit 1;
+  raise exception using errcode = 'PS002',
+    message = format('message %s exists already, in stream %s, and others of this batch do not',
+      present.id, present.stream_name),
+    detail = jsonb_build_object('id', present.id, 'stream_name', present.stream_name);
 end
 $$;
 

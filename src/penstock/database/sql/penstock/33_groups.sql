@@ -555,6 +555,36 @@ begin
 end
 $$;
 
+-- Whether a group is at rest: nothing to route, no partition with a message to handle, no lapsed lease,
+-- and a claim that asks for what the group knows. This is all that a worker without work costs.
+create or replace function penstock.nothing_to_claim(
+  group_id text, partition_by text[], handled_types text[])
+returns boolean language plpgsql volatile
+as $$
+begin
+  return exists (
+    select from penstock.consumer_groups g
+    where g.group_id = nothing_to_claim.group_id
+      and g.partition_by = nothing_to_claim.partition_by
+      and g.looked_at = coalesce(
+        pg_sequence_last_value('message_store.messages_global_position_seq'::regclass),
+        penstock.last_position())
+      and not exists (
+        select from penstock.partitions p
+        where p.group_pk = g.id and p.next_position is not null and p.token is null
+          and p.parked_at is null)
+      and not exists (
+        select from penstock.partitions p
+        where p.group_pk = g.id and p.token is not null and p.lease_until < clock_timestamp())
+      and not exists (
+        select from unnest(handled_types) as w(type)
+        where not exists (
+          select from penstock.message_types t
+          join penstock.group_types h on h.type_id = t.id and h.group_pk = g.id
+          where t.type = w.type and t.filled_to is null and h.handled and h.routed_to is null)));
+end
+$$;
+
 -- Claim the partition whose first unhandled message is the oldest. The rows are its messages; no row
 -- means that there is nothing to do. `low` and `seen` make the guard, see 31_boundaries.sql.
 create or replace function penstock.claim_next(
@@ -576,20 +606,25 @@ set enable_seqscan = off set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
-  own penstock.consumer_groups := penstock.find_group(claim_next.group_id);
-  names constant text[] := array(select distinct n from unnest(claim_next.partition_by) n order by n);
+  own penstock.consumer_groups;
+  names text[];
   type_ids integer[];
   more boolean;
   chosen penstock.partitions;
-  new_token constant uuid := gen_random_uuid();
+  new_token uuid;
   positions bigint[];
   replaying boolean;
   complete_to bigint;
   boundary jsonb;
 begin
+  if penstock.nothing_to_claim(claim_next.group_id, claim_next.partition_by, handled_types) then
+    return;
+  end if;
+  own := penstock.find_group(claim_next.group_id);
   if own.status <> 'active' then
     return;
   end if;
+  names := array(select distinct n from unnest(claim_next.partition_by) n order by n);
   perform penstock.refuse_old_snapshot();
   type_ids := penstock.indexed_types(handled_types);
   if own.partition_by is distinct from names or exists (
@@ -626,6 +661,7 @@ begin
   if replaying then
     positions := array(select p from unnest(positions) p where p <= chosen.replaying_to order by p);
   end if;
+  new_token := gen_random_uuid();
   update penstock.partitions p
   set token = new_token, claimed_by = worker_id, claimed_at = clock_timestamp(),
     lease_until = clock_timestamp() + lease, attempts = p.attempts + 1

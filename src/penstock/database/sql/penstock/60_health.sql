@@ -147,8 +147,7 @@ language sql volatile
 as $$
   select 'session.lag', penstock.seconds_since((
       select m.time from message_store.messages m
-      where m.stream_name = s.stream_name and m.position >= s.next_offset
-      order by m.position limit 1)),
+      where m.stream_name = s.stream_name and m.position >= s.next_offset order by m.position limit 1)),
     jsonb_build_object('stream_name', s.stream_name, 'consumer_id', s.consumer_id)
   from penstock.sessions s
 $$;
@@ -161,8 +160,7 @@ as $$
   select least(
     (select p.next_position from penstock.partitions p
      where p.group_pk = own.id and p.next_position is not null and p.token is null
-       and p.parked_at is null
-     order by p.next_position limit 1),
+       and p.parked_at is null order by p.next_position limit 1),
     (select min(p.next_position) from penstock.partitions p
      where p.group_pk = own.id and p.token is not null),
     (select min(f.global_position)
@@ -195,8 +193,7 @@ as $$
   from penstock.consumer_groups g
   cross join lateral (
     select p.claimed_at, p.partition_key, p.claimed_by from penstock.partitions p
-    where p.group_pk = g.id and p.token is not null
-    order by p.claimed_at limit 1
+    where p.group_pk = g.id and p.token is not null order by p.claimed_at limit 1
   ) oldest
   union all
   select 'group.parked', c.parked, jsonb_strip_nulls(jsonb_build_object(

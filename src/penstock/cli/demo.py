@@ -1,0 +1,110 @@
+"""`penstock demo`: a shop with the whole system at work, on an embedded server."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+import penstock
+from penstock.cli.pipelines import need_spark
+from penstock.cli.printing import console, note, table
+
+if TYPE_CHECKING:
+    from penstock.demo.findings import Findings
+
+KEPT = Path("penstock-demo")
+
+
+def demo(
+    orders: Annotated[int, typer.Option(min=100, help="How many orders the shop gets.")] = 100_000,
+    keep: Annotated[
+        bool, typer.Option("--keep", help=f"Leave database, files and report in {KEPT}/.")
+    ] = False,
+) -> None:
+    """Run a shop: extract, transform, reserve, project, crash, recover; and check the result.
+
+    Takes about a minute or two. Everything runs on this machine: an embedded PostgreSQL, Spark.
+    """
+    need_spark()
+    from penstock.demo.report import report
+    from penstock.demo.shop import pipe
+    from penstock.demo.story import play
+    from penstock.pipeline.drawing import as_svg
+
+    with _folder(keep) as folder, penstock.connect(folder=folder / "database") as store:
+        with _Told() as told:
+            story, findings, truth = play(store, folder, orders, told)
+        _print_checks(findings)
+        page = Path("penstock-demo.html") if not keep else folder / "report.html"
+        page.write_text(report(story, findings, truth, as_svg(pipe)), encoding="utf-8")
+    console().print(
+        f"{truth.orders:,} orders, killed with -9 after {story.killed_at:,}, "
+        f"done in {story.seconds:.0f} s. The report: {page}"
+    )
+    if keep:
+        note(f"look around: penstock status --folder {folder / 'database'}")
+    if not findings.all_right:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _folder(keep: bool) -> Iterator[Path]:
+    """Lend a folder, fresh: one that is kept takes the place of the last one."""
+    if keep:
+        shutil.rmtree(KEPT, ignore_errors=True)
+        KEPT.mkdir()
+        yield KEPT.absolute()
+        return
+    with tempfile.TemporaryDirectory(prefix="penstock-demo-") as folder:
+        yield Path(folder)
+
+
+class _Told:
+    """Shows what is going on: bars in a terminal, lines elsewhere."""
+
+    def __init__(self) -> None:
+        self._console = console(stderr=True)
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=self._console,
+            disable=not self._console.is_terminal,
+        )
+        self._tasks: dict[str, int] = {}
+        self._tenths: dict[str, int] = {}
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        if total == 0:
+            self._bars.console.print(what, style="bold")
+        elif self._console.is_terminal:
+            task = self._tasks.get(what)
+            if task is None:
+                task = self._tasks[what] = self._bars.add_task(what, total=total)
+            self._bars.update(task, completed=done, total=max(done, total))  # type: ignore[arg-type]
+        elif (tenth := 10 * done // total) > self._tenths.get(what, -1):
+            self._tenths[what] = tenth
+            self._console.print(f"{what}: {done:,} of {max(done, total):,}")
+
+    def __enter__(self) -> _Told:
+        self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
+
+
+def _print_checks(findings: Findings) -> None:
+    shown = table(check="left", from_the_files="right", in_the_database="right", verdict="left")
+    for name, expected, found in findings.checks:
+        verdict = "right" if expected == found else "WRONG"
+        shown.add_row(name, f"{expected:,}", f"{found:,}", verdict)
+    console().print(shown)

@@ -1,0 +1,106 @@
+"""The demo's report: one HTML file with its checks and charts, and nothing to download."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from penstock.demo.findings import Findings
+from penstock.demo.story import Story
+from penstock.demo.truth import Truth
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 860px; margin: 2em auto; color: #222; }
+table { border-collapse: collapse; margin: 1em 0; } td, th { padding: .25em 1em .25em 0; }
+th { text-align: left; border-bottom: 1px solid #999; } td.n { text-align: right; }
+.ok { color: #2e7d32; } .wrong { color: #b71c1c; font-weight: bold; } svg { max-width: 100%; }
+"""
+_WIDTH, _HEIGHT = 820, 200
+
+
+def report(story: Story, findings: Findings, truth: Truth, graph: str) -> str:
+    """Return the report as HTML."""
+    day_cents = [cents / 100 for _, (_, cents) in sorted(findings.days.items())]
+    verdict = "Everything is as it has to be." if findings.all_right else "Something is wrong."
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Penstock demo</title>
+<style>{_STYLE}</style></head><body>
+<h1>Penstock demo</h1>
+<p>{truth.orders:,} orders became {findings.counts["invoice"]:,} invoices in
+{story.seconds:.0f} seconds. The pipeline was killed with <code>kill -9</code> after
+{story.killed_at:,} invoices and went on. {verdict}</p>
+<h2>Checks</h2>
+<p>Expected: computed from the files in plain Python. Found: read from the database.</p>
+{_checks(findings)}
+<h2>The pipeline</h2>
+{graph}
+<h2>Invoices over time</h2>
+{_line(story.timeline, story.kill_second)}
+<h2>Revenue by day</h2>
+{_bars(day_cents)}
+<h2>What was scarce</h2>
+{_stock(findings, truth)}
+</body></html>
+"""
+
+
+def _checks(findings: Findings) -> str:
+    rows = "".join(
+        f"<tr><td>{escape(name)}</td><td class=n>{_number(expected)}</td>"
+        f"<td class=n>{_number(found)}</td><td>{_mark(expected == found)}</td></tr>"
+        for name, expected, found in findings.checks
+    )
+    return f"<table><tr><th>what</th><th>expected</th><th>found</th><th></th></tr>{rows}</table>"
+
+
+def _stock(findings: Findings, truth: Truth) -> str:
+    rows = "".join(
+        f"<tr><td>{escape(name)}</td><td class=n>{truth.stock[name]}</td><td class=n>{pieces}</td>"
+        f"<td class=n>{granted}</td><td class=n>{refused}</td></tr>"
+        for name, (pieces, granted, refused) in sorted(findings.stock.items())
+    )
+    head = "<th>product</th><th>stock</th><th>reserved</th><th>granted</th><th>refused</th>"
+    return f"<table><tr>{head}</tr>{rows}</table>"
+
+
+def _mark(right: bool) -> str:
+    return '<span class="ok">right</span>' if right else '<span class="wrong">wrong</span>'
+
+
+def _number(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else escape(str(value))
+
+
+def _line(points: Sequence[tuple[float, int]], mark: float | None) -> str:
+    if len(points) < 2:
+        return "<p>(too quick to draw)</p>"
+    last, most = points[-1][0] or 1.0, max(count for _, count in points) or 1
+    path = " ".join(
+        f"{_WIDTH * at / last:.1f},{_HEIGHT - _HEIGHT * count / most:.1f}" for at, count in points
+    )
+    killed = ""
+    if mark is not None:
+        x = _WIDTH * mark / last
+        killed = (
+            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{_HEIGHT}" stroke="#b71c1c" '
+            f'stroke-dasharray="4 3"/><text x="{x + 5:.1f}" y="14" fill="#b71c1c">kill -9</text>'
+        )
+    drawn = f'<polyline points="{path}" fill="none" stroke="#1565c0" stroke-width="2"/>{killed}'
+    return _svg(drawn, f"0 s to {last:.0f} s, up to {most:,} invoices")
+
+
+def _bars(values: Sequence[float]) -> str:
+    most, width = max(values, default=1.0) or 1.0, _WIDTH / max(1, len(values))
+    bars = "".join(
+        f'<rect x="{number * width:.1f}" y="{_HEIGHT - _HEIGHT * value / most:.1f}" '
+        f'width="{width - 1:.1f}" height="{_HEIGHT * value / most:.1f}" fill="#ad6800"/>'
+        for number, value in enumerate(values)
+    )
+    return _svg(bars, f"{len(values)} days, up to {most:,.0f}")
+
+
+def _svg(content: str, caption: str) -> str:
+    return (
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT + 4}" width="{_WIDTH}" font-size="12" '
+        f'font-family="sans-serif">{content}</svg><p><small>{escape(caption)}</small></p>'
+    )

@@ -1,0 +1,99 @@
+"""Reserving what is scarce: workers in parallel, each product in the hands of one at a time.
+
+A worker decides over all requests for a product that are new, knowing what was reserved before, and
+appends its decisions under the guard, together with the acknowledgement. So no piece is promised
+twice, however many workers there are.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from penstock import Claim, Store, TypedMessage, Worker
+
+GROUP = "stock"
+WORKERS = 4
+
+
+class Requested(TypedMessage, type="reservation.requested", unindexed=["order_id", "quantity"]):
+    """Somebody wants pieces of a product."""
+
+    product_id: str
+    order_id: str
+    quantity: int
+
+
+class Reserved(TypedMessage, type="stock.reserved", unindexed=["order_id", "quantity"]):
+    """They are set aside."""
+
+    product_id: str
+    order_id: str
+    quantity: int
+
+
+class Refused(TypedMessage, type="stock.refused", unindexed=["order_id", "quantity", "left"]):
+    """There are not enough of them."""
+
+    product_id: str
+    order_id: str
+    quantity: int
+    left: int
+
+
+def reserve(store: Store, claim: Claim) -> list[Reserved | Refused]:
+    """Decide over the requests for one product, in their order."""
+    product_id = claim.partition_value["product_id"]
+    left = _stock(store, product_id) - _reserved(store, product_id)
+    decided: list[Reserved | Refused] = []
+    for message in claim.messages:
+        order_id, quantity = message.data["order_id"], message.data["quantity"]
+        if quantity <= left:
+            left -= quantity
+            decided.append(Reserved(product_id=product_id, order_id=order_id, quantity=quantity))
+        else:
+            decided.append(
+                Refused(product_id=product_id, order_id=order_id, quantity=quantity, left=left)
+            )
+    return decided
+
+
+@contextmanager
+def workers(store: Store, count: int = WORKERS) -> Iterator[None]:
+    """Let workers reserve while the block runs, and until nothing is left to decide."""
+    store.declare(Requested, Reserved, Refused)
+    made = [
+        Worker(
+            store,
+            GROUP,
+            lambda claim: reserve(store, claim),
+            partition_by="product_id",
+            handled_types=[Requested],
+            worker_id=f"worker {number}",
+            batch_size=200,
+        )
+        for number in range(count)
+    ]
+    threads = [threading.Thread(target=one.run, daemon=True) for one in made]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+        while made[0].run_once():
+            pass
+    finally:
+        for one in made:
+            one.stop()
+        for thread in threads:
+            thread.join()
+
+
+def _stock(store: Store, product_id: str) -> int:
+    offered = store.get_last_stream_message(f"product-{product_id}")
+    return 0 if offered is None else int(offered.data["stock"])
+
+
+def _reserved(store: Store, product_id: str) -> int:
+    before, _ = store.read(Reserved.to_conditions(product_id=product_id))
+    return sum(int(one.data["quantity"]) for one in before)

@@ -1,0 +1,97 @@
+"""The process that does the Spark work, and that is killed: a dispatcher of the shop's outbox.
+
+    python -m penstock.demo.work DATABASE_URL FOLDER
+
+Its handlers run Spark jobs. Each extraction is a delivery named by its outbox message, so one that
+is tried again is not published again. The transformation runs the pipeline; if it dies, its message
+comes back when the lease ends, and the next process goes on with it.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+import penstock
+from penstock import ClaimedMessage, Dispatcher, JoinId, Store
+from penstock.demo.files import Files
+from penstock.demo.shop import pipe
+from penstock.pipeline import Runner, on_spark, session
+
+TABLES = ("customers", "products", "orders")
+LEASE = 5.0  # seconds: how long the work of a dead process waits
+
+
+def start(store: Store) -> JoinId:
+    """Enqueue the extractions and what follows from them, in one transaction."""
+    with store.transaction() as tx:
+        join_id = tx.joins.start_join(grouping_key="shop", expected_steps=len(TABLES))
+        for table in TABLES:
+            tx.outbox.enqueue(f"extract.{table}", {"table": table}, joins=[join_id])
+        tx.joins.enqueue_join_wait(join_id, on_complete_topic="shop.transform")
+    return join_id
+
+
+def dispatcher(store: Store, spark: SparkSession, files: Files) -> Dispatcher:
+    """Return the dispatcher with its handlers."""
+    made = Dispatcher(store, concurrency=1, lease=LEASE)
+
+    @on_spark(spark)
+    def extract(message: ClaimedMessage) -> None:
+        table = message.topic.removeprefix("extract.")
+        frame = messages_of(spark, files, table)
+        frame.write.format("penstock").mode("append").options(
+            url=store.settings.conninfo(), delivery=f"{message.topic} {message.id}"
+        ).save()
+
+    @on_spark(spark)
+    def transform(message: ClaimedMessage) -> None:
+        summary = Runner(pipe, store, spark).once(wait=True)
+        for one in summary.progress.values():
+            if one.error is not None:
+                raise one.error
+
+    for table in TABLES:
+        made.handler(f"extract.{table}")(extract)
+    made.handler("shop.transform")(transform)
+    return made
+
+
+def messages_of(spark: SparkSession, files: Files, table: str) -> DataFrame:
+    """Return the rows of a file as messages, each in a stream of its entity."""
+    if table == "orders":
+        fields = (
+            "order_id string, customer_id string, product_id string, quantity string, day string"
+        )
+        rows = spark.read.schema(fields).json(str(files.orders))
+        return _messages(rows, "order", "Ordered")
+    if table == "products":
+        fields = "product_id string, price_cents long, stock int"
+        rows = spark.read.schema(fields).option("header", True).csv(str(files.products))
+        return _messages(rows, "product", "Offered")
+    fields = "customer_id string, discount int"
+    rows = spark.read.schema(fields).option("header", True).csv(str(files.customers))
+    return _messages(rows, "customer", "Registered")
+
+
+def _messages(rows: DataFrame, category: str, type: str) -> DataFrame:
+    return rows.select(
+        f.concat(f.lit(f"{category}-"), f.col(f"{category}_id")).alias("stream_name"),
+        f.lit(type).alias("type"),
+        f.struct(*rows.columns).alias("data"),
+    )
+
+
+def main(url: str, folder: str) -> None:
+    """Work until there is nothing left to do."""
+    spark = session("penstock demo", master="local[*]")
+    with penstock.connect(url) as store:
+        dispatcher(store, spark, Files(Path(folder))).run_until_idle()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

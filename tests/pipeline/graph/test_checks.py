@@ -1,0 +1,294 @@
+"""A graph that cannot run is refused before anything runs, with the line that is to blame."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from penstock import Store, ValidationError
+from penstock.errors import GraphError
+from penstock.pipeline import Pipeline, Runner, load
+from penstock.pipeline.checks import check
+from tests.pipeline.graph.files import line_marked, refusal, write_file
+
+FED = """
+pipe.queue("order")
+pipe.queue("product")
+"""
+
+
+def test_a_graph_with_all_kinds_of_processors_is_fine(tmp_path: Path) -> None:
+    file = write_file(
+        tmp_path,
+        """
+        pipe.queue("return", "order_id string")
+
+        @pipe.source(output=["order", "product"])
+        def shop(spark, delivery): ...
+
+        @pipe.stream(inputs="order", tables=[Latest("product")], output="bill-1", errors="lost")
+        def bill(order, product, *, spark, precision=2): ...
+
+        @pipe.stream(alts=["return", "lost"], tables="product", output=["refund", "complaint"])
+        def settle(whatever, product): ...
+
+        @pipe.sink(inputs=["bill-1", "refund", "return"])
+        def book(bill_1, refund, return_, delivery): ...
+
+        @pipe.project("order", into="orders", columns="n int")
+        def orders(state, message): ...
+        """,
+    )
+
+    pipeline = load(str(file))
+    check(pipeline)
+
+    assert list(pipeline.processors) == ["shop", "bill", "settle", "book", "orders"]
+
+
+@pytest.mark.parametrize(
+    ("queue", "declared"),
+    [
+        ("inputs='odrer'", "odrer"),
+        ("alts=['order', 'odrer']", "messages"),
+        ("inputs='order', tables='odrer'", "order, odrer"),
+    ],
+)
+def test_a_queue_that_nobody_writes_and_nobody_declares(
+    tmp_path: Path, queue: str, declared: str
+) -> None:
+    file = write_file(
+        tmp_path,
+        f"{FED}\n@pipe.stream({queue}, output='bill')  # here\ndef bill({declared}): ...\n",
+    )
+
+    assert refusal(file) == (
+        "bill reads queue odrer, which no processor writes and pipe.queue() does not declare; "
+        "there are bill, order, product"
+    )
+
+
+def test_a_ring_that_nothing_feeds(tmp_path: Path) -> None:
+    file = write_file(
+        tmp_path,
+        """
+        @pipe.stream(inputs="echo", output="call")  # here
+        def caller(echo): ...
+
+        @pipe.stream(inputs="call", output="echo")
+        def mountain(call): ...
+        """,
+    )
+
+    assert refusal(file) == "nothing feeds caller, mountain: they wait for each other"
+
+
+@pytest.mark.parametrize(
+    ("first", "fed"),
+    [("alts=['call', 'order']", "messages"), ("inputs='call', tables='order'", "call, order")],
+)
+def test_a_ring_is_fed_by_an_alternative_but_not_by_a_table(
+    tmp_path: Path, first: str, fed: str
+) -> None:
+    file = write_file(
+        tmp_path,
+        f"{FED}\n@pipe.stream({first}, output='call')  # here\ndef caller({fed}): ...\n",
+    )
+
+    if "alts" in first:
+        check(load(str(file)))
+    else:
+        assert refusal(file) == "nothing feeds caller: they wait for each other"
+
+
+def test_two_processors_of_one_name(tmp_path: Path) -> None:
+    file = write_file(
+        tmp_path,
+        """
+        @pipe.source(output="order")
+        def orders(spark): ...
+
+        @pipe.sink(inputs="order", name="orders")  # here
+        def again(order): ...
+        """,
+    )
+
+    assert refusal(file) == "there are two processors named orders: see shop.py:5"
+
+
+def test_a_queue_that_is_declared_twice(tmp_path: Path) -> None:
+    file = write_file(tmp_path, 'pipe.queue("order")\n\npipe.queue("order", "n int")  # here\n')
+
+    assert refusal(file) == "queue order is declared already, at shop.py:4"
+
+
+@pytest.mark.parametrize(
+    ("declaration", "function", "expected"),
+    [
+        ("stream(inputs='order')", "bill()", "bill() must take (order)"),
+        ("stream(inputs='order')", "bill(orders)", "bill(orders) must take (order)"),
+        (
+            "stream(inputs=['order', 'product'])",
+            "bill(order, delivery)",
+            "bill(order, delivery) must take (order, product)",
+        ),
+        (
+            "sink(inputs='order', tables='product')",
+            "bill(order)",
+            "bill(order) must take (order, product)",
+        ),
+        ("sink(alts=['order', 'product'])", "bill(a, b)", "bill(a, b) must take (messages)"),
+        (
+            "sink(alts=['order'], tables='product')",
+            "bill(a, b)",
+            "bill(a, b) must take (messages, product)",
+        ),
+        ("source(output='gift')", "bill(order)", "bill(order) must take ()"),
+        (
+            "project('order', into='t', columns='n int')",
+            "bill(message)",
+            "bill(message) must take (state, message)",
+        ),
+    ],
+)
+def test_a_function_whose_parameters_do_not_match(
+    tmp_path: Path, declaration: str, function: str, expected: str
+) -> None:
+    file = write_file(tmp_path, f"{FED}\n@pipe.{declaration}  # here\ndef {function}: ...\n")
+
+    assert refusal(file) == expected
+
+
+@pytest.mark.parametrize(
+    ("declaration", "problem"),
+    [
+        (
+            "stream(inputs='order', alts='product')",
+            "has inputs and alts: it takes all of the ones or the first of the others",
+        ),
+        ("stream(output='bill')", "reads no queue: give inputs or alts"),
+        ("sink(tables='order')", "reads no queue: give inputs or alts"),
+        ("source(output=())", "has no output"),
+        (
+            "stream(inputs=['order', 'product'], errors='lost')",
+            "has an errors queue and several inputs: rows of one input only can be split",
+        ),
+        (
+            "stream(inputs='order', output='bill', errors='bill')",
+            "has bill for its output and for its errors",
+        ),
+        (
+            "project('order-1', into='t', columns='n int')",
+            "projects order-1, which is a stream: a projection takes a category",
+        ),
+        (
+            "stream(inputs='order', types={'product': ['Made']})",
+            "has types for product, which it does not read",
+        ),
+        ("sink(inputs=['order', 'order'])", "names a queue twice among its inputs and tables"),
+        (
+            "sink(inputs='order', tables=Latest('order'))",
+            "names a queue twice among its inputs and tables",
+        ),
+    ],
+)
+def test_parts_that_do_not_go_together(tmp_path: Path, declaration: str, problem: str) -> None:
+    file = write_file(
+        tmp_path, f"{FED}\n@pipe.{declaration}  # here\ndef bill(order, product): ...\n"
+    )
+
+    assert refusal(file) == f"bill {problem}"
+
+
+@pytest.mark.parametrize("limit", ["0", "-5", "True", "1.5", "'many'", "None"])
+def test_a_limit_that_is_no_count(tmp_path: Path, limit: str) -> None:
+    file = write_file(
+        tmp_path, f"{FED}\n@pipe.sink(inputs='order', limit={limit})  # here\ndef s(order): ...\n"
+    )
+
+    assert refusal(file) == f"limit must be a whole number from 1; got {limit}"
+
+
+@pytest.mark.parametrize("name", ["'a b'", "'order-1'", "'a.b'"])
+def test_a_name_that_a_processor_cannot_have(tmp_path: Path, name: str) -> None:
+    file = write_file(
+        tmp_path, f"{FED}\n@pipe.sink(inputs='order', name={name})  # here\ndef s(order): ...\n"
+    )
+
+    assert refusal(file) == f"{name} is no name for a processor: use letters and _"
+
+
+@pytest.mark.parametrize("queue", ["''", "'a\\0b'", "5"])
+@pytest.mark.parametrize(
+    "declared",
+    [
+        "pipe.queue({queue})  # here",
+        "@pipe.sink(inputs=[{queue}])  # here\ndef s(x): ...",
+        "@pipe.source(output=[{queue}])  # here\ndef s(): ...",
+        "@pipe.stream(inputs='order', tables=[{queue}])  # here\ndef s(order): ...",
+    ],
+)
+def test_a_name_that_no_queue_can_have(tmp_path: Path, queue: str, declared: str) -> None:
+    file = write_file(tmp_path, FED + declared.format(queue=queue) + "\n")
+
+    assert refusal(file).startswith("queue must be ")
+
+
+@pytest.mark.parametrize("reader", ["inputs='$all'", "alts=['$all', 'order']"])
+def test_the_whole_log_would_include_what_its_reader_writes(tmp_path: Path, reader: str) -> None:
+    file = write_file(
+        tmp_path, f"{FED}\npipe.queue('$all')\n@pipe.sink({reader})  # here\ndef s(_all): ...\n"
+    )
+
+    assert refusal(file) == "s reads $all, where its own steps are recorded: it would never end"
+
+
+def test_a_pipeline_without_processors() -> None:
+    with pytest.raises(GraphError, match="pipeline shop: it has no processors"):
+        check(Pipeline("shop"))
+
+
+@pytest.mark.parametrize("name", ["", "a-b", "1a", "a b", "ä", None, 5])
+def test_a_name_that_a_pipeline_cannot_have(name: str) -> None:
+    with pytest.raises(ValidationError, match="name"):
+        Pipeline(name)
+
+
+@pytest.mark.parametrize(
+    ("declared", "problem"),
+    [
+        ("pipe.queue('gift', 'n whole')  # here", "queue gift has a schema that Spark cannot read"),
+        ("pipe.queue('gift', metadata='n')  # here", "queue gift has a schema that Spark cannot"),
+        (
+            "@pipe.project('order', into='t', columns='n whole')  # here\ndef p(state, message): ...",
+            "p has columns that Spark cannot read",
+        ),
+        (
+            "@pipe.project('order', into='t', columns='position int')  # here\n"
+            "def p(state, message): ...",
+            "p has a column position, which the table has by itself",
+        ),
+        (
+            "@pipe.project('order', into='a.b.c', columns='n int')  # here\n"
+            "def p(state, message): ...",
+            "table must be a table's name, with or without a schema",
+        ),
+        (
+            "@pipe.project('order', into='t', columns='n binary')  # here\n"
+            "def p(state, message): ...",
+            "a column is binary",
+        ),
+    ],
+)
+def test_a_schema_that_spark_cannot_read(
+    tmp_path: Path, spark: SparkSession, store: Store, declared: str, problem: str
+) -> None:
+    file = write_file(tmp_path, f"{FED}\n@pipe.sink(inputs='order')\ndef s(order): ...\n{declared}\n")
+
+    with pytest.raises(GraphError) as caught:
+        Runner(load(str(file)), store, spark)
+
+    assert caught.value.location == line_marked(file)
+    assert caught.value.problem.startswith(problem)

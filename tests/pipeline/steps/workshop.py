@@ -1,0 +1,98 @@
+"""A place to run steps of processors, one at a time, and to look at what came of them."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock import Message, RecordedMessage, Store
+from penstock.database.execute import typed_errors
+from penstock.pipeline import Pipeline, Runner, StepReport, Summary
+from penstock.pipeline.connections import Place, connect
+from penstock.pipeline.overview import ProcessorStatus, processors
+from penstock.pipeline.state import backing_stream
+from penstock.pipeline.step import Bench, run_step
+
+
+class Workshop:
+    """Benches for processors, on one database and one Spark."""
+
+    def __init__(self, store: Store, spark: SparkSession) -> None:
+        self.store = store
+        self.spark = spark
+        self.place = Place(store.settings)
+        self._open = ExitStack()
+
+    def close(self) -> None:
+        """Leave all benches."""
+        self._open.close()
+
+    def bench(self, pipe: Pipeline, processor: str | None = None) -> Bench:
+        """Return a bench for a processor, as a run that has just begun has one."""
+        name = processor or next(iter(pipe.processors))
+        connection = self._open.enter_context(connect(self.place))
+        connection.execute("set enable_sort = off")
+        return Bench(pipe, pipe.processors[name], self.place, connection, self.spark)
+
+    def step(self, pipe: Pipeline, processor: str | None = None) -> StepReport | None:
+        """Run one step, as a run that has just begun."""
+        with typed_errors(self.place.where):
+            return run_step(self.bench(pipe, processor))
+
+    def steps(self, pipe: Pipeline, processor: str | None = None) -> list[StepReport]:
+        """Run steps until there is nothing to do, as one run."""
+        bench = self.bench(pipe, processor)
+        with typed_errors(self.place.where):
+            return list(iter(lambda: run_step(bench), None))
+
+    def run(self, pipe: Pipeline) -> Summary:
+        """Run the whole pipeline once."""
+        return Runner(pipe, self.store, self.spark).once()
+
+    def write(self, queue: str, *numbers: int, type: str = "Numbered", **facts: Any) -> None:
+        """Write numbers, each to a stream of its own, or all to one if the queue is a stream."""
+        for number in numbers:
+            stream = queue if "-" in queue else f"{queue}-{number}"
+            self.store.write_messages(stream, [Message(type, {"n": number, **facts})])
+
+    def messages(self, queue: str) -> list[RecordedMessage]:
+        """Return what is in a queue, in the order of the log."""
+        if "-" in queue:
+            return self.store.get_stream_messages(queue)
+        return list(self.store.read_category(queue))
+
+    def numbers(self, queue: str) -> list[int]:
+        """Return the numbers in a queue, in the order of the log."""
+        return [one.data["n"] for one in self.messages(queue)]
+
+    def records(self, pipe: Pipeline, processor: str | None = None) -> list[RecordedMessage]:
+        """Return the backing stream of a processor."""
+        name = processor or next(iter(pipe.processors))
+        return self.store.get_stream_messages(backing_stream(pipe.name, name))
+
+    def status(self, pipe: Pipeline, processor: str | None = None) -> ProcessorStatus:
+        """Return how a processor stands."""
+        name = processor or next(iter(pipe.processors))
+        with connect(self.place) as connection:
+            found = {(one.pipeline, one.processor): one for one in processors(connection)}
+        return found[pipe.name, name]
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """Return what a query finds."""
+        with connect(self.place) as connection:
+            return connection.execute(query.encode()).fetchall()
+
+
+def renumbered(frame: DataFrame, change: str = "n", type: str = "Renumbered") -> DataFrame:
+    """Return the messages with other numbers, each following from its own."""
+    return frame.selectExpr(
+        "id", "global_position", "metadata", f"'{type}' as type",
+        f"to_json(named_struct('n', {change})) as data",
+    )  # fmt: skip
+
+
+def numbered(frame: DataFrame) -> DataFrame:
+    """Return the messages with their number in a column."""
+    return frame.selectExpr("*", "cast(get_json_object(data, '$.n') as bigint) as n")
