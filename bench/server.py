@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import socket
 import tempfile
 import time
 from collections.abc import Iterator
@@ -46,13 +47,18 @@ from generate_series(0, {count} - 1) n
 class Server:
     """The server of this run."""
 
-    def __init__(self, embedded: EmbeddedServer, folder: Path) -> None:
+    def __init__(self, embedded: EmbeddedServer, folder: Path, port: int) -> None:
         self._embedded = embedded
         self._folder = folder
+        self._port = port
 
     def url(self, database: str) -> str:
         """Return the URL of a database."""
         return self._embedded.url_for(database)
+
+    def url_over_tcp(self, database: str) -> str:
+        """Return the URL of a database for who cannot use its Unix socket, or should not."""
+        return f"postgresql://postgres@127.0.0.1:{self._port}/{database}"
 
     def ours(self, database: str, messages: int = 10_000) -> str:
         """Make a database with Penstock, filled with messages, and return its URL."""
@@ -113,9 +119,11 @@ class Server:
 def running() -> Iterator[Server]:
     """Start a PostgreSQL in a temporary folder, and remove it afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="penstock-bench-"))
+    port = _free_port()
+    reached = {"listen_addresses": "127.0.0.1", "port": str(port)}
     try:
-        with start(folder, settings=SETTINGS) as embedded:
-            yield Server(embedded, folder)
+        with start(folder, settings={**SETTINGS, **reached}) as embedded:
+            yield Server(embedded, folder, port)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -144,6 +152,12 @@ def busy_seconds(connection: psycopg.Connection[Any]) -> float:
     if not clock.exists():
         return time.perf_counter()
     return int(clock.read_text().split()[0]) / 1_000_000_000
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
 
 
 def _sync_seconds(folder: Path) -> float:

@@ -12,6 +12,7 @@ from bench.comparisons import (
     guarded_append,
     loss,
     outbox,
+    spark,
     write_message,
     write_messages,
 )
@@ -31,4 +32,5 @@ COMPARISONS: dict[str, Compare] = {
     "claims": claims.compare,
     "outbox": outbox.compare,
     "loss": loss.compare,
+    "spark": spark.compare,
 }

@@ -63,9 +63,11 @@ class Guard:
         for position in self.seen:
             _check_position("seen", position)
 
-    def after(self, positions: Iterable[int]) -> Guard:
-        """Return the guard that has seen these positions too."""
-        return Guard(self.conditions, self.low, (*self.seen, *positions))
+    def after(self, positions: Iterable[int], low: int | None = None) -> Guard:
+        """Return the guard that has seen these positions too, and everything up to `low`."""
+        low = self.low if low is None else max(low, self.low)
+        seen = (one for one in (*self.seen, *positions) if one > low)
+        return Guard(self.conditions, low, tuple(seen))
 
     def as_json(self) -> dict[str, Any]:
         """Return the guard as the database reads it."""

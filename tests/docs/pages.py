@@ -10,6 +10,9 @@ Without that it is a fresh database with Penstock installed. A block that cannot
 above it, with its reason:
 
     <!-- not run: it would install packages -->
+
+A block with a title, as in ```` ```python title="shop.py" ````, is a file of that name: it is put
+into the folder where the page's other blocks run.
 """
 
 from __future__ import annotations
@@ -22,7 +25,9 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
-_FENCE = re.compile(r"(?P<indent> *)(?P<fence>`{3,}|~{3,}) *(?P<language>[\w+-]*).*")
+_FENCE = re.compile(
+    r"(?P<indent> *)(?P<fence>`{3,}|~{3,}) *(?P<language>[\w+-]*)(?: +title=\"(?P<title>.+)\")?.*"
+)
 _DATABASE = re.compile(r"^<!-- database: (\w+) -->$", re.MULTILINE)
 _NOT_RUN = re.compile(r" *<!-- not run: (.+) -->")
 
@@ -36,6 +41,7 @@ class Block:
     language: str
     text: str
     not_run: str | None = None
+    title: str | None = None
 
 
 def name(page: Path) -> str:
@@ -60,7 +66,8 @@ def blocks(page: Path) -> list[Block]:
             text = textwrap.dedent("\n".join(lines[number + 1 : end]))
             marker = _NOT_RUN.fullmatch(_line_above(lines, number))
             reason = marker[1] if marker else None
-            found.append(Block(page, number + 2, opening["language"], text, reason))
+            language, title = opening["language"], opening["title"]
+            found.append(Block(page, number + 2, language, text, reason, title))
             number = end
         number += 1
     return found

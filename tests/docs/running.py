@@ -16,7 +16,8 @@ assigned; within a block, what was printed and the values of expressions on line
 statement that prints has to show it, and one that raises has to say so.
 
 SQL blocks run on the page's database. Of console blocks the lines that begin with `$ penstock` run,
-and what stands below them is what they print; other commands need a `not run` line.
+and what stands below them is what they print; other commands need a `not run` line. A block with a
+title is a file, which the blocks after it find in their folder.
 """
 
 from __future__ import annotations
@@ -65,6 +66,8 @@ def run_page(page: Path, url: str | None) -> None:
 def _runner(
     block: Block, url: str | None
 ) -> Callable[[Block, dict[str, Any], asyncio.Runner], None]:
+    if block.title is not None:
+        return lambda block, *_: save_file(block)
     if block.language == "python":
         return run_python
     if block.language == "sql":
@@ -86,6 +89,11 @@ def run_python(block: Block, namespace: dict[str, Any], loop: asyncio.Runner) ->
         outcome = _outcome(_echoing(statement, comments), block, namespace, loop)
         _check_raised(at, outcome, [text[2:] for text in own if text.startswith("# raises ")])
         _check_shown(at, outcome, [text[5:] for text in own if text.startswith("# -> ")])
+
+
+def save_file(block: Block) -> None:
+    """Put a block with a title where the page's commands find it, as a reader would."""
+    Path(str(block.title)).write_text(f"{block.text}\n", encoding="utf-8")
 
 
 def run_sql(block: Block, url: str | None) -> None:
@@ -110,7 +118,7 @@ def run_console(block: Block) -> None:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=240,  # Spark may have to start
             check=False,
         )
         at = f"{_where(block)}, `{command}`"

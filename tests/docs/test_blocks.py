@@ -66,3 +66,16 @@ def test_blocks_share_a_namespace_and_marked_blocks_do_not_run(tmp_path: Path) -
     )
 
     run_page(page, None)
+
+
+def test_a_block_with_a_title_is_a_file_for_those_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text(
+        '```python title="shop.py"\nprint("not run here")\nPRICE = 40\n```\n\n'
+        "```python\nfrom pathlib import Path\nlen(Path('shop.py').read_text())  # -> 33\n```\n"
+    )
+
+    run_page(page, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import psycopg
 import pytest
@@ -125,6 +125,47 @@ def test_two_who_declare_different_attributes_at_once_declare_both(
     with psycopg.connect(database_url) as connection:
         row = connection.execute("select attributes from penstock.message_types").fetchone()
     assert row == (["customer", "product"],)
+
+
+def wait_for_lock_or_end(url: str, count: int, call: Future[None]) -> None:
+    """Return once so many wait for a lock, or the call has ended."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        while not call.done():
+            row = connection.execute(
+                "select count(*) from pg_stat_activity"
+                " where datname = current_database() and wait_event_type = 'Lock'"
+            ).fetchone()
+            if row is not None and row[0] >= count:
+                return
+
+
+def test_an_append_that_waits_for_its_locks_does_not_miss_a_declaration(
+    store: Store, database_url: str
+) -> None:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("select penstock.declare_type('device.seen', '{reading}')")
+    with (
+        ThreadPoolExecutor(2) as threads,
+        psycopg.connect(database_url) as decision,
+        store.transaction() as writer,
+    ):
+        decision.execute(
+            "select penstock.lock_boundaries("
+            "array[penstock.key_pair('reading', '7')], '{}', may_wait => true)"
+        )
+        appending = threads.submit(
+            writer.append, [Message("device.seen", {"device_id": "a", "reading": 7})]
+        )
+        wait_until_blocked(database_url)
+        declaring = threads.submit(store.declare, DeviceSeen)
+        wait_for_lock_or_end(database_url, 2, declaring)
+        decision.commit()
+        appending.result()
+        wait_for_lock_or_end(database_url, 1, declaring)
+        writer.commit()
+        declaring.result()
+
+    assert found(store) == [1]
 
 
 def test_an_attribute_that_is_declared_later_is_filled_in(store: Store, database_url: str) -> None:

@@ -111,7 +111,7 @@ def test_attributes_are_read_by_their_index(many: str) -> None:
 
 
 def pushing(url: str, **options: str) -> PushingReader:
-    """Return the reader of a Spark that pushes filters."""
+    """Return the reader that takes filters. The source gives it to nobody at present."""
     found = read_options(options)
     return PushingReader(find_place(url), found, default_schema(found.columns))
 
@@ -142,7 +142,7 @@ def test_no_text_leaves_its_quotes(many: str) -> None:
     assert found == []
 
 
-def test_a_reader_takes_no_filters_where_spark_pushes_none(many: str) -> None:
+def test_spark_is_given_a_reader_that_takes_no_filters(many: str) -> None:
     reader = reader_of(many, category="many")
 
     assert type(reader) is BatchReader

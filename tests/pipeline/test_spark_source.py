@@ -38,12 +38,8 @@ global_position bigint,
 data struct<whole: int, price: decimal(6,2), day: date, at: timestamp, raw: binary, yes: boolean,
             owner: struct<name: string, age: int>, tags: array<string>,
             lines: array<struct<sku: string, count: int>>, stock: map<string, int>,
-            missing: int NOT NULL>
+            missing: int>
 """
-
-
-def executed_plan(frame: object) -> str:
-    return str(frame._jdf.queryExecution().executedPlan().toString())  # type: ignore[attr-defined]
 
 
 @pytest.fixture(params=["true", "false"], ids=["pushing", "not pushing"])
@@ -150,19 +146,20 @@ def test_a_loaded_frame_stays_as_it_was_at_its_first_action(
     assert load(spark, database_url, category="account").count() == 2
 
 
-def test_filters_give_the_same_whether_pushed_or_not(
+def test_a_frame_can_be_filtered_in_several_ways(
     spark: SparkSession, store: Store, database_url: str, pushing: bool
 ) -> None:
+    """Spark 4.3.0 would mix them up, had the reader taken the filters."""
     for type in ("Opened", "Closed", "Opened", "Lost"):
-        store.write_message("account-1", type, {"type": type})
+        store.write_message("account-1", type)
+    frame = load(spark, database_url, category="account")
 
-    frame = load(spark, database_url, category="account").where(
-        "type in ('Opened', 'Lost') and global_position > 1 and time > timestamp'2020-01-01 00:00'"
-    )
-    plan = executed_plan(frame)
+    opened = frame.where("type = 'Opened' and time > timestamp'2020-01-01 00:00'")
+    late = frame.where("global_position > 3")
 
-    assert [row.global_position for row in in_order(frame)] == [3, 4]
-    assert ("Filter" in plan) is not pushing
+    assert opened.count() == 2
+    assert frame.count() == 4
+    assert [row.global_position for row in in_order(opened.union(late))] == [1, 3, 4]
 
 
 def test_filters_that_only_spark_can_apply_are_applied(

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
 
 from penstock import Store
 from penstock.errors import WrongColumns, WrongValue
@@ -264,3 +264,19 @@ def test_a_type_that_no_field_has_is_refused_before_anything_is_read(
 
     with pytest.raises(WrongColumns, match=r"data\.a cannot be read as"):
         read(database_url, schema, category="thing")
+
+
+@pytest.mark.parametrize(
+    ("kind", "problem"),
+    [
+        (StructType([StructField("a", StringType(), False)]), "data.a is NOT NULL"),
+        (struct(a=StructType([StructField("b", StringType(), False)])), "data.a.b is NOT NULL"),
+        (struct(a=ArrayType(StringType(), False)), "an element of data.a is NOT NULL"),
+        (struct(a=MapType(StringType(), StringType(), False)), "a value of data.a is NOT NULL"),
+    ],
+)
+def test_what_a_message_may_lack_cannot_be_not_null(
+    database_url: str, kind: DataType, problem: str
+) -> None:
+    with pytest.raises(WrongColumns, match=problem):
+        read(database_url, struct(data=kind), category="thing")

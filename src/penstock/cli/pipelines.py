@@ -71,9 +71,9 @@ def run(
         try:
             with ShownProgress(pipeline, store) as shown:
                 runner = Runner(pipeline, store, spark, on_step=shown.step)
-                if from_scratch:
-                    runner.from_scratch()
                 with stopping_on_signals(runner.stop):
+                    if from_scratch:
+                        runner.from_scratch(wait=wait)
                     start = runner.follow if follow else runner.once
                     summary = start(wait=wait)
         finally:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Self
 
+import psycopg
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 import penstock
 from penstock.cli.printing import console
 from penstock.database import blocking
+from penstock.errors import PenstockError
 from penstock.pipeline import Pipeline, StepReport
 from penstock.pipeline.overview import processors
 
@@ -53,8 +55,11 @@ class ShownProgress:
         self._bars.update(self._tasks[report.processor], completed=done, total=total, **fields)
 
     def _lag(self, processor: str) -> int:
-        with blocking.connect(self._settings) as connection:
-            found = {(one.pipeline, one.processor): one.lag for one in processors(connection)}
+        try:
+            with blocking.connect(self._settings) as connection:
+                found = {(one.pipeline, one.processor): one.lag for one in processors(connection)}
+        except (PenstockError, psycopg.Error):
+            return 0  # to show how it goes is no reason to stop
         return found.get((self._pipeline, processor), 0)
 
     def __enter__(self) -> Self:

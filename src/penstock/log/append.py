@@ -22,6 +22,7 @@ from penstock.typed import TypedMessage, class_of, find_class, type_name
 FILL_PAUSE = 0.05  # seconds
 PAUSES = 20  # for statements under way to end
 SLICES_AT_ONCE = 100  # of ten thousand positions
+SEEN_AT_MOST = 50  # positions that a guard carries along before its `low` is moved
 MessageType = str | type[TypedMessage]
 
 
@@ -63,23 +64,26 @@ def append(
             if "-" in message.type:
                 raise ValidationError("type", message.type, "a name without '-', or give a stream")
     ids, types, data, metadata = zip(*sent, strict=True)
+    watched = None if guard is None else _json(guard.as_json())
+    many_seen = guard is not None and len(guard.seen) >= SEEN_AT_MOST
 
     def decode(rows: list[Row]) -> Appended:
-        positions = tuple(rows[0][0])
-        return Appended(positions[-1], positions, guard.after(positions) if guard else None)
+        low, positions = rows[0][0], tuple(rows[0][1])
+        return Appended(positions[-1], positions, guard.after(positions, low) if guard else None)
 
     return call(
         "append",
-        "select penstock.append("
+        "select penstock.advanced_low(%s::jsonb), penstock.append("
         "%s, %s::uuid[], %s::text[], %s::text[], %s::text[], %s, %s::jsonb, %s)",
         (
+            watched if many_seen else None,
             stream_name,
             uuid_array(ids),
             text_array(types),
             text_array(data),
             text_array(metadata),
             expected_version,
-            None if guard is None else _json(guard.as_json()),
+            watched,
             context.edition is Edition.BESIDE,
         ),
         decode,

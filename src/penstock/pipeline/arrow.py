@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import adbc_driver_postgresql.dbapi as adbc
 import pyarrow as pa
 from adbc_driver_manager import Error, OperationalError
 from psycopg import sql
@@ -58,6 +57,8 @@ def _cursor(place: Place) -> Iterator[Any]:
 
 def _connect(place: Place) -> Any:
     """Return a connection. If there is none, psycopg finds out why: it waits and tells better."""
+    import adbc_driver_postgresql.dbapi as adbc  # brings pandas along: not where one only plans
+
     deadline = time.monotonic() + PATIENCE
     while True:
         try:

@@ -38,7 +38,7 @@ def check(pipeline: Pipeline) -> None:
 
 
 def check_schemas(pipeline: Pipeline) -> None:
-    """Raise for the first schema of a queue or a table that cannot be read. Needs a running Spark."""
+    """Raise for the first schema, of a queue or a table, that cannot be read. Needs Spark."""
     for queue in pipeline.queues:
         _check_schema(pipeline, queue)
     for one in pipeline.processors.values():

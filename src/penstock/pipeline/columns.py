@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 
 from penstock.errors import ValidationError, WrongColumns
 from penstock.pipeline.read_plan import Build, Plan
-from penstock.pipeline.typed_fields import TEXT, Spot, value_at
+from penstock.pipeline.typed_fields import TEXT, Spot, refuse_not_null, value_at
 
 MESSAGE = StructType(
     [
@@ -67,7 +67,10 @@ def _column(plan: Plan, one: StructField, arrow: pa.DataType) -> Build:
     if one.name not in MESSAGE.fieldNames():
         expected = f"columns of a message are {', '.join(MESSAGE.fieldNames())}"
         raise WrongColumns(f"there is no column {one.name}", expected)
+    if one.name in _JSON and not one.nullable:
+        raise WrongColumns(f"{one.name} is NOT NULL", "any message may lack it: leave that out")
     if one.name in _JSON and isinstance(one.dataType, StructType | ArrayType | MapType):
+        refuse_not_null(one.name, one.dataType)
         return value_at(plan, Spot(one.name), one.dataType, arrow)
     _check(one)
     column = sql.SQL("m.") + sql.Identifier(one.name)

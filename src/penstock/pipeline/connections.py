@@ -20,7 +20,7 @@ from psycopg.conninfo import conninfo_to_dict
 from penstock.database import blocking
 from penstock.database.embedded import EmbeddedServer, start
 from penstock.database.execute import typed_errors
-from penstock.errors import DatabaseUnreachable
+from penstock.errors import DatabaseUnreachable, NotInstalled
 from penstock.settings import Settings
 
 PATIENCE = 60.0  # seconds to wait for a free connection
@@ -69,6 +69,11 @@ def connected(place: Place) -> Iterator[psycopg.Connection[Any]]:
     """Lend a connection of its own, with typed errors."""
     with connect(place) as connection, typed_errors(place.where):
         yield connection
+
+
+def not_installed(where: str) -> NotInstalled:
+    """Return the error for a database that Penstock has not set up, if Message DB did or nobody."""
+    return NotInstalled(f"{where} has no schema of Penstock's, which Spark needs: `penstock init`")
 
 
 def conninfo(place: Place) -> str:

@@ -7,8 +7,6 @@ database that the driver found travels with the plan.
 
 from __future__ import annotations
 
-import sys
-
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -19,15 +17,13 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock.errors import ValidationError
-from penstock.pipeline.batch_reader import BatchReader, PushingReader
+from penstock.pipeline.batch_reader import BatchReader
 from penstock.pipeline.columns import default_schema, plan
 from penstock.pipeline.connections import find_place
 from penstock.pipeline.options import read_options, write_options
 from penstock.pipeline.outgoing import outgoing
 from penstock.pipeline.sink import BatchWriter, StreamWriter
 from penstock.pipeline.stream_reader import StreamReader
-
-_PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class PenstockDataSource(DataSource):
@@ -43,11 +39,14 @@ class PenstockDataSource(DataSource):
         return default_schema(read_options(self.options).columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the reader of a batch. It takes filters only where Spark is set to push them."""
+        """Return the reader of a batch.
+
+        It takes no filters. Spark 4.3.0 keeps what was pushed for one query with the loaded frame,
+        so that the next query on it, or the other side of a union, silently lacks rows.
+        """
         options = read_options(self.options)
         plan(schema)  # refuses what cannot be read
-        reader = PushingReader if _is_pushing_filters() else BatchReader
-        return reader(find_place(options.url), options, schema)
+        return BatchReader(find_place(options.url), options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Return the reader of a stream."""
@@ -72,13 +71,3 @@ class PenstockDataSource(DataSource):
             expected = "left out: a stream's deliveries are its query and its batches"
             raise ValidationError("delivery", options.delivery, expected)
         return StreamWriter(find_place(options.url), outgoing(schema, options.order_by))
-
-
-def _is_pushing_filters() -> bool:
-    """Whether this process plans a read with filters.
-
-    Spark refuses a reader that takes filters where it is set not to push any, and says which it is
-    in no other way than by the program that it runs.
-    """
-    program = getattr(sys.modules.get("__main__"), "__spec__", None)
-    return _PUSHING in sys.modules or getattr(program, "name", None) == _PUSHING

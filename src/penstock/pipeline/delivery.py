@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
+import msgspec
 from pyspark.sql import DataFrame
 
 from penstock.errors import ValidationError
@@ -43,8 +44,11 @@ class Delivery:
 
     def advance(self, cursor: Any) -> None:
         """Of a source: where to go on after this step. Kept with what the step publishes."""
+        try:
+            self._cursor = msgspec.json.decode(msgspec.json.encode(cursor))
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ValidationError("cursor", cursor, f"what JSON can hold: {error}") from None
         self.advanced = True
-        self._cursor = cursor
 
     @property
     def next_cursor(self) -> Any:

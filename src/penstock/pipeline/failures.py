@@ -7,23 +7,36 @@ mistake in the query itself, or a function that returns the wrong thing would fa
 from __future__ import annotations
 
 import psycopg
+from adbc_driver_manager import OperationalError
 from pyspark.errors import AnalysisException, PySparkException, PythonException
 
-from penstock.errors import PenstockError, UnavailableError, WrongValue, first_line
+from penstock.errors import PenstockError, WrongExpectedVersion, WrongValue, first_line
 
 #: the class of SQLSTATEs for data that does not fit
 _DATA = "22"
+#: what a task says that has lost the database
+_AWAY = ("DatabaseUnreachable", "OperationalError")
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether the same step may do well a little later: the database was away, or a lock in use."""
+    if isinstance(error, WrongExpectedVersion):
+        return False  # the step reads what it read: it would expect the same again
+    if isinstance(error, PenstockError):
+        return error.retryable
+    if isinstance(error, PythonException):
+        return any(name in reason_of(error) for name in _AWAY)
+    return isinstance(error, psycopg.OperationalError | OperationalError)
 
 
 def is_data_error(error: BaseException) -> bool:
     """Whether some message made the function fail, so that the others may pass."""
     if isinstance(error, WrongValue):
         return True
-    if isinstance(error, AnalysisException | UnavailableError | psycopg.OperationalError):
+    if isinstance(error, AnalysisException) or is_passing(error):
         return False
     if isinstance(error, PythonException):
-        text = str(error)
-        return "DatabaseUnreachable" not in text and "WrongColumns" not in text
+        return "WrongColumns" not in reason_of(error)
     if isinstance(error, PySparkException):
         return (_state(error) or "").startswith(_DATA)
     if isinstance(error, PenstockError):

@@ -64,7 +64,10 @@ class Slice:
         )  # fmt: skip
         if self.target.types:
             reader = reader.option("types", _json(self.target.types))
-        return reader.option(*queue_option(self.target)).load()
+        # as they are in the log: the database gives a part's messages in whatever order is quickest
+        return (
+            reader.option(*queue_option(self.target)).load().sortWithinPartitions("global_position")
+        )
 
 
 def queue_target(queue: str, types: Sequence[str] = ()) -> Target:
@@ -84,6 +87,14 @@ def count_up_to(connection: Connection, target: Target, after: int, until: int, 
     page = sql.SQL("select 1 {rows} limit {most}").format(rows=target.rows(after, until), most=most)
     row = connection.execute(sql.SQL("select count(*) from ({}) p").format(page)).fetchone()
     return 0 if row is None else int(row[0])
+
+
+def first_position(connection: Connection, target: Target, after: int, until: int) -> int:
+    """Return the global position of the first message of a range that has one."""
+    query = sql.SQL("select min(m.global_position) {}").format(target.rows(after, until))
+    row = connection.execute(query).fetchone()
+    assert row is not None
+    return int(row[0])
 
 
 def latest_per_stream(frame: DataFrame) -> DataFrame:

@@ -213,7 +213,7 @@ class Pipeline:
         self, kind: str, where: str, name: str | None, **parts: Any
     ) -> Callable[[Function], Function]:
         def declare(function: Function) -> Function:
-            called: str = name or getattr(function, "__name__", "")
+            called = str(name or getattr(function, "__name__", ""))
             if called in self.processors:
                 first = self.processors[called].location
                 raise GraphError(f"there are two processors named {called}: see {first}", where)

@@ -65,5 +65,5 @@ def _pipelines(path: Path) -> dict[str, Pipeline]:
         sys.path.insert(0, folder)  # a file may import what lies beside it
     _execute(spec.loader, module, path)
     # workers have no such module: what they need of it goes along
-    cloudpickle.register_pickle_by_value(module)
+    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     return {name: one for name, one in vars(module).items() if isinstance(one, Pipeline)}

@@ -31,6 +31,11 @@ Connection = psycopg.Connection[Any]
 
 
 @dataclass(frozen=True)
+class StagedErrors(Staged):
+    """What was staged for the errors queue."""
+
+
+@dataclass(frozen=True)
 class Output:
     """How the rows of a frame become messages of a queue."""
 
@@ -96,11 +101,16 @@ def stage_frame(place: Place, frame: DataFrame, made: Output, *, on_driver: bool
         batches = frame.toArrow().to_batches()
         with connect(place) as connection:
             return made.stage(connection, batches, place.where)
-    parts = frame.mapInArrow(_Stager(place, made), "token string, count long").collect()
-    return [Staged(UUID(one["token"]), one["count"]) for one in parts]
+    parts = frame.mapInArrow(_Stager(place, made), "token string, count long, errors boolean")
+    return [
+        (StagedErrors if one["errors"] else Staged)(UUID(one["token"]), one["count"])
+        for one in parts.collect()
+    ]
 
 
-def stage_errors(connection: Connection, queue: str, failed: Sequence[tuple[int, str]]) -> Staged:
+def stage_errors(
+    connection: Connection, queue: str, failed: Sequence[tuple[int, str]]
+) -> StagedErrors:
     """Stage messages for an errors queue, by their global positions, with what is wrong."""
     token = uuid4()
     positions, errors = zip(*failed, strict=True)
@@ -109,7 +119,7 @@ def stage_errors(connection: Connection, queue: str, failed: Sequence[tuple[int,
         (token, queue, list(positions), [one[:2000] for one in errors]),
     ).fetchone()
     assert row is not None
-    return Staged(token, row[0])
+    return StagedErrors(token, row[0])
 
 
 class _Stager:
@@ -126,6 +136,7 @@ class _Stager:
             {
                 "token": pa.array([str(one.token) for one in staged], pa.string()),
                 "count": pa.array([one.count for one in staged], pa.int64()),
+                "errors": pa.array([isinstance(one, StagedErrors) for one in staged], pa.bool_()),
             }
         )
 

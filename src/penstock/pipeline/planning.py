@@ -15,7 +15,8 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from penstock.errors import MessagesRemoved, NotInstalled, UndeclaredType
+from penstock.errors import MessagesRemoved, UndeclaredType
+from penstock.pipeline.connections import not_installed
 from penstock.pipeline.target import Target
 
 #: below this a piece is not worth a task of its own
@@ -36,7 +37,7 @@ def prepare(connection: Connection, target: Target, where: str) -> Target:
     """Check that the database can be read completely; find out which types have the attributes."""
     ready = connection.execute("select to_regprocedure('penstock.watermark()') is not null")
     if not _one(ready):
-        raise NotInstalled(where)
+        raise not_installed(where)
     connection.execute("set enable_sort = off")  # rows come from the index in its order
     if not target.attributes:
         return target

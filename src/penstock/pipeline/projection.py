@@ -27,9 +27,15 @@ from pyspark.sql.types import BooleanType, LongType, StringType, StructField, St
 
 from penstock.errors import StepFailed, WrongColumns, first_line
 from penstock.message import RecordedMessage
-from penstock.pipeline.connections import Place, connect
+from penstock.pipeline.connections import Place, connected
 from penstock.pipeline.graph import Processor
-from penstock.pipeline.upsert import columns_of, copy_csv, create_table, table_identifier
+from penstock.pipeline.upsert import (
+    columns_of,
+    copy_csv,
+    create_table,
+    table_exists,
+    table_identifier,
+)
 
 Fold = Callable[[dict[str, Any] | None, RecordedMessage], dict[str, Any] | None]
 Connection = psycopg.Connection[Any]
@@ -127,7 +133,7 @@ class Projection:
             )
 
     def _states(self, connection: Connection, names: list[str]) -> Mapping[str, dict[str, Any]]:
-        if not _exists(connection, self.table):
+        if not table_exists(connection, self.table):
             return {}
         query = sql.SQL("select * from {} where stream_name = any (%s)").format(
             table_identifier(self.table)
@@ -172,7 +178,7 @@ class _Folder:
         self.projection = projection
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with connect(self.place) as connection:
+        with connected(self.place) as connection:
             rows = list(self.projection._folded(connection, batches))
         yield from self.projection._rows(rows).to_batches()
 
@@ -197,9 +203,3 @@ def _message(event: Mapping[str, Any]) -> RecordedMessage:
 
 def _decoded(value: Any) -> Any:
     return msgspec.json.decode(value) if isinstance(value, str) else value
-
-
-def _exists(connection: Connection, table: str) -> bool:
-    quoted = table_identifier(table).as_string(connection)
-    row = connection.execute("select to_regclass(%s) is not null", (quoted,)).fetchone()
-    return bool(row and row[0])

@@ -19,7 +19,7 @@ from penstock.pipeline.frames import queue_target
 from penstock.pipeline.graph import Pipeline
 from penstock.pipeline.projection import next_table
 from penstock.pipeline.state import open_processor
-from penstock.pipeline.upsert import table_identifier
+from penstock.pipeline.upsert import table_exists, table_identifier
 
 
 def restart(connection: psycopg.Connection[Any], pipeline: Pipeline) -> None:
@@ -27,7 +27,7 @@ def restart(connection: psycopg.Connection[Any], pipeline: Pipeline) -> None:
     made = {
         queue
         for one in pipeline.processors.values()
-        if one.kind == "stream"
+        if one.kind != "source"
         for queue in one.publishes
     }
     with connection.transaction():
@@ -56,4 +56,5 @@ def _empty_tables(connection: psycopg.Connection[Any], pipeline: str, processor:
         (pipeline, processor),
     ).fetchall()
     for (table,) in rows:
-        connection.execute(sql.SQL("delete from {}").format(table_identifier(table)))
+        if table_exists(connection, table):
+            connection.execute(sql.SQL("delete from {}").format(table_identifier(table)))

@@ -6,6 +6,8 @@ refused when it commits.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
@@ -15,6 +17,7 @@ from penstock.pipeline.connections import Place, connect
 from penstock.process import this_process
 
 _CLASS = 1885693287  # our third class of advisory locks
+ASK_AGAIN = 0.2  # seconds, while another one runs
 
 
 class RunLock:
@@ -28,28 +31,35 @@ class RunLock:
         self._connection.close()
 
 
-def lock_run(place: Place, pipeline: str, *, wait: bool = False) -> RunLock:
-    """Return the lock, or say who has it."""
+def lock_run(
+    place: Place, pipeline: str, *, wait: bool = False, stopped: Callable[[], bool] = lambda: False
+) -> RunLock:
+    """Return the lock, or say who has it: at once, or if it waits, when it is stopped."""
     connection = connect(place)
     name = f"penstock run {pipeline} on {this_process()}"
     connection.execute("select set_config('application_name', %s, false)", (name[:63],))
-    if wait:
-        connection.execute("select pg_advisory_lock(%s, hashtext(%s))", (_CLASS, pipeline))
-        return RunLock(connection)
+    while not _try_lock(connection, pipeline):
+        if not wait or stopped():
+            holder = _holder(connection, pipeline)
+            connection.close()
+            raise PipelineRunning(pipeline, holder)
+        time.sleep(ASK_AGAIN)
+    return RunLock(connection)
+
+
+def _try_lock(connection: psycopg.Connection[Any], pipeline: str) -> bool:
     row = connection.execute(
         "select pg_try_advisory_lock(%s, hashtext(%s))", (_CLASS, pipeline)
     ).fetchone()
-    if row and row[0]:
-        return RunLock(connection)
-    holder = _holder(connection, pipeline)
-    connection.close()
-    raise PipelineRunning(pipeline, holder)
+    return bool(row and row[0])
 
 
 def _holder(connection: psycopg.Connection[Any], pipeline: str) -> str:
     row = connection.execute(
         "select s.application_name, s.pid from pg_locks l join pg_stat_activity s using (pid)"
-        " where l.locktype = 'advisory' and l.classid = %s and l.objid = hashtext(%s)::oid"
+        " where l.locktype = 'advisory' and l.database = s.datid"
+        " and s.datname = current_database()"
+        " and l.classid = %s and l.objid = hashtext(%s)::oid"
         " and l.objsubid = 2 and l.granted",
         (_CLASS, pipeline),
     ).fetchone()

@@ -19,15 +19,16 @@ from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
 from penstock.database.execute import typed_errors
-from penstock.errors import PenstockError, StepSuperseded, UnavailableError, first_line
+from penstock.errors import PenstockError, StepSuperseded, first_line
 from penstock.pipeline import planning
 from penstock.pipeline.checks import check, check_schemas
 from penstock.pipeline.choosing import Memory
 from penstock.pipeline.connections import Place, connect
+from penstock.pipeline.failures import is_passing
 from penstock.pipeline.frames import queue_target
 from penstock.pipeline.graph import Pipeline, Processor
 from penstock.pipeline.restart import restart
-from penstock.pipeline.run_lock import lock_run
+from penstock.pipeline.run_lock import RunLock, lock_run
 from penstock.pipeline.session import session
 from penstock.pipeline.step import Bench, StepReport, run_step
 from penstock.pipeline.threads import activate
@@ -37,6 +38,7 @@ log = logging.getLogger(__name__)
 LOOK_AGAIN = 0.05  # seconds, for new messages
 SOURCE_LOOKS_AGAIN = 1.0  # seconds, since to look is to run its function
 PATIENCE = 120.0  # seconds, for a database that is away
+TRY_AGAIN = 1.0  # seconds
 
 
 @dataclass
@@ -65,6 +67,26 @@ class Summary:
     def succeeded(self) -> bool:
         """Whether no processor had to stop."""
         return all(one.error is None for one in self.progress.values())
+
+
+class Patience:
+    """How long a processor tries again what fails for no fault of its own."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._steps = 0
+
+    def wait_after(self, error: PenstockError, processor: str, steps: int) -> None:
+        """Wait a little, or raise: if it will fail again, or has failed for too long."""
+        if isinstance(error, StepSuperseded):
+            log.warning("%s", error)
+            return
+        if self._since is None or steps > self._steps:
+            self._since, self._steps = time.monotonic(), steps
+        if not is_passing(error) or time.monotonic() - self._since > PATIENCE:
+            raise error
+        log.warning("%s waits: %s", processor, first_line(error))
+        time.sleep(TRY_AGAIN)
 
 
 class Runner:
@@ -103,12 +125,13 @@ class Runner:
         """Finish the steps in hand and come to an end. May be called from a signal handler."""
         self._is_over = True
 
-    def from_scratch(self) -> None:
+    def from_scratch(self, *, wait: bool = False) -> None:
         """Make every processor but the sources begin again, at the next run.
 
         Tables of projections are rebuilt beside the live ones; streams publish anew.
         """
-        lock = lock_run(self.place, self.pipeline.name)
+        self._is_over = False
+        lock = self._lock(wait=wait)
         try:
             with connect(self.place) as connection, typed_errors(self.place.where):
                 restart(connection, self.pipeline)
@@ -121,9 +144,9 @@ class Runner:
         summary = Summary(
             self.pipeline.name, {one.name: Progress(one.name, one.kind) for one in processors}
         )
-        lock = lock_run(self.place, self.pipeline.name, wait=wait)
+        self._follows, self._is_over = follow, False
+        lock = self._lock(wait=wait)
         try:
-            self._follows, self._is_over = follow, False
             self._working = {one.name for one in processors}
             ends = {} if follow else self._ends()
             threads = [
@@ -142,6 +165,9 @@ class Runner:
         summary.seconds = time.monotonic() - started
         return summary
 
+    def _lock(self, *, wait: bool) -> RunLock:
+        return lock_run(self.place, self.pipeline.name, wait=wait, stopped=lambda: self._is_over)
+
     def _ends(self) -> dict[str, int]:
         """Return where the queues that come from outside end now: `once` reads no further."""
         made = {queue for one in self.pipeline.processors.values() for queue in one.publishes}
@@ -152,21 +178,15 @@ class Runner:
     def _work(self, one: Processor, ends: dict[str, int], progress: Progress) -> None:
         """Run a processor's steps until the run is over, or its function fails."""
         activate(self.spark)
-        memory = Memory(ends=ends)
-        away_since: float | None = None
+        memory, patience = Memory(ends=ends), Patience()
         try:
             while not self._is_over:
                 try:
                     self._steps(one, memory, progress)
                     return
-                except StepSuperseded as error:
-                    log.warning("%s", error)
-                except UnavailableError as error:
-                    away_since = away_since or time.monotonic()
-                    if time.monotonic() - away_since > PATIENCE:
-                        raise
-                    log.warning("%s waits for the database: %s", one.name, first_line(error))
-                    time.sleep(1.0)
+                except PenstockError as error:
+                    self._wake()  # who knows what was committed
+                    patience.wait_after(error, one.name, progress.steps)
         except BaseException as error:
             progress.error = error
             if not isinstance(error, PenstockError | psycopg.Error):
@@ -189,13 +209,18 @@ class Runner:
     def _finished(self, report: StepReport, progress: Progress) -> None:
         progress.steps += not report.split
         progress.messages_in += report.messages_in
-        progress.messages_out += report.messages_out - report.failed
+        progress.messages_out += report.messages_out
         progress.failed += report.failed
         progress.seconds += report.seconds
+        self._wake()
         if self._on_step is not None:
             self._on_step(report)
+
+    def _wake(self) -> None:
+        """Let everybody look whether there is something to do."""
         with self._changed:
             self._finished_steps += 1
+            self._resting.clear()
             self._changed.notify_all()
 
     def _rest(self, one: Processor, seen: int) -> bool:

@@ -2,7 +2,7 @@
 
 A session of your own works as well. This one only spares you the settings: this very Python for the
 workers (with another one Spark does not find the format `penstock`, and does not say why), UTC,
-Arrow, filters that reach the database, memory enough, and no page of log on the screen.
+Arrow, memory enough, and no page of log on the screen.
 """
 
 from __future__ import annotations
@@ -76,7 +76,6 @@ def _settings(master: str) -> dict[str, object]:
     settings: dict[str, object] = {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        "spark.sql.python.filterPushdown.enabled": "true",
         "spark.driver.memory": "2g",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

@@ -23,6 +23,7 @@ from penstock.database import edition as editions
 from penstock.database.edition import Edition
 from penstock.database.execute import execute, typed_errors
 from penstock.errors import WrongValue
+from penstock.pipeline.connections import not_installed
 from penstock.pipeline.outgoing import Outgoing, find_malformed
 
 CHUNK = 20_000  # rows in one go
@@ -57,7 +58,7 @@ def stage(
     token, count = uuid4(), 0
     copy = _copy(outgoing)
     with typed_errors(where), connection.transaction(), connection.cursor() as cursor:
-        cursor.execute("insert into penstock.stagings (token) values (%s)", (token,))
+        _begin(cursor, token, where)
         for batch in batches:
             for start in range(0, batch.num_rows, CHUNK):
                 rows = outgoing.rows(batch.slice(start, CHUNK), count)
@@ -95,6 +96,13 @@ def tokens_and_counts(staged: Sequence[Staged]) -> tuple[list[UUID], list[int]]:
 def is_beside(connection: Connection) -> bool:
     """Whether a genuine Message DB is here, whose readers rely on its lock of a category."""
     return execute(connection, editions.find()).edition is Edition.BESIDE
+
+
+def _begin(cursor: psycopg.Cursor[Any], token: UUID, where: str) -> None:
+    try:
+        cursor.execute("insert into penstock.stagings (token) values (%s)", (token,))
+    except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
+        raise not_installed(where) from None
 
 
 def _copy(outgoing: Outgoing) -> sql.Composed:

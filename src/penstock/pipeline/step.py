@@ -11,27 +11,29 @@ A function need not give the same result when it is run again: only one attempt 
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
 import pyarrow as pa
 from psycopg.types.json import Jsonb
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
-from penstock.errors import PenstockError, StepFailed, WrongColumns, shown
+from penstock.database.execute import typed_errors
+from penstock.errors import DatabaseUnreachable, PenstockError, StepFailed
 from penstock.pipeline import planning, state
-from penstock.pipeline.checks import OFFERED, frame_schema, parameter, parse_schema
+from penstock.pipeline.calling import call, frames_of
+from penstock.pipeline.checks import frame_schema, parse_schema
 from penstock.pipeline.choosing import Memory, choose
 from penstock.pipeline.connections import Place
 from penstock.pipeline.delivery import Delivery
-from penstock.pipeline.failures import is_data_error, reason_of
-from penstock.pipeline.frames import SMALL, Slice, count_up_to, latest_per_stream, queue_target
-from penstock.pipeline.graph import Latest, Pipeline, Processor, table_name
-from penstock.pipeline.outputs import output, stage_errors, stage_frame
+from penstock.pipeline.failures import is_data_error, is_passing, reason_of
+from penstock.pipeline.frames import SMALL, Slice, count_up_to, first_position, queue_target
+from penstock.pipeline.graph import Pipeline, Processor
+from penstock.pipeline.outputs import StagedErrors, output, stage_errors, stage_frame
 from penstock.pipeline.projection import Projection, projection_of, switch
 from penstock.pipeline.snapshot import Snapshot
 from penstock.pipeline.staging import Published, Staged, clean_up, is_beside, tokens_and_counts
@@ -63,6 +65,11 @@ class Made:
     #: a source that has nothing to bring
     idle: bool = False
 
+    @property
+    def failed(self) -> int:
+        """How many messages go to the errors queue."""
+        return sum(one.count for one in self.staged if isinstance(one, StagedErrors))
+
 
 @dataclass(frozen=True)
 class StepReport:
@@ -74,7 +81,7 @@ class StepReport:
     seconds: float
     #: it failed for one of its messages, and smaller ones follow to find out which
     split: bool = False
-    #: the one that made it fail went to the errors queue
+    #: how many went to the errors queue, besides those that went out
     failed: int = 0
 
 
@@ -110,19 +117,19 @@ def perform(
 ) -> Made:
     """Run the function and stage what it returns."""
     one = bench.processor
+    if one.kind == "projection":
+        return _project(bench, current, inputs[one.inputs[0]])
     if inputs and not any(part.count for part in inputs.values()):
         return Made()  # all of it is of types that it does not take
-    if one.kind == "projection":
-        return _project(bench, current, snapshot, inputs[one.inputs[0]])
     delivery = Delivery(bench.pipeline.name, snapshot, next(iter(inputs), None))
-    frames = {queue: part.frame(bench.spark) for queue, part in inputs.items()}
-    returned = one.function(**_arguments(bench, snapshot, frames, delivery))
+    tables = {queue: _slice(bench, queue, *ends) for queue, ends in snapshot.tables.items()}
+    returned = call(one, bench.spark, inputs, tables, delivery)
     if one.kind == "source" and returned is None:
         return Made(idle=True)
     on_driver = bool(inputs) and all(part.is_small for part in inputs.values())
     staged = [
         each
-        for queue, frame in _frames_of(one, returned).items()
+        for queue, frame in frames_of(one, returned).items()
         for each in stage_frame(
             bench.place, frame, output(queue, frame.schema, one.errors), on_driver=on_driver
         )
@@ -161,7 +168,6 @@ def _committed(
     inputs: Mapping[str, Slice],
     made: Made,
     started: float,
-    failed: int = 0,
 ) -> StepReport:
     count = sum(part.count for part in inputs.values())
     seconds = time.monotonic() - started
@@ -173,10 +179,27 @@ def _committed(
     }
     if made.delivery is not None and made.delivery.advanced:
         report["cursor"] = made.delivery.next_cursor
-    published = commit(bench, snapshot, made, report)
+    try:
+        with typed_errors(bench.place.where):
+            published = commit(bench, snapshot, made, report)
+    except (PenstockError, psycopg.Error) as error:
+        raise _stopped(bench, snapshot, error) from error
     if made.staged:
-        clean_up(bench.connection, made.staged)
-    return StepReport(snapshot.processor, count, published.count, seconds, failed=failed)
+        with suppress(psycopg.Error):  # it is committed: what is left behind is swept some day
+            clean_up(bench.connection, made.staged)
+    out = published.count - made.failed
+    return StepReport(snapshot.processor, count, out, seconds, failed=made.failed)
+
+
+def _stopped(bench: Bench, snapshot: Snapshot, error: Exception) -> PenstockError:
+    """Return what to raise for a step that failed: to be tried again, or remembered as failed."""
+    if is_passing(error):
+        if isinstance(error, PenstockError):
+            return error
+        return DatabaseUnreachable(bench.place.where, reason_of(error))
+    one, reason = bench.processor, reason_of(error)
+    state.fail_step(bench.connection, bench.pipeline.name, snapshot, reason)
+    return StepFailed(one.name, reason, one.location)
 
 
 def _failed(
@@ -189,15 +212,12 @@ def _failed(
     """Set the poisonous message aside, or look for it in half of the step; else stop."""
     one = bench.processor
     if one.errors is None or len(inputs) != 1 or not is_data_error(error):
-        if isinstance(error, PenstockError) and error.retryable:
-            raise error
-        state.fail_step(bench.connection, bench.pipeline.name, snapshot, reason_of(error))
-        raise StepFailed(one.name, reason_of(error), one.location) from error
+        raise _stopped(bench, snapshot, error) from error
     (part,) = inputs.values()
     if part.count == 1:
-        position = part.table.column("global_position")[0].as_py()
+        position = first_position(bench.connection, part.target, part.after, part.until)
         staged = stage_errors(bench.connection, one.errors, [(position, reason_of(error))])
-        return _committed(bench, snapshot, inputs, Made([staged]), started, failed=1)
+        return _committed(bench, snapshot, inputs, Made([staged]), started)
     bench.memory.failed = snapshot.hash
     bench.memory.suspect = part.until
     return StepReport(one.name, 0, 0, time.monotonic() - started, split=True)
@@ -219,48 +239,7 @@ def _slice(bench: Bench, queue: str, after: int, until: int, types: tuple[str, .
     return Slice(bench.place, target, schema, after, until, count)
 
 
-def _arguments(
-    bench: Bench,
-    snapshot: Snapshot,
-    frames: Mapping[str, DataFrame],
-    delivery: Delivery,
-) -> dict[str, Any]:
-    """Return what the function is called with, by the names of its parameters."""
-    one = bench.processor
-    wanted = inspect.signature(one.function).parameters
-    arguments: dict[str, Any] = {}
-    for table in one.tables:
-        queue = table_name(table)
-        frame = _slice(bench, queue, *snapshot.tables[queue]).frame(bench.spark)
-        latest = latest_per_stream(frame) if isinstance(table, Latest) else frame
-        arguments[parameter(queue)] = latest
-    if one.alts:
-        name = next(n for n in wanted if n not in arguments and n not in OFFERED)
-        arguments[name] = next(iter(frames.values()))
-    else:
-        arguments |= {parameter(queue): frame for queue, frame in frames.items()}
-    offered = {"delivery": delivery, "spark": bench.spark}
-    return arguments | {name: offered[name] for name in OFFERED if name in wanted}
-
-
-def _frames_of(one: Processor, returned: Any) -> dict[str, DataFrame]:
-    """Return the frames that a function returned, by queue, or say what is wrong with them."""
-    if one.kind == "sink" or returned is None:
-        return {}
-    if isinstance(returned, DataFrame):
-        returned = {one.outputs[0]: returned} if len(one.outputs) == 1 else {"": returned}
-    if not isinstance(returned, Mapping) or not set(returned) <= set(one.outputs):
-        names = ", ".join(one.outputs)
-        expected = "a DataFrame" if len(one.outputs) == 1 else f"DataFrames by queue: {names}"
-        raise WrongColumns(f"{one.name} returned {shown(returned)}", f"it must return {expected}")
-    for queue, frame in returned.items():
-        if frame is not None and not isinstance(frame, DataFrame):
-            problem = f"{one.name} returned {shown(frame)} for {queue}"
-            raise WrongColumns(problem, "it must return a DataFrame")
-    return {queue: frame for queue, frame in returned.items() if frame is not None}
-
-
-def _project(bench: Bench, current: state.State, snapshot: Snapshot, events: Slice) -> Made:
+def _project(bench: Bench, current: state.State, events: Slice) -> Made:
     """Fold the events into rows of the projection's table."""
     one = bench.processor
     assert one.keeps is not None
@@ -270,5 +249,15 @@ def _project(bench: Bench, current: state.State, snapshot: Snapshot, events: Sli
         rows = folding.fold_table(bench.connection, events.table)
     else:
         rows = folding.fold_frame(bench.place, events.frame(bench.spark))
-    caught_up = planning.head(bench.connection, events.target) <= events.until
-    return Made(projection=folding, rows=rows, rebuilt=current.rebuilding and caught_up)
+    rebuilt = current.rebuilding and _reaches_the_end(bench, events)
+    return Made(projection=folding, rows=rows, rebuilt=rebuilt)
+
+
+def _reaches_the_end(bench: Bench, events: Slice) -> bool:
+    """Whether the step read all that there was when it began, whatever has come since."""
+    (queue,) = bench.processor.inputs
+    target, limit = queue_target(queue), bench.processor.limit
+    if count_up_to(bench.connection, target, events.after, events.until, limit) < limit:
+        return True
+    head = planning.head(bench.connection, target)
+    return events.until >= min(head, bench.memory.ends.get(queue, head))

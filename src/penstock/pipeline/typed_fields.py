@@ -105,6 +105,24 @@ def value_at(plan: Plan, spot: Spot, kind: DataType, arrow: pa.DataType) -> Buil
     return _scalar(plan, spot, kind, arrow)
 
 
+def refuse_not_null(name: str, kind: DataType) -> None:
+    """Refuse a type that has no room for what a message lacks: Spark would fail on the null."""
+    if isinstance(kind, StructType):
+        never = [f"{name}.{one.name}" for one in kind.fields if not one.nullable]
+        for one in kind.fields:
+            refuse_not_null(f"{name}.{one.name}", one.dataType)
+    elif isinstance(kind, ArrayType):
+        never = [] if kind.containsNull else [f"an element of {name}"]
+        refuse_not_null(name, kind.elementType)
+    elif isinstance(kind, MapType):
+        never = [] if kind.valueContainsNull else [f"a value of {name}"]
+        refuse_not_null(name, kind.valueType)
+    else:
+        return
+    if never:
+        raise WrongColumns(f"{never[0]} is NOT NULL", "any message may lack it: leave that out")
+
+
 def _struct(plan: Plan, spot: Spot, kind: StructType, arrow: pa.DataType) -> Build:
     """Read an object: each of its fields, and whether it is there at all."""
     found = sql.SQL("coalesce(jsonb_typeof({}), 'null')").format(spot.json)

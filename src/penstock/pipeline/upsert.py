@@ -32,6 +32,8 @@ from penstock.pipeline.json_texts import json_texts
 
 Connection = psycopg.Connection[Any]
 _AS_CSV = pa.csv.WriteOptions(include_header=False, quoting_style="all_valid")
+_REPLACED = "{name} = excluded.{name}"
+_ADDED = "{name} = coalesce(t.{name} + excluded.{name}, t.{name}, excluded.{name})"
 _POSTGRES: tuple[tuple[type[DataType], str], ...] = (
     (StringType, "text"),
     (BooleanType, "boolean"),
@@ -79,11 +81,10 @@ class Upsert:
 
     def _action(self) -> sql.Composable:
         changed = [
-            sql.SQL("{name} = t.{name} + excluded.{name}" if name in self.add else
-                    "{name} = excluded.{name}").format(name=sql.Identifier(name))
+            sql.SQL(_ADDED if name in self.add else _REPLACED).format(name=sql.Identifier(name))
             for name, _ in self.columns
             if name not in self.key
-        ]  # fmt: skip
+        ]
         if not changed:
             return sql.SQL("nothing")
         return sql.SQL("update set ") + sql.SQL(", ").join(changed)
@@ -123,8 +124,7 @@ def create_table(
 ) -> None:
     """Make a table if there is none. A schema that is named has to exist."""
     defined = [
-        sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind))
-        for name, kind in columns
+        sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind)) for name, kind in columns
     ]
     connection.execute(
         sql.SQL("create table if not exists {} ({}, primary key ({}))").format(
@@ -152,6 +152,13 @@ def table_identifier(table: str) -> sql.Identifier:
     if not all(parts) or len(parts) > 2:
         raise ValidationError("table", table, "a table's name, with or without a schema")
     return sql.Identifier(*parts)
+
+
+def table_exists(connection: Connection, table: str) -> bool:
+    """Whether there is such a table."""
+    quoted = table_identifier(table).as_string(connection)
+    row = connection.execute("select to_regclass(%s) is not null", (quoted,)).fetchone()
+    return bool(row and row[0])
 
 
 def _identifiers(names: Sequence[str]) -> sql.Composed:

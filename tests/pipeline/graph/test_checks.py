@@ -262,7 +262,8 @@ def test_a_name_that_a_pipeline_cannot_have(name: str) -> None:
         ("pipe.queue('gift', 'n whole')  # here", "queue gift has a schema that Spark cannot read"),
         ("pipe.queue('gift', metadata='n')  # here", "queue gift has a schema that Spark cannot"),
         (
-            "@pipe.project('order', into='t', columns='n whole')  # here\ndef p(state, message): ...",
+            "@pipe.project('order', into='t', columns='n whole')  # here\n"
+            "def p(state, message): ...",
             "p has columns that Spark cannot read",
         ),
         (
@@ -285,7 +286,9 @@ def test_a_name_that_a_pipeline_cannot_have(name: str) -> None:
 def test_a_schema_that_spark_cannot_read(
     tmp_path: Path, spark: SparkSession, store: Store, declared: str, problem: str
 ) -> None:
-    file = write_file(tmp_path, f"{FED}\n@pipe.sink(inputs='order')\ndef s(order): ...\n{declared}\n")
+    file = write_file(
+        tmp_path, f"{FED}\n@pipe.sink(inputs='order')\ndef s(order): ...\n{declared}\n"
+    )
 
     with pytest.raises(GraphError) as caught:
         Runner(load(str(file)), store, spark)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 from penstock.pipeline import Latest, Pipeline, load
 from penstock.pipeline.drawing import as_svg, as_text, columns
@@ -59,10 +59,10 @@ def test_text_has_a_line_for_each_processor_in_the_order_messages_flow(tmp_path:
 
 
 def test_an_image_has_a_box_for_each_processor_and_an_arrow_for_each_way(tmp_path: Path) -> None:
-    image = ElementTree.fromstring(as_svg(shop(tmp_path)))
+    image = ET.fromstring(as_svg(shop(tmp_path)))
 
     texts = [one.text for one in image.iter(f"{SVG}text")]
-    arrows = [one for one in image.findall(f"{SVG}path")]
+    arrows = image.findall(f"{SVG}path")
     assert set(texts) >= {"orders", "bill", "book", "write", "bills", "product"}
     assert [texts.count(one) for one in ("order", "gift", "lost")] == [1, 1, 1]
     assert len(arrows) == 6
@@ -70,13 +70,13 @@ def test_an_image_has_a_box_for_each_processor_and_an_arrow_for_each_way(tmp_pat
 
 
 def test_everything_in_an_image_is_inside_of_it(tmp_path: Path) -> None:
-    image = ElementTree.fromstring(as_svg(shop(tmp_path)))
+    image = ET.fromstring(as_svg(shop(tmp_path)))
 
     width, height = int(image.attrib["width"]), int(image.attrib["height"])
     boxes = [{key: int(one.attrib[key]) for key in ("x", "y", "width", "height")}
              for one in image.iter(f"{SVG}rect")]  # fmt: skip
-    assert all(0 <= box["x"] and box["x"] + box["width"] <= width for box in boxes)
-    assert all(0 <= box["y"] and box["y"] + box["height"] <= height for box in boxes)
+    assert all(box["x"] >= 0 and box["x"] + box["width"] <= width for box in boxes)
+    assert all(box["y"] >= 0 and box["y"] + box["height"] <= height for box in boxes)
     assert len({(box["x"], box["y"]) for box in boxes}) == len(boxes) == 6
 
 
@@ -87,7 +87,7 @@ def test_names_with_characters_of_xml_and_of_markup_are_drawn_as_they_are() -> N
     @pipe.sink(alts=["<a & 'b'>[red]"])
     def sink(messages: object) -> None: ...
 
-    image = ElementTree.fromstring(as_svg(pipe))
+    image = ET.fromstring(as_svg(pipe))
 
     assert "<a & 'b'>[red]" in [one.text for one in image.iter(f"{SVG}text")]
     assert "<a & 'b'>[red]" in as_text(pipe)
@@ -104,4 +104,4 @@ def test_a_ring_that_something_feeds_is_drawn_too() -> None:
     def valley(answer: object) -> None: ...
 
     assert {one.name for column in columns(pipe) for one in column} == {"mountain", "valley"}
-    ElementTree.fromstring(as_svg(pipe))
+    ET.fromstring(as_svg(pipe))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
+import psycopg
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock import Message, RecordedMessage, Store
@@ -14,6 +16,18 @@ from penstock.pipeline.connections import Place, connect
 from penstock.pipeline.overview import ProcessorStatus, processors
 from penstock.pipeline.state import backing_stream
 from penstock.pipeline.step import Bench, run_step
+
+
+class Watched(psycopg.Connection[Any]):
+    """A connection that lets one look on when all of a step is written and not yet committed."""
+
+    before_commit: Callable[[], None] | None = None
+
+    def execute(self, query: Any, *arguments: Any, **options: Any) -> psycopg.Cursor[Any]:
+        cursor = super().execute(query, *arguments, **options)
+        if self.before_commit is not None and "commit_step" in str(query):
+            self.before_commit()
+        return cursor
 
 
 class Workshop:
@@ -29,11 +43,19 @@ class Workshop:
         """Leave all benches."""
         self._open.close()
 
-    def bench(self, pipe: Pipeline, processor: str | None = None) -> Bench:
+    def bench(
+        self,
+        pipe: Pipeline,
+        processor: str | None = None,
+        *,
+        before_commit: Callable[[], None] | None = None,
+    ) -> Bench:
         """Return a bench for a processor, as a run that has just begun has one."""
         name = processor or next(iter(pipe.processors))
-        connection = self._open.enter_context(connect(self.place))
-        connection.execute("set enable_sort = off")
+        connection = Watched.connect(self.place.settings.conninfo(), autocommit=True)
+        connection.before_commit = before_commit
+        self._open.callback(connection.close)
+        connection.execute("set timezone = 'UTC'; set enable_sort = off")
         return Bench(pipe, pipe.processors[name], self.place, connection, self.spark)
 
     def step(self, pipe: Pipeline, processor: str | None = None) -> StepReport | None:

@@ -200,6 +200,27 @@ begin
 end
 $$;
 
+-- How far a guard's `low` may be moved: it has seen all that matches, up to the end of what is complete.
+-- Null if it has not. So the list of what was seen above `low` does not grow for ever.
+create or replace function penstock.advanced_low(guard jsonb)
+returns bigint language plpgsql volatile strict
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $$
+declare
+  complete_to constant bigint := penstock.complete_to();
+  seen constant bigint[] := translate(guard ->> 'seen', '[]', '{}');
+begin
+  if exists (
+    select from penstock.matching_positions(
+      guard -> 'conditions', (guard ->> 'low')::bigint) p(position)
+    where p.position <= complete_to and p.position <> all (seen)
+  ) then
+    return null;
+  end if;
+  return complete_to;
+end
+$$;
+
 -- Take boundary keys, exclusively or shared, in the order of the keys. The strongest mode wins. With
 -- `gate`, the gate stands for the shared keys. A transaction that holds locks from before must not wait
 -- for an exclusive one: two such could wait for each other.

@@ -572,10 +572,11 @@ begin
       and not exists (
         select from penstock.partitions p
         where p.group_pk = g.id and p.next_position is not null and p.token is null
-          and p.parked_at is null)
+          and p.parked_at is null offset 0)  -- a look-up, no join with the partitions of all groups
       and not exists (
         select from penstock.partitions p
-        where p.group_pk = g.id and p.token is not null and p.lease_until < clock_timestamp())
+        where p.group_pk = g.id and p.token is not null and p.lease_until < clock_timestamp()
+        offset 0)
       and not exists (
         select from unnest(handled_types) as w(type)
         where not exists (
@@ -756,6 +757,7 @@ $$;
 create or replace function penstock.ack(
   group_id text, offset_id bigint, "position" bigint, token uuid)
 returns void language plpgsql volatile
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
 as $$
 declare
   held constant penstock.partitions := penstock.held_partition(group_id, offset_id, token);

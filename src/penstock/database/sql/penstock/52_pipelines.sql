@@ -50,10 +50,16 @@ language plpgsql
 as $$
 #variable_conflict use_column
 begin
-  insert into penstock.processors as p (pipeline, processor, kind)
-  values (open_processor.pipeline, open_processor.processor, open_processor.kind)
-  on conflict (pipeline, processor) do update set kind = excluded.kind, error = null, error_at = null
-    where p.kind <> excluded.kind or p.error is not null;
+  if not exists (  -- a run looks many times a second: most times there is nothing to write
+    select from penstock.processors p
+    where p.pipeline = open_processor.pipeline and p.processor = open_processor.processor
+      and p.kind = open_processor.kind and p.error is null
+  ) then
+    insert into penstock.processors (pipeline, processor, kind)
+    values (open_processor.pipeline, open_processor.processor, open_processor.kind)
+    on conflict (pipeline, processor) do update
+      set kind = excluded.kind, error = null, error_at = null;
+  end if;
 
   return query
     select p.generation, p.floors, p.cursor, p.rebuilding,

@@ -1,0 +1,30 @@
+"""The log as Spark's data source, beside Spark's own JDBC: reads, look-ups, writes, memory."""
+
+from __future__ import annotations
+
+from bench.measuring import Effort
+from bench.results import Comparison
+from bench.server import Server
+from bench.spark import looking_up, memory, reading, writing
+from bench.spark.place import spark_place
+from bench.spark.sales import index_customers, make_log
+
+
+def compare(server: Server, effort: Effort) -> list[Comparison]:
+    """Measure all of it in one session, on one log."""
+    messages = 50_000 if effort.quick else 1_000_000
+    written = 20_000 if effort.quick else 500_000
+    rounds = 3 if effort.quick else 7
+    database = make_log(server, "spark_reading", messages)
+    index_customers(server.url(database))
+    with spark_place(server) as place:
+        compared = [
+            *reading.all_columns(place, database, messages, rounds),
+            reading.typed(place, database, messages, rounds),
+            looking_up.one_stream(place, database, messages, rounds),
+            looking_up.one_attribute(place, database, messages, rounds),
+            writing.compare(place, written, rounds),
+            *memory.compare(place, database, messages),
+        ]
+    server.drop(database)
+    return compared

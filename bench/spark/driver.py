@@ -1,0 +1,38 @@
+"""PostgreSQL's JDBC driver: the machine's, or Debian's package of it, fetched when it is needed."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from bench.measuring import tell
+from bench.results import FOLDER
+
+PACKAGE = "libpostgresql-jdbc-java"
+JAR = Path("usr/share/java/postgresql.jar")
+CACHE = FOLDER / "cache"
+MISSING = (
+    f"No JDBC here: this machine has no driver, and `apt-get download {PACKAGE}` brought none. So "
+    "ours stands alone."
+)
+
+
+def find_driver() -> Path | None:
+    """Return the driver's jar; None if there is none to be had."""
+    for jar in (Path("/") / JAR, CACHE / JAR):
+        if jar.exists():
+            return jar
+    if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
+        return None
+    tell(f"fetching {PACKAGE}")
+    CACHE.mkdir(parents=True, exist_ok=True)
+    _run("apt-get", "download", PACKAGE)
+    for package in CACHE.glob(f"{PACKAGE}_*.deb"):
+        _run("dpkg-deb", "-x", package.name, ".")
+    return CACHE / JAR if (CACHE / JAR).exists() else None
+
+
+def _run(*command: str) -> None:
+    """Run a command in the cache; whether it worked shows there."""
+    subprocess.run(command, cwd=CACHE, check=False, capture_output=True)

@@ -1,0 +1,83 @@
+"""The memory of Spark's Python workers: whether it depends on how much there is to read or write."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+
+import psutil
+
+from bench.measuring import Contender, measure
+from bench.results import Comparison, ratio
+from bench.spark.place import Place, drain
+from bench.spark.writing import DATABASE, WRITERS, sales
+
+PAUSE = 0.02  # seconds between looks
+ROUNDS = 3
+NOTE = (
+    "The largest resident set that any Python worker of the session had, looked up every "
+    f"{PAUSE * 1000:.0f} ms; it contains the interpreter and its libraries. Two cores, so two workers "
+    "at a time. A worker holds a few batches and not its part of the log: ten times as many messages "
+    "need no more."
+)
+
+
+def compare(place: Place, database: str, messages: int) -> list[Comparison]:
+    """Measure megabytes while a tenth of the messages are read or written, and all of them."""
+    sizes = (messages // 10, messages)
+    reads = {size: partial(_read, place, database, size) for size in sizes}
+    writes = {size: partial(_write, place, size) for size in sizes}
+    place.server.ours(DATABASE, 0)
+    compared = [
+        _compared("A Python worker of Spark, reading", reads),
+        _compared("A Python worker of Spark, writing", writes),
+    ]
+    place.server.drop(DATABASE)
+    return compared
+
+
+def peak_megabytes(work: Callable[[], object]) -> float:
+    """Do something, and return the most memory that one of Spark's Python workers had meanwhile."""
+    peak, over = 0, threading.Event()
+
+    def look() -> None:
+        nonlocal peak
+        while not over.wait(PAUSE):
+            peak = max([peak, *_resident()])
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        work()
+    finally:
+        over.set()
+        thread.join()
+    return peak / 1_000_000
+
+
+def _compared(title: str, works: dict[int, Callable[[], object]]) -> Comparison:
+    contenders = [
+        Contender(f"at {size:,} messages", partial(peak_megabytes, work))
+        for size, work in works.items()
+    ]
+    tenth, whole = measure(title, "MB", contenders, ROUNDS).values()
+    return Comparison(title, [tenth, whole], [ratio(whole, tenth, at_most=1.2)], [NOTE])
+
+
+def _read(place: Place, database: str, messages: int) -> None:
+    log = place.read(database).options(category="sale", until=messages, partitions=WRITERS)
+    drain(log.load())
+
+
+def _write(place: Place, messages: int) -> None:
+    place.write(sales(place.spark, messages).drop("position"), DATABASE).save()
+
+
+def _resident() -> Iterator[int]:
+    """Look at all Python workers below this process."""
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error, OSError):
+            if "pyspark" in " ".join(process.cmdline()):
+                yield process.memory_info().rss

@@ -1,0 +1,87 @@
+"""Reading the whole log: all columns, and three typed fields of its data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from bench.measuring import Contender, measure
+from bench.results import Comparison, Figure, Ratio, ratio
+from bench.spark.place import FETCH, Place, drain
+from bench.spark.sales import FIELDS
+
+PARTITIONS = (1, 2, 4)
+NOTE = (
+    "{messages:,} messages of one category, read in one Spark session with two cores, over TCP, into "
+    "the noop sink. Ours finds the end of the read and cuts its partitions by counting; JDBC is told "
+    f"the range of the primary key, and fetches {FETCH:,} rows at a time."
+)
+TYPED_NOTE = (
+    "Ours reads `data` as a struct that PostgreSQL fills; JDBC reads the column `data` alone and "
+    "Spark decodes it with from_json. Four partitions."
+)
+
+
+def all_columns(place: Place, database: str, messages: int, rounds: int) -> list[Comparison]:
+    """Measure rows per second with few partitions and more; four are to be level with JDBC."""
+    return [
+        _all_columns(place, database, messages, rounds, partitions) for partitions in PARTITIONS
+    ]
+
+
+def typed(place: Place, database: str, messages: int, rounds: int) -> Comparison:
+    """Measure rows per second of three typed fields."""
+    contenders = [_contender("ours", messages, partial(_our_fields, place, database))]
+    if place.has_jdbc:
+        theirs = partial(_their_fields, place, database, messages)
+        contenders.append(_contender("JDBC and from_json", messages, theirs))
+    title = "Spark reads three typed fields of data"
+    figures = list(measure(title, "rows/s", contenders, rounds).values())
+    notes = [NOTE.format(messages=messages), TYPED_NOTE, *place.notes]
+    return Comparison(title, figures, against_first(figures, at_least=1.5), notes)
+
+
+def against_first(figures: list[Figure], *, at_least: float | None) -> list[Ratio]:
+    """Return how the first of the contenders compares with each of the others."""
+    ours, *theirs = figures
+    return [ratio(ours, one, at_least=at_least) for one in theirs]
+
+
+def _all_columns(
+    place: Place, database: str, messages: int, rounds: int, partitions: int
+) -> Comparison:
+    contenders = [_contender("ours", messages, partial(_ours, place, database, partitions))]
+    if place.has_jdbc:
+        theirs = partial(place.jdbc_log, database, messages, partitions)
+        contenders.append(_contender("JDBC", messages, theirs))
+    title = f"Spark reads all columns, {partitions} partition{'s' if partitions > 1 else ''}"
+    figures = list(measure(title, "rows/s", contenders, rounds).values())
+    aim = 1.0 if partitions == PARTITIONS[-1] else None
+    notes = [NOTE.format(messages=messages), *place.notes]
+    return Comparison(title, figures, against_first(figures, at_least=aim), notes)
+
+
+def _contender(name: str, messages: int, frame: Callable[[], DataFrame]) -> Contender:
+    return Contender(name, lambda: messages / drain(frame()))
+
+
+def _ours(place: Place, database: str, partitions: int) -> DataFrame:
+    return place.read(database).options(category="sale", partitions=partitions).load()
+
+
+def _our_fields(place: Place, database: str) -> DataFrame:
+    reader = place.read(database).options(category="sale", partitions=4)
+    return reader.schema(f"data struct<{_struct(FIELDS)}>").load().select("data.*")
+
+
+def _their_fields(place: Place, database: str, messages: int) -> DataFrame:
+    log = place.jdbc_log(database, messages, 4)
+    return log.select(f.from_json("data", FIELDS).alias("data")).select("data.*")
+
+
+def _struct(fields: str) -> str:
+    """Return fields as a struct has them: with colons."""
+    return ", ".join(":".join(one.split()) for one in fields.split(","))

@@ -1,0 +1,88 @@
+"""What every actor has: a name, a store, a ledger, a seed, and patience with a database in trouble.
+
+    python -m tests.chaos.actors.writer NAME URL LEDGER SEED
+
+An actor goes on until SIGTERM. What it was told is a fact; if it was told nothing, because the
+connection was lost or it was killed itself, then the outcome is unknown, and it notes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any, TypeVar
+
+import penstock
+from penstock import Store, TransactionConflict, UnavailableError
+
+Result = TypeVar("Result")
+
+LEASE = 1.0  # seconds, of claims: the storm pauses processes for longer
+ENDLESS = 10**6  # attempts: nothing is given up because of the storm
+
+
+class Stopped(Exception):
+    """The actor was to stop while the database was away."""
+
+
+class Actor:
+    """One process of the troupe."""
+
+    def __init__(self, name: str, url: str, ledger: str, seed: str) -> None:
+        self.name = name
+        self.url = url
+        self.random = Random(f"{seed} {Path(ledger).name}")
+        self._stopping = False
+        self._ledger = os.open(ledger, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        signal.signal(signal.SIGTERM, lambda *_: self.stop())
+
+    @property
+    def variant(self) -> str:
+        """What comes after the hyphen in its name."""
+        return self.name.partition("-")[2]
+
+    def note(self, fact: str, **details: Any) -> None:
+        """Write a fact down: in one call, so that a kill cannot leave half a line."""
+        os.write(self._ledger, (json.dumps({"fact": fact, **details}) + "\n").encode())
+
+    def goes_on(self, longest_pause: float = 0.0) -> bool:
+        """Rest a little, so that there is time for everybody; return whether to do more."""
+        time.sleep(self.random.uniform(0, longest_pause))
+        return not self._stopping
+
+    def store(self) -> Store:
+        """Connect, as soon as there is a server to connect to."""
+        return self.patiently(
+            lambda: penstock.connect(
+                self.url, pool_max_size=4, pool_timeout_ms=5_000, command_timeout_ms=10_000
+            )
+        )
+
+    def patiently(self, call: Callable[[], Result]) -> Result:
+        """Do it, again and again while the database is in trouble."""
+        while True:
+            try:
+                return call()
+            except (UnavailableError, TransactionConflict):
+                if self._stopping:
+                    raise Stopped from None
+            time.sleep(self.random.uniform(0.02, 0.1))
+
+    def stop(self) -> None:
+        """Do no more."""
+        self._stopping = True
+
+
+def play(part: Callable[[Actor], None]) -> None:
+    """Play a part until SIGTERM."""
+    actor = Actor(*sys.argv[1:5])
+    try:
+        part(actor)
+    except Stopped:
+        pass

@@ -1,0 +1,35 @@
+"""Handles those transfers that are its own, as a member of a group of two, and notes each."""
+
+from __future__ import annotations
+
+from penstock import Consumer, PositionConflict, RecordedMessage
+from penstock.errors import UnavailableError
+from tests.chaos.actors.actor import Actor, play
+from tests.chaos.names import HANDLED, TRANSFER
+
+
+def consume(actor: Actor) -> None:
+    def handle(message: RecordedMessage) -> None:
+        actor.note(HANDLED, at=message.global_position)
+
+    with actor.store() as store:
+        while actor.goes_on():
+            consumer = Consumer(
+                store,
+                TRANSFER,
+                actor.name,
+                positions="hybrid",
+                consumer_group_member=int(actor.variant),
+                consumer_group_size=2,
+                position_update_interval=10,
+                polling_interval_ms=20,
+            )
+            consumer.handler()(handle)
+            try:
+                return consumer.run()
+            except (PositionConflict, UnavailableError):
+                continue  # the one before it was killed and its last save came late
+
+
+if __name__ == "__main__":
+    play(consume)

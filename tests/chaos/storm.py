@@ -1,0 +1,151 @@
+"""The faults: one after the other, at random, some of which last a while and overlap with others.
+
+The seed decides which fault comes next, whom it hits, and for how long. What the actors are just
+doing then is up to the machine, so the same seed is the same storm and not the same run.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from uuid import uuid4
+
+import psycopg
+
+from tests.chaos.names import BEGUN, COMMITTED, ROLLED_BACK, TRANSFER
+from tests.chaos.server import Server
+from tests.chaos.troupe import Troupe
+
+#: how often each comes, one to another
+WEIGHTS = {
+    "process killed": 8,
+    "backend ended": 6,
+    "process paused": 4,
+    "transaction left open": 3,
+    "connections used up": 2,
+    "server restarted": 1,
+    "server crashed": 1,
+}
+MOST_CONNECTIONS = 150
+#: whoever holds a lock may be paused, and it is the storm that would have to let it go on
+IMPATIENT = "-c lock_timeout=1000 -c statement_timeout=5000"
+Connection = psycopg.Connection[tuple[object, ...]]
+
+
+@dataclass(frozen=True)
+class Lasting:
+    """A fault that is under way, and how to end it."""
+
+    until: float
+    end: Callable[[], None]
+
+
+class Storm:
+    """Does harm to the actors and their server, until it is over."""
+
+    def __init__(self, server: Server, troupe: Troupe, ledger: Path, seed: int) -> None:
+        self._server = server
+        self._troupe = troupe
+        self._ledger = ledger
+        self._random = Random(f"{seed} storm")
+        self._lasting: list[Lasting] = []
+        self._faults = self._draw()
+        self.counts = Counter(dict.fromkeys(WEIGHTS, 0))
+
+    def blow(self) -> float:
+        """End what has lasted long enough, do one more harm, and return the pause until the next.
+
+        A fault that cannot be done just now, since another is under way, is not counted.
+        """
+        self._end(time.monotonic())
+        fault = next(self._faults)
+        with suppress(psycopg.OperationalError):
+            getattr(self, f"_{fault.replace(' ', '_')}")()
+            self.counts[fault] += 1
+        return self._random.uniform(0.2, 1.5)
+
+    def calm(self) -> None:
+        """End all that is under way."""
+        self._end(float("inf"))
+
+    def _draw(self) -> Iterator[str]:
+        """Each fault once, in some order; then at random, for ever."""
+        kinds = list(WEIGHTS)
+        self._random.shuffle(kinds)
+        yield from kinds
+        while True:
+            yield from self._random.choices(list(WEIGHTS), list(WEIGHTS.values()))
+
+    def _end(self, now: float) -> None:
+        for one in [one for one in self._lasting if one.until <= now]:
+            self._lasting.remove(one)
+            with suppress(psycopg.Error):
+                one.end()
+
+    def _last(self, end: Callable[[], None], longest: float = 3.0) -> None:
+        until = time.monotonic() + self._random.uniform(longest / 2, longest)
+        self._lasting.append(Lasting(until, end))
+
+    def _connect(self, autocommit: bool = True) -> Connection:
+        return psycopg.connect(self._server.url, autocommit=autocommit, options=IMPATIENT)
+
+    def _process_killed(self) -> None:
+        self._troupe.kill(self._random.choice(self._troupe.names))
+
+    def _process_paused(self) -> None:
+        """Stop an actor for longer than its leases last."""
+        self._last(self._troupe.pause(self._random.choice(self._troupe.names)))
+
+    def _backend_ended(self) -> None:
+        with self._connect() as connection:
+            rows = connection.execute(
+                "select pid from pg_stat_activity where datname = current_database()"
+                " and backend_type = 'client backend' and pid <> pg_backend_pid() order by pid"
+            ).fetchall()
+            for (pid,) in self._random.sample(rows, min(len(rows), 3)):
+                connection.execute("select pg_terminate_backend(%s)", (pid,))
+
+    def _connections_used_up(self) -> None:
+        taken: list[Connection] = []
+        with suppress(psycopg.OperationalError):
+            while len(taken) < MOST_CONNECTIONS:
+                taken.append(self._connect())
+        self._last(lambda: [one.close() for one in taken] and None)
+
+    def _transaction_left_open(self) -> None:
+        """Write a transfer and leave the transaction open, so that readers have to wait."""
+        connection = self._connect(autocommit=False)
+        name, key = str(uuid4()), str(uuid4())
+        self._note(BEGUN, transaction=name, kept=[key], undone=[], silent=True)
+        connection.execute(
+            "select message_store.write_message(%s, %s, 'Moved', jsonb_build_object('key', %s))",
+            (key, f"{TRANSFER}-{name}", key),
+        )
+        commits = self._random.random() < 0.7
+
+        def end() -> None:
+            with connection:
+                if commits:
+                    connection.commit()
+                    self._note(COMMITTED, transaction=name)
+                else:
+                    connection.rollback()
+                    self._note(ROLLED_BACK, transaction=name)
+
+        self._last(end)
+
+    def _server_restarted(self) -> None:
+        self._server.restart()
+
+    def _server_crashed(self) -> None:
+        self._server.crash()
+
+    def _note(self, fact: str, **details: object) -> None:
+        with self._ledger.open("a") as file:
+            file.write(json.dumps({"fact": fact, **details}) + "\n")

@@ -1,0 +1,140 @@
+"""PostgreSQL stopped or crashed between staging and publishing: a write comes whole, or not at all.
+
+Staging is unlogged: a clean stop keeps it, a crash empties it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]
+import psycopg
+import pytest
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import SparkSession
+
+import penstock
+from penstock.database.embedded import EmbeddedServer, start
+from tests.conftest import FAST
+from tests.pipeline.faults.gates import Gate
+from tests.pipeline.faults.jobs import (
+    NUMBERS,
+    numbers_in,
+    start_copying,
+    write_numbers,
+    write_orders,
+)
+from tests.pipeline.faults.waiting import DELIVERIES, held, wait_until_blocked, wait_until_staged
+
+
+class Machine:
+    """A server of its own that can be stopped, or crashed, and comes back."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._server: EmbeddedServer = start(folder, settings=FAST)
+        self.url = self._server.url
+
+    def stop(self) -> None:
+        """Stop it as an administrator would, and start it again."""
+        self._server.leave()
+        self._server = start(self._folder, settings=FAST)
+
+    def crash(self) -> None:
+        """Kill it outright, and start it again on what it left."""
+        pid = (self._folder / "data" / "postmaster.pid").read_text().split()[0]
+        psutil.Process(int(pid)).kill()
+        crashed, self._server = self._server, start(self._folder, settings=FAST)
+        crashed.leave()
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    # not pytest's own folder: a socket's path must be short
+    folder = Path(tempfile.mkdtemp(prefix="penstock-"))
+    machine = Machine(folder)
+    penstock.install(machine.url)
+    yield machine
+    machine._server.leave()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1) as threads:
+        yield threads
+
+
+def stage_half(
+    spark: SparkSession, machine: Machine, gate: Gate, threads: ThreadPoolExecutor
+) -> Future[None]:
+    """Begin a write, and return when one task of two has staged its rows and is done."""
+    writing = threads.submit(
+        write_numbers, spark, machine.url, delivery="numbers", gate=(gate.url, gate.key)
+    )
+    gate.wait_for()
+    wait_until_staged(machine.url, 1)
+    return writing
+
+
+def test_a_clean_stop_between_staging_and_commit_does_no_harm(
+    spark: SparkSession, machine: Machine, gate: Gate, threads: ThreadPoolExecutor
+) -> None:
+    writing = stage_half(spark, machine, gate, threads)
+
+    machine.stop()
+    gate.open()
+
+    writing.result()
+    assert numbers_in(machine.url, "number") == list(range(NUMBERS))
+
+
+def test_after_a_crash_between_staging_and_commit_nothing_is_published_until_it_is_done_again(
+    spark: SparkSession, machine: Machine, gate: Gate, threads: ThreadPoolExecutor
+) -> None:
+    writing = stage_half(spark, machine, gate, threads)
+
+    machine.crash()
+    gate.open()
+
+    with pytest.raises(PySparkException, match="4 rows were staged and 0 are there"):
+        writing.result()
+    assert numbers_in(machine.url, "number") == []
+    write_numbers(spark, machine.url, delivery="numbers")
+    assert numbers_in(machine.url, "number") == list(range(NUMBERS))
+
+
+@pytest.mark.parametrize("lose", [Machine.stop, Machine.crash], ids=["stopped", "crashed"])
+def test_lost_while_it_commits_each_is_published_once_when_it_is_done_again(
+    spark: SparkSession,
+    machine: Machine,
+    threads: ThreadPoolExecutor,
+    tmp_path: Path,
+    lose: Callable[[Machine], Any],
+) -> None:
+    with penstock.connect(machine.url) as store:
+        orders = write_orders(store)
+    checkpoint = str(tmp_path / "checkpoint")
+    with suppress(psycopg.OperationalError), held(machine.url, DELIVERIES):
+        query = start_copying(spark, machine.url, checkpoint, available_now=True)
+        writing = threads.submit(write_numbers, spark, machine.url, delivery="numbers")
+        wait_until_blocked(machine.url, 2)
+        lose(machine)
+    with pytest.raises(PySparkException):
+        writing.result()
+    with pytest.raises(StreamingQueryException):
+        query.awaitTermination()
+    meanwhile = numbers_in(machine.url, "number") + numbers_in(machine.url, "copy")
+
+    write_numbers(spark, machine.url, delivery="numbers")
+    start_copying(spark, machine.url, checkpoint, available_now=True).awaitTermination()
+
+    assert meanwhile == []
+    assert numbers_in(machine.url, "number") == list(range(NUMBERS))
+    assert numbers_in(machine.url, "copy") == orders

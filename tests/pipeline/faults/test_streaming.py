@@ -1,0 +1,138 @@
+"""Streams at their limits: below retention, asked for some rows or for what is there, and idle."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from penstock import MessagesRemoved, Store
+from penstock.pipeline.columns import default_schema
+from penstock.pipeline.connections import find_place
+from penstock.pipeline.options import read_options
+from penstock.pipeline.stream_reader import StreamReader
+from tests.pipeline.faults.jobs import numbers_in, start_copying, write_orders
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> str:
+    return str(tmp_path / "checkpoint")
+
+
+def reader(url: str, **options: str) -> StreamReader:
+    """Return a reader as Spark has it."""
+    found = read_options({"url": url, **options})
+    return StreamReader(find_place(url), found, default_schema(None))
+
+
+class TestBelowRetention:
+    @pytest.fixture
+    def removed(
+        self, spark: SparkSession, store: Store, database_url: str, checkpoint: str
+    ) -> list[int]:
+        """Copy six orders, and remove three of the next six: what could be copied."""
+        write_orders(store)
+        copy_now(spark, database_url, checkpoint)
+        orders = write_orders(store)
+        store.retain("order", keep_count=3)
+        return orders[:6] + orders[-3:]
+
+    def test_a_query_says_so(
+        self, spark: SparkSession, database_url: str, checkpoint: str, removed: list[int]
+    ) -> None:
+        with pytest.raises(StreamingQueryException, match="messages of category order after"):
+            copy_now(spark, database_url, checkpoint)
+
+        assert numbers_in(database_url, "copy") == removed[:6]
+
+    def test_it_goes_on_if_it_is_told_to(
+        self, spark: SparkSession, database_url: str, checkpoint: str, removed: list[int]
+    ) -> None:
+        copy_now(spark, database_url, checkpoint, failOnDataLoss="false")
+
+        assert numbers_in(database_url, "copy") == removed
+
+    @pytest.mark.parametrize(("kind", "target"), [("category", "order"), ("stream", "order-1")])
+    def test_what_is_removed_after_it_was_planned_is_missed_no_less(
+        self, store: Store, database_url: str, kind: str, target: str
+    ) -> None:
+        for _ in range(9):
+            store.write_message("order-1", "Placed")
+        one = reader(database_url, stream=target, category="")
+        [part] = one.partitions({"position": 2}, {"position": 5})
+
+        store.retain(target, keep_count=1)
+
+        with pytest.raises(MessagesRemoved):
+            list(one.read(part))
+        one.stop()
+
+
+def copy_now(spark: SparkSession, url: str, checkpoint: str, **options: Any) -> StreamingQuery:
+    query = start_copying(spark, url, checkpoint, available_now=True, **options)
+    query.awaitTermination()
+    return query
+
+
+def test_a_batch_has_at_most_so_many_rows(
+    spark: SparkSession, store: Store, database_url: str, checkpoint: str
+) -> None:
+    orders = write_orders(store, 10)
+
+    query = copy_now(spark, database_url, checkpoint, maxRowsPerBatch=4)
+
+    assert [one["numInputRows"] for one in query.recentProgress] == [4, 4, 2]
+    assert numbers_in(database_url, "copy") == orders
+
+
+def test_what_is_available_now_ends_where_it_began(
+    spark: SparkSession, store: Store, database_url: str, checkpoint: str
+) -> None:
+    orders, seen = write_orders(store), list[int]()
+
+    def see(batch: DataFrame, number: int) -> None:
+        seen.extend(row.global_position for row in batch.collect())
+        write_orders(store, 1)
+
+    orders_as_they_come(spark, database_url, maxRowsPerBatch=2).writeStream.foreachBatch(
+        see
+    ).trigger(availableNow=True).option("checkpointLocation", checkpoint).start().awaitTermination()
+
+    assert seen == orders
+
+
+def orders_as_they_come(spark: SparkSession, url: str, **options: Any) -> DataFrame:
+    read = spark.readStream.format("penstock").options(url=url, category="order", **options)
+    return read.schema("global_position long").load()
+
+
+def test_an_idle_query_asks_the_database_a_few_times_a_second(
+    spark: SparkSession, store: Store, database_url: str, checkpoint: str
+) -> None:
+    write_orders(store)
+    query = start_copying(spark, database_url, checkpoint)
+    query.processAllAvailable()
+
+    before, began = transactions(database_url), time.monotonic()
+    query.awaitTermination(5)
+    asked, seconds = transactions(database_url) - before, time.monotonic() - began
+    query.stop()
+
+    assert asked / seconds < 20
+
+
+def transactions(url: str) -> int:
+    """Return how many transactions the database has seen; backends report them once a second."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        row = connection.execute(
+            "select xact_commit + xact_rollback from pg_stat_database"
+            " where datname = current_database()"
+        ).fetchone()
+        assert row is not None
+        return int(row[0])

@@ -1,0 +1,195 @@
+"""What a step writes: where it goes, what it carries, and that it is there once, together."""
+
+from __future__ import annotations
+
+import json
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from penstock.pipeline import Pipeline
+from tests.pipeline.steps.workshop import Workshop, numbered, renumbered
+
+TWO = "get_json_object(data, '$.n') = 2"
+
+
+def pipeline() -> Pipeline:
+    pipe = Pipeline("shop")
+    pipe.queue("number")
+    return pipe
+
+
+class TestSeveral:
+    def test_all_outputs_of_a_step_commit_together(self, workshop: Workshop, shape: str) -> None:
+        pipe = pipeline()
+
+        @pipe.stream(inputs="number", output=["even", "odd", "never"], limit=3)
+        def sort(number: DataFrame) -> dict[str, DataFrame]:
+            found = numbered(number)
+            return {
+                "odd": renumbered(found.where("n % 2 = 1")),
+                "even": renumbered(found.where("n % 2 = 0")),
+            }
+
+        workshop.write("number", *range(5))
+        workshop.steps(pipe)
+
+        assert workshop.numbers("even") == [0, 2, 4]
+        assert workshop.numbers("odd") == [1, 3]
+        hashes = [one.data["hash"] for one in workshop.records(pipe) if one.type == "Attempt"]
+        found = {one.metadata["delivery"] for one in workshop.messages("odd") if one.metadata}
+        assert found == set(hashes)
+        assert [one.data["published"] for one in workshop.records(pipe)[1::2]] == [3, 2]
+
+    def test_an_output_may_be_left_out_or_none(self, workshop: Workshop) -> None:
+        pipe = pipeline()
+
+        @pipe.stream(inputs="number", output=["left", "right"])
+        def sort(number: DataFrame) -> dict[str, DataFrame | None]:
+            return {"left": None}
+
+        workshop.write("number", 1)
+        workshop.step(pipe)
+
+        assert [one.type for one in workshop.records(pipe)] == ["Snapshot", "NilAttempt"]
+
+    def test_a_stream_without_an_output_only_moves_on(self, workshop: Workshop) -> None:
+        pipe = pipeline()
+
+        @pipe.stream(inputs="number")
+        def swallow(number: DataFrame) -> None: ...
+
+        workshop.write("number", 1, 2)
+        report = workshop.step(pipe)
+
+        assert report is not None
+        assert (report.messages_in, report.messages_out) == (2, 0)
+        assert [one.type for one in workshop.records(pipe)] == ["Snapshot", "NilAttempt"]
+
+
+class TestMetadata:
+    def test_a_message_says_which_step_of_which_processor_made_it(
+        self, workshop: Workshop, shape: str
+    ) -> None:
+        pipe = pipeline()
+
+        @pipe.stream(inputs="number", output="out")
+        def copy(number: DataFrame, spark: SparkSession) -> DataFrame:
+            return spark.createDataFrame([("Made", "{}", '{"by": "hand"}')], "type string, data "
+                                         "string, metadata string")  # fmt: skip
+
+        workshop.write("number", 1)
+        workshop.step(pipe)
+
+        (made,) = workshop.messages("out")
+        assert made.metadata == {
+            "by": "hand",
+            "pipeline": "shop",
+            "processor": "copy",
+            "delivery": workshop.records(pipe)[0].data["hash"],
+        }
+
+    def test_correlation_and_causation_flow_through(self, workshop: Workshop, shape: str) -> None:
+        pipe = pipeline()
+
+        @pipe.stream(inputs="number", output="middle")
+        def first(number: DataFrame) -> DataFrame:
+            return renumbered(numbered(number))
+
+        @pipe.stream(inputs="middle", output="out")
+        def second(middle: DataFrame) -> DataFrame:
+            return middle.withColumn("type", f.lit("Ended"))
+
+        begun = {"correlation_id": "c-1", "by": "Ada"}
+        workshop.store.write_message("number-1", "Numbered", {"n": 1}, begun)
+        workshop.store.write_message("number-2", "Numbered", {"n": 2})
+        workshop.step(pipe, "first")
+        workshop.step(pipe, "second")
+
+        numbers, middles = workshop.messages("number"), workshop.messages("middle")
+        ends = [one.metadata or {} for one in workshop.messages("out")]
+        assert [one["correlation_id"] for one in ends] == ["c-1", str(numbers[1].id)]
+        assert [one["causation_id"] for one in ends] == [str(one.id) for one in middles]
+        assert [(one.metadata or {})["causation_id"] for one in middles] == [
+            str(one.id) for one in numbers
+        ]
+        assert ends[0]["by"] == "Ada"
+        assert ends[0]["processor"] == "second"
+
+    def test_typed_metadata_is_carried_on_too(self, workshop: Workshop) -> None:
+        pipe = Pipeline("shop")
+        pipe.queue("number", "n int", metadata="correlation_id string, by string")
+
+        @pipe.stream(inputs="number", output="out")
+        def copy(number: DataFrame) -> DataFrame:
+            return number
+
+        workshop.store.write_message("number-1", "T", {"n": 1}, {"correlation_id": "c", "by": "A"})
+        workshop.step(pipe)
+
+        (made,) = workshop.messages("out")
+        assert made.data == {"n": 1}
+        assert made.metadata is not None
+        assert (made.metadata["correlation_id"], made.metadata["by"]) == ("c", "A")
+
+
+class TestStreams:
+    def test_a_message_passed_on_gets_a_stream_of_its_own_in_the_output(
+        self, workshop: Workshop
+    ) -> None:
+        pipe = pipeline()
+
+        @pipe.stream(inputs="number", output="out")
+        def copy(number: DataFrame) -> DataFrame:
+            return number
+
+        workshop.write("number", 1, 2)
+        workshop.step(pipe)
+
+        made = workshop.messages("out")
+        assert [one.stream_name for one in made] == [f"out-{one.id}" for one in made]
+        assert {one.id for one in made}.isdisjoint(one.id for one in workshop.messages("number"))
+
+    def test_a_message_may_name_its_stream(self, workshop: Workshop, shape: str) -> None:
+        pipe = pipeline()
+
+        @pipe.stream(inputs="number", output="out")
+        def copy(number: DataFrame) -> DataFrame:
+            return renumbered(numbered(number)).withColumn("stream_name", f.lit("out-7"))
+
+        workshop.write("number", 1, 2)
+        workshop.step(pipe)
+        workshop.write("number", 3)
+        workshop.step(pipe)
+
+        made = workshop.messages("out-7")
+        assert [(one.position, one.data["n"]) for one in made] == [(0, 1), (1, 2), (2, 3)]
+
+    def test_messages_may_be_ordered_and_may_bring_their_ids(self, workshop: Workshop) -> None:
+        pipe = pipeline()
+        ids = [f"0190b2c4-7a2b-7c3d-8e4f-5a6b7c8d9e0{digit}" for digit in range(3)]
+
+        @pipe.stream(inputs="number", output="out-1")
+        def make(number: DataFrame, spark: SparkSession) -> DataFrame:
+            rows = [("Made", json.dumps({"n": n}), ids[n], -n) for n in range(3)]
+            return spark.createDataFrame(rows, "type string, data string, id string, ordinal int")
+
+        workshop.write("number", 1)
+        workshop.step(pipe)
+
+        assert workshop.numbers("out-1") == [2, 1, 0]
+        assert [str(one.id) for one in workshop.messages("out-1")] == ids[::-1]
+
+
+def test_what_was_staged_is_forgotten_once_it_is_published(workshop: Workshop, shape: str) -> None:
+    pipe = pipeline()
+
+    @pipe.stream(inputs="number", output="out", errors="lost")
+    def copy(number: DataFrame) -> DataFrame:
+        return renumbered(numbered(number)).withColumn("error", f.when(f.expr(TWO), "two"))
+
+    workshop.write("number", 1, 2, 3)
+    workshop.step(pipe)
+
+    assert workshop.rows("select count(*) from penstock.staged") == [(0,)]
+    assert workshop.rows("select count(*) from penstock.stagings") == [(0,)]

@@ -1,0 +1,190 @@
+"""Promise 6, Flat: what an operation reads does not grow with the log, the partitions or a hot key.
+
+Counted are the index entries and table rows that the server reads, over all tables of ours. They
+tell a cost that grows from one that does not, on any machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+
+import penstock
+from penstock import BorrowedConnection, Claim, NewMessage, Store, TypedMessage
+from penstock.outbox import messages
+from tests.conftest import Server
+
+SMALL, LARGE = 100, 3000
+SLACK = 30  # entries: where pages happen to end, what the catalog of types holds
+
+READ = """
+select sum(pg_stat_get_xact_tuples_returned(c.oid)) from pg_class c
+where c.relnamespace in ('message_store'::regnamespace, 'penstock'::regnamespace)
+  and c.relkind in ('r', 'i')
+"""
+
+
+class ReadingTaken(TypedMessage, type="reading.taken"):
+    device: str
+
+
+@contextmanager
+def filled(server: Server, devices: list[str]) -> Iterator[Store]:
+    """A store with a reading of each of these devices, routed to the partitions of a group."""
+    name = server.create_database(server.template("penstock"))
+    with penstock.connect(server.url(name)) as store:
+        for first in range(0, len(devices), 300):
+            store.append([ReadingTaken(device=one) for one in devices[first : first + 300]])
+        store.register_consumer_group("group")
+        while store.groups()[0].routed_to < store.category_head("$all"):
+            claim = claim_next(store)
+            assert claim is not None
+            store.release(claim)
+        yield store
+    server.drop_database(name)
+
+
+@pytest.fixture(scope="module")
+def few(server: Server) -> Iterator[Store]:
+    with filled(server, [str(number) for number in range(SMALL)]) as store:
+        yield store
+
+
+@pytest.fixture(scope="module")
+def many(server: Server) -> Iterator[Store]:
+    with filled(server, [str(number) for number in range(LARGE)]) as store:
+        yield store
+
+
+@pytest.fixture(scope="module")
+def hot(server: Server) -> Iterator[Store]:
+    with filled(server, ["1"] * LARGE) as store:
+        yield store
+
+
+def claim_next(store: Store | BorrowedConnection) -> Claim | None:
+    return store.claim_next(
+        "group", partition_by="device", handled_types=[ReadingTaken], batch_size=10
+    )
+
+
+def entries_read(store: Store, work: Callable[[BorrowedConnection], object]) -> int:
+    """How many index entries and rows the server reads for this, once its plans are made."""
+    with psycopg.connect(store.settings.conninfo()) as connection:
+        for _ in range(2):
+            work(store.using(connection))
+            connection.rollback()
+        before = _count(connection)
+        work(store.using(connection))
+        read = _count(connection) - before
+        connection.rollback()
+    return read
+
+
+def _count(connection: psycopg.Connection[Any]) -> int:
+    row = connection.execute(READ).fetchone()
+    assert row is not None
+    return int(row[0] or 0)
+
+
+def write(log: BorrowedConnection) -> object:
+    return log.write_message("note-1", "Taken")
+
+
+def append(log: BorrowedConnection) -> object:
+    return log.append(ReadingTaken(device="1"))
+
+
+def claim(log: BorrowedConnection) -> object:
+    return claim_next(log)
+
+
+def claim_and_acknowledge(log: BorrowedConnection) -> None:
+    claimed = claim_next(log)
+    assert claimed is not None
+    log.ack(claimed)
+
+
+OPERATIONS = [write, append, claim, claim_and_acknowledge]
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_an_operation_reads_as_much_with_many_partitions(
+    few: Store, many: Store, operation: Callable[[BorrowedConnection], object]
+) -> None:
+    small = entries_read(few, operation)
+
+    large = entries_read(many, operation)
+
+    assert large <= small + SLACK
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_an_operation_reads_as_much_with_a_hot_key(
+    few: Store, hot: Store, operation: Callable[[BorrowedConnection], object]
+) -> None:
+    small = entries_read(few, operation)
+
+    large = entries_read(hot, operation)
+
+    assert large <= small + SLACK
+
+
+@pytest.mark.parametrize("shape", ["many", "hot"])
+def test_a_guard_reads_as_much_however_much_it_covers(
+    few: Store, shape: str, request: pytest.FixtureRequest
+) -> None:
+    store: Store = request.getfixturevalue(shape)
+    conditions = ReadingTaken.to_conditions(device="1")
+    guards = [one.read(conditions)[1] for one in (few, store)]
+
+    small, large = (
+        entries_read(one, lambda log, guard=guard: log.append(ReadingTaken(device="1"), guard))  # type: ignore[misc]
+        for one, guard in zip((few, store), guards, strict=True)
+    )
+
+    assert large <= small + SLACK
+
+
+@pytest.mark.parametrize("shape", ["many", "hot"])
+def test_a_claim_that_finds_nothing_reads_next_to_nothing(
+    shape: str, request: pytest.FixtureRequest
+) -> None:
+    store: Store = request.getfixturevalue(shape)
+
+    def idle(log: BorrowedConnection) -> None:
+        found = log.claim_next("idle", partition_by="room", handled_types=[ReadingTaken])
+        assert found is None
+
+    store.register_consumer_group("idle")
+    while store.groups()[-1].routed_to < store.category_head("$all"):
+        store.claim_next("idle", partition_by="room", handled_types=[ReadingTaken])
+
+    assert entries_read(store, idle) <= SLACK
+
+
+def test_a_claim_of_the_outbox_goes_on_from_its_floor(store: Store) -> None:
+    store.outbox.enqueue_many([NewMessage("mail", number) for number in range(LARGE)])
+    holder = store.begin_transaction("repeatable read")  # keeps vacuum from its work
+    holder.outbox.list(limit=1)
+    last = None
+    while claimed := store.outbox.claim("me", 500):
+        store.outbox.ack(claimed)
+        last = claimed[-1]
+    assert last is not None
+    floor = (last.due, last.id)
+
+    from_the_floor = entries_read(
+        store, lambda log: log.run(messages.claim(log.context, "me", 1, 30, floor))
+    )
+    from_the_start = entries_read(
+        store, lambda log: log.run(messages.claim(log.context, "me", 1, 30, (None, None)))
+    )
+    holder.rollback()
+
+    assert from_the_start >= LARGE
+    assert from_the_floor <= SLACK
