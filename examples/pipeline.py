@@ -6,11 +6,14 @@ with `penstock run examples/pipeline.py`.
 
 from __future__ import annotations
 
+from uuid import NAMESPACE_URL, uuid5
+
 import psycopg
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import penstock
+from penstock import Store
 from penstock.pipeline import Delivery, Latest, Pipeline, Runner, session
 
 pipe = Pipeline("bakery")
@@ -19,18 +22,12 @@ pipe.queue("bakeryProduct", "product string, cents int")
 pipe.queue("bakeryInvoice", "product string, cents int")
 
 
-@pipe.source(output="bakeryProduct")
-def products(spark: SparkSession) -> DataFrame:
-    prices = [("bread", 300), ("bread", 340), ("bun", 80)]
-    return messages(spark.createDataFrame(prices, "product string, cents int"), "Priced").select(
-        "*", f.concat(f.lit("bakeryProduct-"), "data.product").alias("stream_name")
-    )
-
-
 @pipe.source(output="bakeryOrder")
 def orders(spark: SparkSession) -> DataFrame:
+    """Bring the orders in. What a source returned once is in the log, and not asked for again."""
     wanted = [("bread", 2), ("bun", 10), ("bread", 1), ("gold", 1)]
-    return messages(spark.createDataFrame(wanted, "product string, quantity int"), "Ordered")
+    rows = spark.createDataFrame(wanted, "product string, quantity int")
+    return rows.select(f.lit("Ordered").alias("type"), f.struct("*").alias("data"))
 
 
 @pipe.stream(
@@ -58,16 +55,22 @@ def revenue(bakeryInvoice: DataFrame, delivery: Delivery) -> None:  # noqa: N803
     delivery.upsert(totals, "bakery_revenue", key="product", add=["cents"])
 
 
-def messages(rows: DataFrame, type: str) -> DataFrame:
-    return rows.select(f.lit(type).alias("type"), f.struct("*").alias("data"))
+def price(store: Store, product: str, cents: int) -> None:
+    """Set a price, as the bakery's service does: the same one again changes nothing."""
+    id = uuid5(NAMESPACE_URL, f"{product} {cents}")
+    data = {"product": product, "cents": cents}
+    store.write_message(f"bakeryProduct-{product}", "Priced", data, id=id)
 
 
 def main() -> None:
     with penstock.connect() as store, session() as spark:
+        for product, cents in (("bread", 300), ("bun", 80), ("bread", 340)):
+            price(store, product, cents)
+
         runner = Runner(pipe, store, spark)
         for _ in range(2):
-            summary = runner.once()
-            print("succeeded" if summary.succeeded else summary.progress)
+            print("succeeded" if runner.once().succeeded else "failed")
+
         for refused in store.read_category("bakeryRefused"):
             print("refused:", refused.data["product"], "because", refused.metadata["error"])
         with psycopg.connect(store.settings.conninfo()) as connection:

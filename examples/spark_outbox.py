@@ -73,7 +73,7 @@ def make_dispatcher(store: Store, spark: SparkSession) -> Dispatcher:
             from customer_{RUN} c
             join order_{RUN} o on o.name = c.name
             join product_{RUN} p on p.name = o.value
-            group by c.name, c.value
+            group by c.name, c.value order by c.name
         """)  # noqa: S608
         spent.write.format("penstock").mode("append").options(
             url=url, delivery=f"{message.topic} {message.id}"

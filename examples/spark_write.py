@@ -41,9 +41,7 @@ def write(store: Store, frame: DataFrame, **options: str) -> None:
 
 
 def in_log(store: Store) -> list[str]:
-    return [
-        f"{message.data['number']} {message.type}" for message in store.read_category(CATEGORY)
-    ]
+    return [f"{message.data['number']} {message.type}" for message in store.read_category(CATEGORY)]
 
 
 def refuse(store: Store, spark: SparkSession) -> None:

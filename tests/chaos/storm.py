@@ -76,9 +76,7 @@ class Storm:
 
     def _draw(self) -> Iterator[str]:
         """Each fault once, in some order; then at random, for ever."""
-        kinds = list(WEIGHTS)
-        self._random.shuffle(kinds)
-        yield from kinds
+        yield from self._random.sample(list(WEIGHTS), len(WEIGHTS))
         while True:
             yield from self._random.choices(list(WEIGHTS), list(WEIGHTS.values()))
 
@@ -116,7 +114,12 @@ class Storm:
         with suppress(psycopg.OperationalError):
             while len(taken) < MOST_CONNECTIONS:
                 taken.append(self._connect())
-        self._last(lambda: [one.close() for one in taken] and None)
+
+        def end() -> None:
+            for one in taken:
+                one.close()
+
+        self._last(end)
 
     def _transaction_left_open(self) -> None:
         """Write a transfer and leave the transaction open, so that readers have to wait."""
@@ -124,7 +127,7 @@ class Storm:
         name, key = str(uuid4()), str(uuid4())
         self._note(BEGUN, transaction=name, kept=[key], undone=[], silent=True)
         connection.execute(
-            "select message_store.write_message(%s, %s, 'Moved', jsonb_build_object('key', %s))",
+            "select message_store.write_message(%s, %s, 'Moved', jsonb_build_object('key', %s::text))",
             (key, f"{TRANSFER}-{name}", key),
         )
         commits = self._random.random() < 0.7

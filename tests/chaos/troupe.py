@@ -1,34 +1,41 @@
 """The processes of the actors: started, harmed, started again, and asked to end.
 
-An actor that ends although nobody asked it to is a complaint: no fault is an excuse for that.
+They are forked from a process that has imported all they need and does nothing else, so that one
+who was killed is back at once. An actor that ends although nobody asked it to is a complaint: no
+fault is an excuse for that.
 """
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 
-ROOT = Path(__file__).parents[2]
-PATIENCE = 60.0  # seconds, for an actor to end
+PATIENCE = 60.0  # seconds, for an actor to begin or to end
 MOST_COMPLAINTS = 10  # then there is no point in going on
+ACTORS = "tests.chaos.actors"
 
 #: those who bring work into the system; the others are done when it is done
 SOURCES = ("writer", "transactor", "sender", "applicant", "intruder", "planner")
+#: those that are ready before they are forked: all but the one that needs Spark
+_READY = (*SOURCES, "consumer", "member", "reader", "registrar", "greeter", "dispatcher")
 
 
 @dataclass
 class Running:
-    """A process, and what it was told to be."""
+    """A process, and where it writes to."""
 
-    process: subprocess.Popen[bytes]
+    process: ForkServerProcess
+    ledger: Path
     errors: Path
     was_killed: bool = False
 
@@ -40,22 +47,30 @@ class Troupe:
         self._url = url
         self._folder = folder
         self._seed = seed
-        self._incarnations = dict.fromkeys(names, 0)
+        self._lives = dict.fromkeys(names, 0)
         self._running: dict[str, Running] = {}
+        self._processes = multiprocessing.get_context("forkserver")
+        self._processes.set_forkserver_preload([f"{ACTORS}.{kind}" for kind in _READY])
         self.complaints: list[str] = []
 
     @property
     def names(self) -> list[str]:
-        return list(self._incarnations)
+        return list(self._lives)
 
     def start(self) -> None:
+        """Start all, and return once each has opened its ledger, or has ended already."""
         for name in self.names:
             self._start(name)
+        deadline = time.monotonic() + PATIENCE
+        for one in self._running.values():
+            while not one.ledger.exists() and one.process.is_alive():
+                assert time.monotonic() < deadline, f"{one.ledger.name} was not begun"
+                time.sleep(0.02)
 
     def tend(self) -> None:
         """Start again who has ended, and complain of those who were not killed."""
         for name, one in list(self._running.items()):
-            if one.process.poll() is not None:
+            if not one.process.is_alive():
                 self._explain(name, one)
                 self._start(name)
         if len(self.complaints) >= MOST_COMPLAINTS:
@@ -70,26 +85,29 @@ class Troupe:
             for process in (root, *root.children(recursive=True)):
                 with suppress(psutil.NoSuchProcess):
                     process.kill()
-        one.process.wait()
+        one.process.join()
 
     def pause(self, name: str) -> Callable[[], None]:
         """Stop an actor in the middle of whatever it does, and return how to let it go on."""
-        process = self._running[name].process
-        process.send_signal(signal.SIGSTOP)
-        return lambda: process.send_signal(signal.SIGCONT)
+        process = psutil.Process(self._running[name].process.pid)
+        process.suspend()
+
+        def go_on() -> None:
+            with suppress(psutil.NoSuchProcess):
+                process.resume()
+
+        return go_on
 
     def end(self, kinds: Iterable[str] | None = None) -> None:
         """Ask actors to end, those of some kinds or all, and wait until they have."""
-        leaving = {
-            name: one
-            for name, one in self._running.items()
-            if kinds is None or name.partition("-")[0] in kinds
-        }
-        for one in leaving.values():
-            one.process.terminate()
+        leaving = [
+            name for name in self._running if kinds is None or name.partition("-")[0] in kinds
+        ]
+        for name in leaving:
+            self._running[name].process.terminate()
         deadline = time.monotonic() + PATIENCE
-        for name, one in leaving.items():
-            self._wait(name, one, deadline)
+        for name in leaving:
+            self._wait(name, deadline)
             del self._running[name]
 
     def abandon(self) -> None:
@@ -98,34 +116,36 @@ class Troupe:
             self.kill(name)
 
     def _start(self, name: str) -> None:
-        number = self._incarnations[name]
-        self._incarnations[name] += 1
-        stem = self._folder / f"{name}.{number:04}"
-        errors = stem.with_suffix(f"{stem.suffix}.errors")
-        ledger = stem.with_suffix(f"{stem.suffix}.facts")
-        kind = name.partition("-")[0]
-        command = [sys.executable, "-m", f"tests.chaos.actors.{kind}"]
-        with errors.open("wb") as file:
-            process = subprocess.Popen(
-                [*command, name, self._url, str(ledger), str(self._seed)],
-                cwd=ROOT,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=file,
-            )
-        self._running[name] = Running(process, errors)
+        ledger = self._folder / f"{name}.{self._lives[name]:04}.facts"
+        self._lives[name] += 1
+        errors = ledger.with_suffix(".errors")
+        process = self._processes.Process(
+            target=_play, args=(name, self._url, str(ledger), str(errors), self._seed), daemon=True
+        )
+        process.start()
+        self._running[name] = Running(process, ledger, errors)
 
-    def _wait(self, name: str, one: Running, deadline: float) -> None:
-        try:
-            one.process.wait(max(1.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
+    def _wait(self, name: str, deadline: float) -> None:
+        one = self._running[name]
+        one.process.join(max(1.0, deadline - time.monotonic()))
+        if one.process.is_alive():
             self.complaints.append(f"{name} did not end")
             self.kill(name)
-        if one.process.returncode != 0:
+        # one that had just begun may not have been ready to be asked
+        if one.process.exitcode not in (0, -signal.SIGTERM):
             self._explain(name, one)
 
     def _explain(self, name: str, one: Running) -> None:
         if not one.was_killed:
-            said = one.errors.read_text(errors="replace").splitlines()[-12:]
-            code = one.process.returncode
-            self.complaints.append("\n  ".join([f"{name} ended by itself with {code}:", *said]))
+            said = one.errors.read_text(errors="replace") if one.errors.exists() else ""
+            first = f"{name} ended by itself with {one.process.exitcode}:"
+            self.complaints.append("\n  ".join([first, *said.splitlines()[-12:]]))
+
+
+def _play(name: str, url: str, ledger: str, errors: str, seed: int) -> None:
+    """In its own process: be that actor."""
+    descriptor = os.open(errors, os.O_WRONLY | os.O_CREAT)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    kind = name.partition("-")[0]
+    import_module(f"{ACTORS}.{kind}").main(name, url, ledger, seed)

@@ -28,12 +28,12 @@ def struct_of(fields: dict[str, Any]) -> StructType:
 def reader_of(url: str, schema: StructType | None = None, **options: str) -> Any:
     """Return the reader that Spark would be given."""
     source = PenstockDataSource({"url": url, **options})
-    return source.reader(schema or source.schema())  # type: ignore[arg-type]
+    return source.reader(schema or source.schema())
 
 
 def parts(url: str, **options: str) -> list[Part]:
     """Return what each task would read."""
-    return list(reader_of(url, **options).partitions())
+    return list(reader_of(url, None, **options).partitions())
 
 
 def read(url: str, schema: StructType | None = None, **options: str) -> pa.Table:

@@ -123,7 +123,7 @@ def test_pushed_filters_are_part_of_the_sql(many: str) -> None:
     kept = reader.pushFilters(
         [EqualTo(("stream_name",), "many-3"), left, GreaterThan(("global_position",), 44_980)]
     )
-    [part] = reader.partitions()  # type: ignore[assignment]
+    [part] = reader.partitions()
     [batch] = reader.read(part)
 
     assert list(kept) == [left]

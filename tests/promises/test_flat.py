@@ -28,7 +28,7 @@ where c.relnamespace in ('message_store'::regnamespace, 'penstock'::regnamespace
 """
 
 
-class ReadingTaken(TypedMessage, type="reading.taken"):
+class ReadingTaken(TypedMessage, type="flat.reading_taken"):
     device: str
 
 

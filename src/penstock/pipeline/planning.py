@@ -86,7 +86,7 @@ def pieces(
     with connection.transaction():
         connection.execute("set local enable_sort = on")
         connection.execute("set local enable_seqscan = off")
-        count, found = connection.execute(cuts).fetchone() or (0, None)
+        count, found = connection.execute(cuts).fetchone() or (0, [])
     if not count:
         return []
     wanted = min(most, max(1, count // SMALLEST_PIECE))

@@ -62,7 +62,7 @@ def session(
     _prepare_environment()
     builder = SparkSession.builder.appName(app_name).master(chosen)
     for name, value in {**_settings(chosen), **(config or {})}.items():
-        builder = builder.config(name, value)  # type: ignore[arg-type]
+        builder = builder.config(name, value)
     return builder.getOrCreate()
 
 

@@ -77,7 +77,7 @@ class Target:
         if self.types:
             found += sql.SQL(" and m.type = any ({})").format(list(self.types))
         for one in self.filters:
-            found += sql.SQL(" and ") + sql.SQL(one)  # type: ignore[arg-type]
+            found += sql.SQL(" and ") + sql.SQL(one)
         return found
 
     def _range(self) -> sql.SQL:

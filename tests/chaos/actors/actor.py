@@ -1,7 +1,5 @@
 """What every actor has: a name, a store, a ledger, a seed, and patience with a database in trouble.
 
-    python -m tests.chaos.actors.writer NAME URL LEDGER SEED
-
 An actor goes on until SIGTERM. What it was told is a fact; if it was told nothing, because the
 connection was lost or it was killed itself, then the outcome is unknown, and it notes nothing.
 """
@@ -11,9 +9,9 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
@@ -34,7 +32,7 @@ class Stopped(Exception):
 class Actor:
     """One process of the troupe."""
 
-    def __init__(self, name: str, url: str, ledger: str, seed: str) -> None:
+    def __init__(self, name: str, url: str, ledger: str, seed: int) -> None:
         self.name = name
         self.url = url
         self.random = Random(f"{seed} {Path(ledger).name}")
@@ -48,7 +46,7 @@ class Actor:
         return self.name.partition("-")[2]
 
     def note(self, fact: str, **details: Any) -> None:
-        """Write a fact down: in one call, so that a kill cannot leave half a line."""
+        """Write a fact down. A line that a kill has cut short is no fact."""
         os.write(self._ledger, (json.dumps({"fact": fact, **details}) + "\n").encode())
 
     def goes_on(self, longest_pause: float = 0.0) -> bool:
@@ -79,10 +77,11 @@ class Actor:
         self._stopping = True
 
 
-def play(part: Callable[[Actor], None]) -> None:
-    """Play a part until SIGTERM."""
-    actor = Actor(*sys.argv[1:5])
-    try:
-        part(actor)
-    except Stopped:
-        pass
+def play(part: Callable[[Actor], None]) -> Callable[[str, str, str, int], None]:
+    """Return the main function of an actor with this part, who plays it until SIGTERM."""
+
+    def main(name: str, url: str, ledger: str, seed: int) -> None:
+        with suppress(Stopped):
+            part(Actor(name, url, ledger, seed))
+
+    return main

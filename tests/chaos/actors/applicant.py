@@ -37,5 +37,4 @@ def _append(actor: Actor, store: Store, message: Opened | Requested) -> None:
     actor.note(WRITTEN, key=message.key, position=0)
 
 
-if __name__ == "__main__":
-    play(apply)
+main = play(apply)

@@ -5,6 +5,8 @@ Its position is in the table or in a stream: the part of its name after the hyph
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from penstock import Consumer, FailurePolicy, PositionConflict, RecordedMessage, Transaction
 from penstock.errors import UnavailableError
 from tests.chaos.actors.actor import ENDLESS, Actor, play
@@ -29,12 +31,10 @@ def consume(actor: Actor) -> None:
                 on_failure=FailurePolicy.retry(ENDLESS, delay=0.01, longest_delay=0.1),
             )
             consumer.handler()(see)
-            try:
-                return consumer.run()
-            except (PositionConflict, UnavailableError):
-                # the one before it was killed and its last commit came late; or no time was left
-                continue
+            # the one before it was killed and its last commit came late; or no connection was free
+            with suppress(PositionConflict, UnavailableError):
+                consumer.run()
+                return
 
 
-if __name__ == "__main__":
-    play(consume)
+main = play(consume)

@@ -38,5 +38,4 @@ def _stream_of_join(message: ClaimedMessage) -> str:
     return f"{OUTCOME}-{message.payload['join']}"
 
 
-if __name__ == "__main__":
-    play(dispatch)
+main = play(dispatch)

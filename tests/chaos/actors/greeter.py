@@ -36,5 +36,4 @@ def _welcome(claim: Claim) -> list[Welcomed]:
     ]
 
 
-if __name__ == "__main__":
-    play(work)
+main = play(work)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from uuid import uuid4
 
 from penstock import ConcurrentAppendError, Store
@@ -15,7 +16,7 @@ def intrude(actor: Actor) -> None:
     position = 0
     with actor.store() as store:
         while actor.goes_on(0.1):
-            fresh = actor.patiently(lambda: store.get_category_messages(OPENED, position + 1))
+            fresh = actor.patiently(partial(store.get_category_messages, OPENED, position + 1))
             courses += [one.data["course"] for one in fresh]
             position = max([position, *(one.global_position for one in fresh)])
             if courses:
@@ -36,5 +37,4 @@ def _take_a_seat(actor: Actor, store: Store, course: str) -> None:
         actor.note(REFUSED, key=key)
 
 
-if __name__ == "__main__":
-    play(intrude)
+main = play(intrude)

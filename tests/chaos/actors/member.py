@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from penstock import Consumer, PositionConflict, RecordedMessage
 from penstock.errors import UnavailableError
 from tests.chaos.actors.actor import Actor, play
@@ -25,11 +27,10 @@ def consume(actor: Actor) -> None:
                 polling_interval_ms=20,
             )
             consumer.handler()(handle)
-            try:
-                return consumer.run()
-            except (PositionConflict, UnavailableError):
-                continue  # the one before it was killed and its last save came late
+            # the one before it was killed and its last save came late; or no connection was free
+            with suppress(PositionConflict, UnavailableError):
+                consumer.run()
+                return
 
 
-if __name__ == "__main__":
-    play(consume)
+main = play(consume)

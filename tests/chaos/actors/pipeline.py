@@ -51,7 +51,12 @@ def run(actor: Actor) -> None:
     spark = session("chaos", master="local[2]", config=SETTINGS)
     with actor.store() as store:
         runner = Runner(pipe, store, spark)
-        signal.signal(signal.SIGTERM, lambda *_: (actor.stop(), runner.stop()))
+
+        def stop(*_: object) -> None:
+            actor.stop()
+            runner.stop()
+
+        signal.signal(signal.SIGTERM, stop)
         Thread(target=_stop_if_one_has_stopped, args=(runner,), daemon=True).start()
         summary = actor.patiently(lambda: runner.follow(wait=True))
     spark.stop()
@@ -67,5 +72,4 @@ def _stop_if_one_has_stopped(runner: Runner) -> None:
     runner.stop()
 
 
-if __name__ == "__main__":
-    play(run)
+main = play(run)

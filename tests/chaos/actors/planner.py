@@ -63,5 +63,4 @@ def _payload(actor: Actor) -> dict[str, str]:
     return {"do": actor.random.choice(["fail", "stumble", *["succeed"] * 6])}
 
 
-if __name__ == "__main__":
-    play(plan)
+main = play(plan)

@@ -23,9 +23,7 @@ def read(actor: Actor) -> None:
 
 def _open(actor: Actor, store: Store) -> ConsumerSession:
     mode = CommitMode.AUTO_COMMIT if actor.variant == "auto" else CommitMode.MANUAL_COMMIT
-    return store.queue(MAIL).create_consumer(
-        actor.name, mode, read_ahead=actor.variant == "ahead"
-    )
+    return store.queue(MAIL).create_consumer(actor.name, mode, read_ahead=actor.variant == "ahead")
 
 
 def _read_on(actor: Actor, session: ConsumerSession) -> None:
@@ -54,5 +52,4 @@ def _commit_or_not(
     return (uncommitted or record is not None) and not commit
 
 
-if __name__ == "__main__":
-    play(read)
+main = play(read)

@@ -46,5 +46,4 @@ def _decide(store: Store, claim: Claim) -> Iterator[Taken | Denied]:
         left -= 1
 
 
-if __name__ == "__main__":
-    play(work)
+main = play(work)

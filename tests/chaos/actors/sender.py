@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from uuid import uuid4
 
 from tests.chaos.actors.actor import Actor, play
@@ -14,9 +15,8 @@ def send(actor: Actor) -> None:
         while actor.goes_on(0.05):
             key = str(uuid4())
             actor.note(TRIED, key=key, stream=MAIL_STREAM)
-            offset = actor.patiently(lambda key=key: queue.offer({"key": key}, id=key))  # type: ignore[misc]
+            offset = actor.patiently(partial(queue.offer, {"key": key}, id=key))
             actor.note(WRITTEN, key=key, position=offset)
 
 
-if __name__ == "__main__":
-    play(send)
+main = play(send)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from penstock import Message, Store, Transaction, TransactionAborted, TransactionConflict
 from penstock.errors import UnavailableError
@@ -62,7 +62,7 @@ def _part(random: Random) -> Part:
 def _write(actor: Actor, transaction: Transaction, name: str, parts: list[Part]) -> None:
     transaction.outbox.enqueue(NOTE, {"transaction": name})
     for part in parts:
-        messages = [Message("Moved", {"key": key}, id=key) for key in part.keys]
+        messages = [Message("Moved", {"key": key}, id=UUID(key)) for key in part.keys]
         transaction.savepoint("before")
         transaction.write_messages(part.stream_name, messages)
         if part.undone:
@@ -72,5 +72,4 @@ def _write(actor: Actor, transaction: Transaction, name: str, parts: list[Part])
         raise ChangedMind
 
 
-if __name__ == "__main__":
-    play(transact)
+main = play(transact)

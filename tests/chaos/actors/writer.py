@@ -33,5 +33,4 @@ def _write_one(actor: Actor, store: Store, stream_name: str) -> None:
         actor.note(REFUSED, key=key)
 
 
-if __name__ == "__main__":
-    play(write)
+main = play(write)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from pyspark.sql import SparkSession
 
 from tests.conftest import Server
 from tests.pipeline.faults.drivers import Driver
@@ -17,6 +19,18 @@ def gate(server: Server) -> Iterator[Gate]:
     gate = Gate(server.url("postgres"))
     yield gate
     gate.open()
+
+
+@pytest.fixture
+def thread(spark: SparkSession) -> Iterator[ThreadPoolExecutor]:
+    """A thread to use the session in."""
+
+    def begin() -> None:
+        """Make the session this thread's own: else it does not find the format."""
+        spark.createDataFrame([], "nothing int")
+
+    with ThreadPoolExecutor(1, initializer=begin) as thread:
+        yield thread
 
 
 @pytest.fixture

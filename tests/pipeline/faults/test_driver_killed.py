@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -79,19 +78,22 @@ def test_killed_before_it_commits_nothing_is_published_until_it_is_done_again(
 
 
 def test_killed_while_the_server_commits_it_races_with_who_does_it_again(
-    driver: Driver, spark: SparkSession, database_url: str, orders: list[int], checkpoint: str
+    driver: Driver,
+    spark: SparkSession,
+    thread: ThreadPoolExecutor,
+    database_url: str,
+    orders: list[int],
+    checkpoint: str,
 ) -> None:
-    write = partial(write_numbers, spark, database_url, delivery="numbers")
-    with ThreadPoolExecutor(1) as threads:
-        with held(database_url, DELIVERIES):
-            begin(driver, database_url, checkpoint)
-            driver.kill()  # its connections wait on, since the server does not notice
-            query = start_copying(spark, database_url, checkpoint, available_now=True)
-            writing = threads.submit(write)
-            wait_until_blocked(database_url, 2 * BOTH)
+    with held(database_url, DELIVERIES):
+        begin(driver, database_url, checkpoint)
+        driver.kill()  # its connections wait on, since the server does not notice
+        query = start_copying(spark, database_url, checkpoint, available_now=True)
+        writing = thread.submit(write_numbers, spark, database_url, delivery="numbers")
+        wait_until_blocked(database_url, 2 * BOTH)
 
-        writing.result()
-        query.awaitTermination()
+    writing.result()
+    query.awaitTermination()
 
     assert numbers_in(database_url, "number") == list(range(NUMBERS))
     assert numbers_in(database_url, "copy") == orders

@@ -65,17 +65,11 @@ def machine() -> Iterator[Machine]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.fixture
-def threads() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(1) as threads:
-        yield threads
-
-
 def stage_half(
-    spark: SparkSession, machine: Machine, gate: Gate, threads: ThreadPoolExecutor
+    spark: SparkSession, machine: Machine, gate: Gate, thread: ThreadPoolExecutor
 ) -> Future[None]:
     """Begin a write, and return when one task of two has staged its rows and is done."""
-    writing = threads.submit(
+    writing = thread.submit(
         write_numbers, spark, machine.url, delivery="numbers", gate=(gate.url, gate.key)
     )
     gate.wait_for()
@@ -84,9 +78,9 @@ def stage_half(
 
 
 def test_a_clean_stop_between_staging_and_commit_does_no_harm(
-    spark: SparkSession, machine: Machine, gate: Gate, threads: ThreadPoolExecutor
+    spark: SparkSession, machine: Machine, gate: Gate, thread: ThreadPoolExecutor
 ) -> None:
-    writing = stage_half(spark, machine, gate, threads)
+    writing = stage_half(spark, machine, gate, thread)
 
     machine.stop()
     gate.open()
@@ -96,9 +90,9 @@ def test_a_clean_stop_between_staging_and_commit_does_no_harm(
 
 
 def test_after_a_crash_between_staging_and_commit_nothing_is_published_until_it_is_done_again(
-    spark: SparkSession, machine: Machine, gate: Gate, threads: ThreadPoolExecutor
+    spark: SparkSession, machine: Machine, gate: Gate, thread: ThreadPoolExecutor
 ) -> None:
-    writing = stage_half(spark, machine, gate, threads)
+    writing = stage_half(spark, machine, gate, thread)
 
     machine.crash()
     gate.open()
@@ -114,7 +108,7 @@ def test_after_a_crash_between_staging_and_commit_nothing_is_published_until_it_
 def test_lost_while_it_commits_each_is_published_once_when_it_is_done_again(
     spark: SparkSession,
     machine: Machine,
-    threads: ThreadPoolExecutor,
+    thread: ThreadPoolExecutor,
     tmp_path: Path,
     lose: Callable[[Machine], Any],
 ) -> None:
@@ -123,7 +117,7 @@ def test_lost_while_it_commits_each_is_published_once_when_it_is_done_again(
     checkpoint = str(tmp_path / "checkpoint")
     with suppress(psycopg.OperationalError), held(machine.url, DELIVERIES):
         query = start_copying(spark, machine.url, checkpoint, available_now=True)
-        writing = threads.submit(write_numbers, spark, machine.url, delivery="numbers")
+        writing = thread.submit(write_numbers, spark, machine.url, delivery="numbers")
         wait_until_blocked(machine.url, 2)
         lose(machine)
     with pytest.raises(PySparkException):

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import psycopg
 from psycopg import sql
 
-PATIENCE = 120  # seconds
+PATIENCE = 240  # seconds
 DELIVERIES = "deliveries"  # written in the transaction that publishes
 STAGINGS = "stagings"  # written when rows are staged, and when they are cleaned up
 

@@ -101,6 +101,11 @@ class Workshop:
             found = {(one.pipeline, one.processor): one for one in processors(connection)}
         return found[pipe.name, name]
 
+    def execute(self, statement: str) -> None:
+        """Do something to the database."""
+        with connect(self.place) as connection:
+            connection.execute(statement.encode())
+
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         """Return what a query finds."""
         with connect(self.place) as connection:

@@ -1,0 +1,55 @@
+"""Everything at once through a storm of faults: nothing is lost, doubled, disordered or miscounted.
+
+Short in `make test`. With a minute or more, as in `make chaos`, a pipeline on Spark runs as well.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.run import CAST, run
+from tests.chaos.server import Server
+
+LONG = 60  # seconds
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    # not pytest's own folder: a socket's path must be short
+    folder = Path(tempfile.mkdtemp(prefix="penstock-"))
+    server = Server(folder)
+    yield server
+    server.stop()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.chaos
+def test_a_storm_breaks_no_promise(
+    server: Server,
+    tmp_path: Path,
+    chaos_seconds: float,
+    request: pytest.FixtureRequest,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    seed = request.config.getoption("--chaos-seed") or random.randrange(10**6)
+    is_long = chaos_seconds >= LONG
+
+    def tell(text: str) -> None:
+        if not is_long:
+            print(text)  # shown if the test fails
+            return
+        with capsys.disabled():
+            print(text)
+
+    tell(f"\n--chaos-seed={seed}")
+    cast = [*CAST, "pipeline-0"] if is_long else CAST
+    outcome = run(server, tmp_path, seed=seed, seconds=chaos_seconds, cast=cast, tell=tell)
+    tell(outcome.table())
+
+    assert outcome.complaints == [], f"repeat with --chaos-seed={seed}"

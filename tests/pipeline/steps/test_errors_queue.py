@@ -1,0 +1,284 @@
+"""Messages that make a function fail go to the errors queue, once; the others flow on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from penstock.errors import StepFailed
+from penstock.pipeline import Delivery, Pipeline
+from tests.pipeline.steps.workshop import Workshop, numbered, renumbered
+
+BAD = (3, 4, 9)
+
+
+def pipeline(schema: str | None = None) -> Pipeline:
+    pipe = Pipeline("shop")
+    pipe.queue("number", schema)
+    return pipe
+
+
+def write_with_bad_ones(workshop: Workshop, count: int = 10) -> None:
+    """Write numbers, some of them as text that is none."""
+    for number in range(count):
+        shown = f"bad {number}" if number in BAD else str(number)
+        workshop.store.write_message(f"number-{number}", "Numbered", {"n": number, "text": shown})
+
+
+class TestSearch:
+    """A step that fails is split until the message that did it stands alone."""
+
+    def test_of_what_sparks_functions_cannot_take(self, workshop: Workshop, shape: str) -> None:
+        pipe = pipeline()
+
+        @pipe.stream(inputs="number", output="out", errors="lost")
+        def parse(number: DataFrame) -> DataFrame:
+            return renumbered(number, "cast(get_json_object(data, '$.text') as int)")
+
+        write_with_bad_ones(workshop)
+        reports = workshop.steps(pipe)
+
+        assert workshop.numbers("out") == [0, 1, 2, 5, 6, 7, 8]
+        assert workshop.numbers("lost") == list(BAD)
+        assert sum(one.messages_out for one in reports) == 7
+        assert sum(one.failed for one in reports) == 3
+        assert sum(one.messages_in for one in reports) == 10
+
+    def test_of_what_python_in_a_task_cannot_take(self, workshop: Workshop, shape: str) -> None:
+        pipe = pipeline()
+
+        def parse_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                texts = [json.loads(one)["text"] for one in batch.column("data").to_pylist()]
+                data = [json.dumps({"n": int(text)}) for text in texts]
+                types = ["Parsed"] * len(data)
+                yield pa.RecordBatch.from_pydict({"type": types, "data": data})
+
+        @pipe.stream(inputs="number", output="out", errors="lost")
+        def parse(number: DataFrame) -> DataFrame:
+            return number.mapInArrow(parse_batches, "type string, data string")
+
+        write_with_bad_ones(workshop, 5)
+        workshop.steps(pipe)
+
+        assert workshop.numbers("out") == [0, 1, 2]
+        assert workshop.numbers("lost") == [3, 4]
+        (first, _) = workshop.messages("lost")
+        assert first.metadata is not None
+        assert first.metadata["error"] == (
+            "ValueError: invalid literal for int() with base 10: 'bad 3'"
+        )
+
+    def test_of_what_the_function_itself_cannot_take(self, workshop: Workshop) -> None:
+        pipe = pipeline()
+
+        @pipe.stream(inputs="number", output="out", errors="lost")
+        def parse(number: DataFrame) -> DataFrame:
+            for row in number.collect():
+                int(json.loads(row.data)["text"])
+            return renumbered(numbered(number))
+
+        write_with_bad_ones(workshop)
+        workshop.steps(pipe)
+
+        assert workshop.numbers("out") == [0, 1, 2, 5, 6, 7, 8]
+        assert workshop.numbers("lost") == list(BAD)
+
+    def test_of_what_does_not_read_as_declared(self, workshop: Workshop, shape: str) -> None:
+        pipe = pipeline("n int, text int")
+
+        @pipe.stream(inputs="number", output="out", errors="lost")
+        def parse(number: DataFrame) -> DataFrame:
+            return number
+
+        write_with_bad_ones(workshop, 6)
+        workshop.steps(pipe)
+
+        assert workshop.numbers("out") == [0, 1, 2, 5]
+        assert workshop.numbers("lost") == [3, 4]
+
+    def test_of_what_makes_no_message(self, workshop: Workshop, shape: str) -> None:
+        pipe = pipeline()
+
+        @pipe.stream(inputs="number", output="out", errors="lost")
+        def pass_on(number: DataFrame) -> DataFrame:
+            bad = "get_json_object(data, '$.text') like 'bad%'"
+            return number.withColumn("data", f.expr(f"if({bad}, 'no json', data)"))
+
+        write_with_bad_ones(workshop, 6)
+        workshop.steps(pipe)
+
+        assert workshop.numbers("out") == [0, 1, 2, 5]
+        assert workshop.numbers("lost") == [3, 4]
+
+    def test_of_a_sink(self, workshop: Workshop) -> None:
+        pipe, seen = pipeline(), []
+
+        @pipe.sink(inputs="number", errors="lost")
+        def see(number: DataFrame, delivery: Delivery) -> None:
+            seen.extend(int(json.loads(row.data)["text"]) for row in number.collect())
+
+        write_with_bad_ones(workshop)
+        workshop.steps(pipe)
+
+        assert set(seen) == {0, 1, 2, 5, 6, 7, 8}
+        assert workshop.numbers("lost") == list(BAD)
+
+    def test_of_alternatives(self, workshop: Workshop) -> None:
+        pipe = pipeline()
+        pipe.queue("other")
+
+        @pipe.stream(alts=["other", "number"], output="out", errors="lost")
+        def parse(messages: DataFrame) -> DataFrame:
+            return renumbered(messages, "cast(get_json_object(data, '$.text') as int)")
+
+        write_with_bad_ones(workshop, 6)
+        workshop.write("other", 20, 21, text="21")
+        workshop.write("other", 22, text="bad")
+        workshop.steps(pipe)
+
+        assert workshop.numbers("out") == [21, 21, 0, 1, 2, 5]
+        assert workshop.numbers("lost") == [22, 3, 4]
+
+    def test_among_messages_of_other_types(self, workshop: Workshop) -> None:
+        pipe = pipeline()
+
+        @pipe.stream(inputs="number", output="out", errors="lost", types=["Wanted"])
+        def parse(number: DataFrame) -> DataFrame:
+            return renumbered(number, "cast(get_json_object(data, '$.text') as int)")
+
+        for number in range(12):
+            type = "Wanted" if number % 4 == 0 else "Other"
+            workshop.write("number", number, type=type, text="bad" if number == 8 else str(number))
+        workshop.steps(pipe)
+
+        assert workshop.numbers("out") == [0, 4]
+        assert workshop.numbers("lost") == [8]
+
+
+class TestMessage:
+    def test_it_is_a_copy_that_tells_what_was_wrong_and_where_it_came_from(
+        self, workshop: Workshop
+    ) -> None:
+        pipe = pipeline()
+
+        @pipe.stream(inputs="number", output="out", errors="lost")
+        def fail(number: DataFrame) -> DataFrame:
+            raise ValueError("no such number")
+
+        workshop.store.write_message(
+            "number-1", "Numbered", {"n": 1}, {"correlation_id": "c-1", "by": "Ada"}
+        )
+        workshop.steps(pipe)
+
+        (bad,), (lost,) = workshop.messages("number"), workshop.messages("lost")
+        assert (lost.type, lost.data) == ("Numbered", {"n": 1})
+        assert lost.metadata == {
+            "error": "ValueError: no such number",
+            "failed_stream_name": "number-1",
+            "failed_global_position": bad.global_position,
+            "correlation_id": "c-1",
+            "causation_id": str(bad.id),
+            "by": "Ada",
+            "pipeline": "shop",
+            "processor": "fail",
+            "delivery": workshop.records(pipe)[-1].data["hash"],
+        }
+
+    def test_an_errors_queue_may_be_a_stream(self, workshop: Workshop) -> None:
+        pipe = pipeline()
+
+        @pipe.stream(inputs="number", output="out", errors="lost-1")
+        def fail(number: DataFrame) -> DataFrame:
+            raise ValueError("no such number")
+
+        workshop.write("number", 1, 2)
+        workshop.steps(pipe)
+
+        assert workshop.numbers("lost-1") == [1, 2]
+
+
+class TestColumn:
+    """A row that has an error goes to the errors queue at once: nothing is run again."""
+
+    def test_rows_with_an_error_go_to_the_errors_queue_and_the_others_out(
+        self, workshop: Workshop, shape: str
+    ) -> None:
+        pipe = pipeline()
+
+        @pipe.stream(inputs="number", output="out", errors="lost", limit=6)
+        def check(number: DataFrame) -> DataFrame:
+            bad = f.expr("if(get_json_object(data, '$.text') like 'bad%', 'it is bad', null)")
+            return renumbered(numbered(number.withColumn("error", bad))).join(
+                number.select("global_position", bad.alias("error")), "global_position"
+            )
+
+        write_with_bad_ones(workshop)
+        reports = workshop.steps(pipe)
+
+        assert sorted(workshop.numbers("out")) == [0, 1, 2, 5, 6, 7, 8]
+        assert sorted(workshop.numbers("lost")) == list(BAD)
+        assert [(one.messages_out, one.failed) for one in reports] == [(4, 2), (3, 1)]
+        assert {(one.metadata or {})["error"] for one in workshop.messages("lost")} == {"it is bad"}
+
+    def test_a_step_of_errors_only_is_an_attempt(self, workshop: Workshop) -> None:
+        pipe = pipeline()
+
+        @pipe.stream(inputs="number", output="out", errors="lost")
+        def refuse(number: DataFrame) -> DataFrame:
+            return number.withColumn("error", f.lit("all wrong"))
+
+        workshop.write("number", 1, 2)
+        workshop.step(pipe)
+
+        assert workshop.numbers("lost") == [1, 2]
+        assert [one.type for one in workshop.records(pipe)] == ["Snapshot", "Attempt"]
+
+    @pytest.mark.parametrize(
+        ("errors", "columns"), [(None, ["*"]), ("lost", ["type", "data"])]
+    )
+    def test_it_needs_an_errors_queue_and_the_position(
+        self, workshop: Workshop, errors: str | None, columns: list[str]
+    ) -> None:
+        pipe = pipeline()
+
+        @pipe.stream(inputs="number", output="out", errors=errors)
+        def refuse(number: DataFrame) -> DataFrame:
+            return number.select(*columns).withColumn("error", f.lit("all wrong"))
+
+        workshop.write("number", 1)
+        with pytest.raises(StepFailed, match="a column error needs an errors queue, and its input"):
+            workshop.step(pipe)
+
+
+class TestNoSearch:
+    """What is nobody's data to blame for stops the processor, errors queue or not."""
+
+    @pytest.mark.parametrize(
+        "reason",
+        ["no such column", "no frame", "wrong columns", "the machine"],
+    )
+    def test_a_mistake_is_no_poison(self, workshop: Workshop, reason: str) -> None:
+        pipe = pipeline()
+
+        @pipe.stream(inputs="number", output="out", errors="lost")
+        def fail(number: DataFrame) -> object:
+            if reason == "no such column":
+                return number.select("colour")
+            if reason == "no frame":
+                return 42
+            if reason == "wrong columns":
+                return number.selectExpr("type", "1 as data")
+            raise OSError("the disk is full")
+
+        workshop.write("number", 1, 2)
+        with pytest.raises(StepFailed):
+            workshop.steps(pipe)
+
+        assert workshop.messages("lost") == []
+        assert [one.type for one in workshop.records(pipe)] == ["Snapshot"]
