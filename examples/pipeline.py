@@ -17,12 +17,12 @@ from penstock import Store
 from penstock.pipeline import Delivery, Latest, Pipeline, Runner, session
 
 pipe = Pipeline("bakery")
-pipe.queue("bakeryOrder", "product string, quantity int")
-pipe.queue("bakeryProduct", "product string, cents int")
-pipe.queue("bakeryInvoice", "product string, cents int")
+pipe.queue("bakery_order", "product string, quantity int")
+pipe.queue("bakery_product", "product string, cents int")
+pipe.queue("bakery_invoice", "product string, cents int")
 
 
-@pipe.source(output="bakeryOrder")
+@pipe.source(output="bakery_order")
 def orders(spark: SparkSession) -> DataFrame:
     """Bring the orders in. What a source returned once is in the log, and not asked for again."""
     wanted = [("bread", 2), ("bun", 10), ("bread", 1), ("gold", 1)]
@@ -31,27 +31,27 @@ def orders(spark: SparkSession) -> DataFrame:
 
 
 @pipe.stream(
-    inputs="bakeryOrder",
-    tables=Latest("bakeryProduct"),
-    output="bakeryInvoice",
-    errors="bakeryRefused",
+    inputs="bakery_order",
+    tables=Latest("bakery_product"),
+    output="bakery_invoice",
+    errors="bakery_refused",
     limit=2,
 )
-def invoice(bakeryOrder: DataFrame, bakeryProduct: DataFrame) -> DataFrame:  # noqa: N803
+def invoice(bakery_order: DataFrame, bakery_product: DataFrame) -> DataFrame:
     """Price each order by the last price of its product; refuse what has none."""
-    price = bakeryProduct.select("data.*")
+    price = bakery_product.select("data.*")
     return (
-        bakeryOrder.join(price, f.col("data.product") == f.col("product"), "left")
+        bakery_order.join(price, f.col("data.product") == f.col("product"), "left")
         .withColumn("error", f.when(f.col("cents").isNull(), "we do not bake that"))
         .withColumn("data", f.struct("product", f.expr("data.quantity * cents").alias("cents")))
         .select("id", "global_position", "error", f.lit("Invoiced").alias("type"), "data")
     )
 
 
-@pipe.sink(inputs="bakeryInvoice")
-def revenue(bakeryInvoice: DataFrame, delivery: Delivery) -> None:  # noqa: N803
+@pipe.sink(inputs="bakery_invoice")
+def revenue(bakery_invoice: DataFrame, delivery: Delivery) -> None:
     """Add to the revenue of each product, in the transaction that ends the step."""
-    totals = bakeryInvoice.groupBy("data.product").agg(f.sum("data.cents").alias("cents"))
+    totals = bakery_invoice.groupBy("data.product").agg(f.sum("data.cents").alias("cents"))
     delivery.upsert(totals, "bakery_revenue", key="product", add=["cents"])
 
 
@@ -59,7 +59,7 @@ def price(store: Store, product: str, cents: int) -> None:
     """Set a price, as the bakery's service does: the same one again changes nothing."""
     id = uuid5(NAMESPACE_URL, f"{product} {cents}")
     data = {"product": product, "cents": cents}
-    store.write_message(f"bakeryProduct-{product}", "Priced", data, id=id)
+    store.write_message(f"bakery_product-{product}", "Priced", data, id=id)
 
 
 def main() -> None:
@@ -71,7 +71,7 @@ def main() -> None:
         for _ in range(2):
             print("succeeded" if runner.once().succeeded else "failed")
 
-        for refused in store.read_category("bakeryRefused"):
+        for refused in store.read_category("bakery_refused"):
             print("refused:", refused.data["product"], "because", refused.metadata["error"])
         with psycopg.connect(store.settings.conninfo()) as connection:
             for row in connection.execute("select * from bakery_revenue order by product"):

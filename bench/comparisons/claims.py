@@ -1,4 +1,4 @@
-"""Claim and acknowledge with few partitions and with many, and a claim that finds nothing."""
+"""Claim and acknowledge with few partitions, with many, with a hot key, and with nothing to do."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from functools import partial
 import psycopg
 
 import penstock
-from bench.measuring import Contender, Effort, measure
+from bench.measuring import Contender, Effort, measure, tell
 from bench.results import Comparison, ratio
 from bench.server import Server
 from penstock import Store, TypedMessage
 
-PARTITIONS = (100, 10_000, 100_000)
 PER_SLICE = 100
+#: how many partitions, and how many messages at least
+SHAPES = ((100, 0), (10_000, 0), (100_000, 0), (1, 500_000))
+SHAPES_WHEN_QUICK = ((100, 0), (10_000, 0), (1, 10_000))
 NOTES = [
-    "One worker claims a partition with one message, acknowledges it and goes on to the next; all "
-    "messages are routed beforehand. At rest means that a claim finds nothing to do.",
+    "One worker claims one message of a partition, acknowledges it and goes on to the next; all "
+    "messages are routed beforehand. One partition means that every message has the same key. At "
+    "rest means that a claim finds nothing to do.",
 ]
 
 
@@ -28,12 +31,15 @@ class ReadingTaken(TypedMessage, type="reading.taken"):
 
 
 def compare(server: Server, effort: Effort) -> list[Comparison]:
-    """Measure milliseconds for each number of partitions, and at rest."""
-    sizes = PARTITIONS[:2] if effort.quick else PARTITIONS
-    stores = [_filled(server, size, (effort.rounds + 2) * PER_SLICE) for size in sizes]
+    """Measure milliseconds for each shape of the log, and at rest."""
+    shapes = SHAPES_WHEN_QUICK if effort.quick else SHAPES
+    stores = [
+        _filled(server, partitions, max(partitions, messages, (effort.rounds + 2) * PER_SLICE))
+        for partitions, messages in shapes
+    ]
     contenders = [
-        Contender(f"{size:,} partitions", partial(_claim_and_ack, store))
-        for size, store in zip(sizes, stores, strict=True)
+        Contender(_name(*shape), partial(_claim_and_ack, store))
+        for shape, store in zip(shapes, stores, strict=True)
     ]
     idle = penstock.connect(server.ours("claims_idle", 0))
     idle.register_consumer_group("bench")
@@ -42,20 +48,27 @@ def compare(server: Server, effort: Effort) -> list[Comparison]:
     figures = measure("claim and ack", "ms", contenders, effort.rounds)
     for store in (*stores, idle):
         store.close()
-    server.drop(*(f"claims_{size}" for size in sizes), "claims_idle")
+    server.drop(*(f"claims_{partitions}" for partitions, _ in shapes), "claims_idle")
     smallest, *larger, rest = figures.values()
     ratios = [ratio(one, smallest, at_most=1.5) for one in larger]
     ratios.append(ratio(rest, smallest, at_most=0.1))
     return [Comparison("Claim and acknowledge", list(figures.values()), ratios, NOTES)]
 
 
+def _name(partitions: int, messages: int) -> str:
+    if messages:
+        return f"{partitions} partition of {messages:,} messages"
+    return f"{partitions:,} partitions"
+
+
 def _filled(server: Server, partitions: int, messages: int) -> Store:
-    """Return a store with so many partitions, and messages for all slices, routed."""
+    """Return a store with so many partitions and messages, all of them routed."""
+    tell(f"claims: making {messages:,} messages in {partitions:,} partitions")
     url = server.ours(f"claims_{partitions}", 0)
     store = penstock.connect(url)
     store.register_consumer_group("bench")
-    for first in range(0, max(partitions, messages), 10_000):
-        numbers = range(first, min(first + 10_000, max(partitions, messages)))
+    for first in range(0, messages, 10_000):
+        numbers = range(first, min(first + 10_000, messages))
         store.append([ReadingTaken(device=str(number % partitions)) for number in numbers])
     claim = _claim(store, batch_size=1)
     assert claim is not None

@@ -91,11 +91,11 @@ class TypedMessage:
 
     def __post_init__(self) -> None:
         """Check the values against the annotations, and give the message its id."""
-        values = {name: getattr(self, name) for name in self.payload_attribute_names}
+        values = self.__dict__
         try:
             payload = msgspec.convert(values, self._payload)
         except msgspec.ValidationError as error:
-            raise ValidationError(type(self).__name__, values, f"valid: {error}") from None
+            raise ValidationError(type(self).__name__, {**values}, f"valid: {error}") from None
         self._fill(payload, new_id(), None)
 
     @property
@@ -122,10 +122,9 @@ class TypedMessage:
 
     def to_message(self) -> Message:
         """Return the message as it is written: attributes that are None are absent."""
+        own = self.__dict__
         data = {
-            name: value
-            for name in self.payload_attribute_names
-            if (value := getattr(self, name)) is not None
+            name: value for name in self.payload_attribute_names if (value := own[name]) is not None
         }
         metadata = self.message_metadata
         if self.schema_version is not None:

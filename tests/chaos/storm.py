@@ -127,7 +127,8 @@ class Storm:
         name, key = str(uuid4()), str(uuid4())
         self._note(BEGUN, transaction=name, kept=[key], undone=[], silent=True)
         connection.execute(
-            "select message_store.write_message(%s, %s, 'Moved', jsonb_build_object('key', %s::text))",
+            "select message_store.write_message(%s, %s, 'Moved',"
+            " jsonb_build_object('key', %s::text))",
             (key, f"{TRANSFER}-{name}", key),
         )
         commits = self._random.random() < 0.7

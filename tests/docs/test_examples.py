@@ -5,18 +5,37 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import Server
 from tests.docs.pages import ROOT
 from tests.docs.running import check_lines
+from tests.docs.spark_examples import SparkExamples
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+ON_SPARK = [one for one in EXAMPLES if "penstock.pipeline" in one.read_text(encoding="utf-8")]
 OUTPUT = "\n# Output:\n"
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: str(example.name))
+@pytest.fixture(scope="module")
+def spark_examples(
+    server: Server, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SparkExamples]:
+    database = server.create_database(server.template("penstock"))
+    process = SparkExamples(server.url(database), tmp_path_factory.mktemp("examples"))
+    yield process
+    process.close()
+    server.drop_database(database)
+
+
+@pytest.mark.parametrize(
+    "example",
+    [one for one in EXAMPLES if one not in ON_SPARK],
+    ids=lambda example: str(example.name),
+)
 def test_an_example_prints_what_it_says_also_the_second_time(
     example: Path, database_url: str, tmp_path: Path
 ) -> None:
@@ -24,6 +43,19 @@ def test_an_example_prints_what_it_says_also_the_second_time(
 
     first = _run(example, database_url, tmp_path)
     second = _run(example, database_url, tmp_path)
+
+    check_lines(example.name, first, expected)
+    check_lines(f"{example.name}, the second time,", second, expected)
+
+
+@pytest.mark.parametrize("example", ON_SPARK, ids=lambda example: str(example.name))
+def test_an_example_on_spark_prints_what_it_says_also_the_second_time(
+    example: Path, spark_examples: SparkExamples
+) -> None:
+    expected = _expected_output(example)
+
+    first = spark_examples.run(example)
+    second = spark_examples.run(example)
 
     check_lines(example.name, first, expected)
     check_lines(f"{example.name}, the second time,", second, expected)

@@ -1,4 +1,4 @@
-"""How a read is cut into parts, what a part costs, and which filters PostgreSQL applies."""
+"""How a read is cut into parts, and what a part costs."""
 
 from __future__ import annotations
 
@@ -7,13 +7,9 @@ from typing import Any
 
 import psycopg
 import pytest
-from pyspark.sql.datasource import EqualTo, GreaterThan, StringContains
 
 from penstock import Store
-from penstock.pipeline.batch_reader import BatchReader, PushingReader
-from penstock.pipeline.columns import default_schema
-from penstock.pipeline.connections import find_place
-from penstock.pipeline.options import read_options
+from penstock.pipeline.batch_reader import BatchReader
 from tests.groups.school import CourseCreated
 from tests.pipeline.reading import parts, reader_of
 
@@ -110,32 +106,9 @@ def test_attributes_are_read_by_their_index(many: str) -> None:
     assert sum(entries for _, entries in used.values()) < 20
 
 
-def pushing(url: str, **options: str) -> PushingReader:
-    """Return the reader that takes filters. The source gives it to nobody at present."""
-    found = read_options(options)
-    return PushingReader(find_place(url), found, default_schema(found.columns))
-
-
-def test_pushed_filters_are_part_of_the_sql(many: str) -> None:
-    reader = pushing(many, category="many", partitions="1")
-    left = StringContains(("type",), "unt")
-
-    kept = reader.pushFilters(
-        [EqualTo(("stream_name",), "many-3"), left, GreaterThan(("global_position",), 44_980)]
-    )
-    [part] = reader.partitions()
-    [batch] = reader.read(part)
-
-    assert list(kept) == [left]
-    assert batch.column("position").to_pylist() == [4498, 4499]
-    text = part.target.rows(0, 1).as_string()  # type: ignore[attr-defined]
-    assert 'm."stream_name" = \'many-3\' and m."global_position" > 44980' in text
-
-
 def test_no_text_leaves_its_quotes(many: str) -> None:
     hostile = "x' or true; drop table penstock.staged; '"
-    reader = pushing(many, category=hostile, types=hostile)
-    reader.pushFilters([EqualTo(("type",), hostile)])
+    reader = reader_of(many, category=hostile, types=hostile)
 
     found = [batch for part in reader.partitions() for batch in reader.read(part)]
 

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from uuid import UUID
 
 import msgspec
 
@@ -55,15 +56,7 @@ def append(
     check_version(expected_version)
     if guard is not None and not isinstance(guard, Guard):
         raise ValidationError("guard", guard, "a Guard")
-    plain = checked_messages(messages)
-    sent = [
-        context.encode(stream_name or f"{message.type}-{message.id}", message) for message in plain
-    ]
-    if stream_name is None:
-        for message in plain:
-            if "-" in message.type:
-                raise ValidationError("type", message.type, "a name without '-', or give a stream")
-    ids, types, data, metadata = zip(*sent, strict=True)
+    ids, types, data, metadata = _columns(context, checked_messages(messages), stream_name)
     watched = None if guard is None else _json(guard.as_json())
     many_seen = guard is not None and len(guard.seen) >= SEEN_AT_MOST
 
@@ -203,6 +196,27 @@ async def pause_if_waiting_async(state: tuple[int, int]) -> None:
     """Do the same in async code."""
     if state[0] == 0:
         await asyncio.sleep(FILL_PAUSE)
+
+
+def _columns(
+    context: LogContext, messages: Sequence[Message], stream_name: str | None
+) -> tuple[tuple[UUID, ...], tuple[str, ...], tuple[str, ...], tuple[str | None, ...]]:
+    """Return ids, types, data and metadata of the messages, as they are sent."""
+    if stream_name is None:
+        for message in messages:
+            if "-" in message.type:
+                raise ValidationError("type", message.type, "a name without '-', or give a stream")
+    named = context.interceptors  # nobody else asks for the name that a message's own stream has
+    ids, types, data, metadata = zip(
+        *(
+            context.encode(
+                stream_name or (f"{message.type}-{message.id}" if named else ""), message
+            )
+            for message in messages
+        ),
+        strict=True,
+    )
+    return ids, types, data, metadata
 
 
 def _json(value: object) -> str:

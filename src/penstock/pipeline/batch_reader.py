@@ -6,18 +6,17 @@ reads the same messages.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from penstock.pipeline import planning
 from penstock.pipeline.arrow import read_batches
 from penstock.pipeline.columns import plan
 from penstock.pipeline.connections import Place, connected
-from penstock.pipeline.filters import as_sql
 from penstock.pipeline.options import LATEST, ReadOptions
 from penstock.pipeline.planning import Piece
 from penstock.pipeline.target import Target
@@ -60,14 +59,3 @@ class BatchReader(DataSourceReader):
         assert isinstance(partition, Part)
         columns = plan(self.schema, null_if_wrong=self.options.null_if_wrong)
         return read_batches(self.place, partition.target, columns, partition.piece)
-
-
-class PushingReader(BatchReader):
-    """The same, with the filters that PostgreSQL can take."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """Keep the filters that become SQL and return the others."""
-        taken = {id(one): as_sql(one) for one in filters}
-        found = tuple(text for text in taken.values() if text is not None)
-        self.target = replace(self.target, filters=found)
-        return [one for one in filters if taken[id(one)] is None]

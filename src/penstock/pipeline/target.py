@@ -26,8 +26,6 @@ class Target:
     types: tuple[str, ...] = ()
     #: of the attributes, once the database has said which types declare them
     conditions: str | None = None
-    #: more to filter by, as SQL: pushed down by Spark
-    filters: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
@@ -76,8 +74,6 @@ class Target:
             return found
         if self.types:
             found += sql.SQL(" and m.type = any ({})").format(list(self.types))
-        for one in self.filters:
-            found += sql.SQL(" and ") + sql.SQL(one)
         return found
 
     def _range(self) -> sql.SQL:

@@ -100,7 +100,7 @@ def gather(url: str, ledgers: Path) -> Evidence:
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         return Evidence(
             _log(connection),
-            _facts(ledgers),
+            read_facts(ledgers),
             dict(connection.execute("select consumer_id, next_offset from penstock.sessions")),
             _outbox(connection),
             _joins(connection),
@@ -159,7 +159,8 @@ def _tables(
     return dict(totals), {stream: (count, key) for stream, count, key in states}
 
 
-def _facts(folder: Path) -> dict[str, list[list[Fact]]]:
+def read_facts(folder: Path) -> dict[str, list[list[Fact]]]:
+    """Return what each actor has noted in each of its lives."""
     facts: dict[str, list[list[Fact]]] = {}
     for path in sorted(folder.glob("*.facts")):
         lines = path.read_text().split("\n")[:-1]  # a kill may have left half a line

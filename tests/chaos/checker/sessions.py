@@ -45,9 +45,8 @@ def _at_least_once(name: str, polls: Polls, count: int) -> Iterator[Complaint]:
 
 
 def _at_most_once(name: str, polls: Polls, count: int) -> Iterator[Complaint]:
-    got = 0
+    got = may_skip = 0
     for life in polls:
-        may_skip = 1  # the record whose poll the kill before this life has cut short
         for fact in life:
             skipped, got = fact["offset"] - got, fact["offset"] + 1
             if skipped < 0:
@@ -55,5 +54,6 @@ def _at_most_once(name: str, polls: Polls, count: int) -> Iterator[Complaint]:
             elif skipped > may_skip:
                 yield Complaint(LOST, f"{name} got {fact['offset']} after {skipped} others")
             may_skip = 0
-    if got + 1 < count:
+        may_skip += 1  # the record whose poll was cut short by the kill that ended this life
+    if got + may_skip - 1 < count:
         yield Complaint(LOST, f"{name} got {got} of {count} records")

@@ -41,8 +41,7 @@ def check_writes(evidence: Evidence) -> Iterator[Complaint]:
     for fact in evidence.noted(WRITTEN):
         yield from _as_acknowledged(fact, tried[fact["key"]], there.get(fact["key"]))
     for name, lives in evidence.facts.items():
-        for life in lives:
-            yield from _in_order(name, life, there)
+        yield from _in_order(name, [fact for life in lives for fact in life], there)
 
 
 def check_streams(evidence: Evidence) -> Iterator[Complaint]:
@@ -75,9 +74,9 @@ def _as_acknowledged(fact: Fact, tried: Fact, row: Row | None) -> Iterator[Compl
         yield Complaint(DISORDER, text)
 
 
-def _in_order(name: str, life: list[Fact], there: dict[str | None, Row]) -> Iterator[Complaint]:
+def _in_order(name: str, facts: list[Fact], there: dict[str | None, Row]) -> Iterator[Complaint]:
     """What one actor was told first stands first in the log."""
-    written = [fact["key"] for fact in life if fact["fact"] == WRITTEN]
+    written = [fact["key"] for fact in facts if fact["fact"] == WRITTEN]
     rows = [there[key] for key in written if key in there]
     for earlier, later in pairwise(rows):
         if earlier.at > later.at:

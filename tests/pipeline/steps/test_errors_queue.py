@@ -239,9 +239,7 @@ class TestColumn:
         assert workshop.numbers("lost") == [1, 2]
         assert [one.type for one in workshop.records(pipe)] == ["Snapshot", "Attempt"]
 
-    @pytest.mark.parametrize(
-        ("errors", "columns"), [(None, ["*"]), ("lost", ["type", "data"])]
-    )
+    @pytest.mark.parametrize(("errors", "columns"), [(None, ["*"]), ("lost", ["type", "data"])])
     def test_it_needs_an_errors_queue_and_the_position(
         self, workshop: Workshop, errors: str | None, columns: list[str]
     ) -> None:

@@ -154,7 +154,18 @@ class TestUpsert:
         at = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
         local = at.replace(tzinfo=None)
         values: list[tuple[Any, ...]] = [
-            ('q"', True, 7, 0.5, Decimal("12.30"), date(2026, 1, 2), at, local, ["x", 'y"'], (1, 2)),
+            (
+                'q"',
+                True,
+                7,
+                0.5,
+                Decimal("12.30"),
+                date(2026, 1, 2),
+                at,
+                local,
+                ["x", 'y"'],
+                (1, 2),
+            ),
             ("", None, None, None, None, None, None, None, None, None),
         ]
 

@@ -1,0 +1,69 @@
+"""Runs examples that use Spark in one process after the other: Spark takes seconds to start.
+
+`SparkExamples` is the test's side. The other side is this file as a program: it reads the path of
+an example from each line of its input, runs it as Python would, and answers with a line of JSON.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import runpy
+import subprocess
+import sys
+import traceback
+from contextlib import redirect_stdout
+from pathlib import Path
+
+#: what Java says of an argument that Spark's launcher always gives
+OF_JAVA = "WARNING: Using incubator modules: jdk.incubator.vector\n"
+
+
+class SparkExamples:
+    """The process, with a database for all of the examples."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self._errors = folder / "stderr"
+        with self._errors.open("w") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, __file__],
+                cwd=folder,
+                env={**os.environ, "PENSTOCK_URL": url},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+
+    def run(self, example: Path) -> str:
+        """Run an example and return what it printed."""
+        assert self._process.stdin
+        assert self._process.stdout
+        print(example, file=self._process.stdin, flush=True)
+        line = self._process.stdout.readline()
+        assert line, self._errors.read_text()
+        printed, error = json.loads(line)
+        assert error is None, error
+        assert self._errors.read_text().replace(OF_JAVA, "") == ""
+        return str(printed)
+
+    def close(self) -> None:
+        """End the process, and Spark with it."""
+        self._process.communicate(timeout=60)
+
+
+def main() -> None:
+    """Run the examples that are asked for."""
+    for line in sys.stdin:
+        printed, error = io.StringIO(), None
+        try:
+            with redirect_stdout(printed):
+                runpy.run_path(line.strip(), run_name="__main__")
+        except BaseException:
+            error = traceback.format_exc()
+        print(json.dumps([printed.getvalue(), error]), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""A function that fails stops its processor with the cause; it resumes where it stopped."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from penstock.errors import StepFailed
+from penstock.pipeline import Pipeline
+from tests.pipeline.steps.workshop import Workshop, numbered, renumbered
+
+
+def failing(returned: object, output: tuple[str, ...] = ("out",)) -> Pipeline:
+    """Return a pipeline whose function returns something, or calls it with its frame."""
+    pipe = Pipeline("shop")
+    pipe.queue("number")
+
+    @pipe.stream(inputs="number", output=output)
+    def bill(number: DataFrame) -> object:
+        return returned(number) if callable(returned) else returned
+
+    return pipe
+
+
+def raising(number: DataFrame) -> None:
+    raise RuntimeError("out of paper\nand out of ink")
+
+
+def failing_in_a_task(number: DataFrame) -> DataFrame:
+    parse = f.udf(lambda text: int(text), "int")
+    return number.selectExpr("type", "data").withColumn(
+        "data", f.to_json(f.struct(parse("data").alias("n")))
+    )
+
+
+@pytest.mark.parametrize(
+    ("returned", "reason"),
+    [
+        (raising, "RuntimeError: out of paper"),
+        (failing_in_a_task, "ValueError: invalid literal for int() with base 10: '{\"n\": 1}'"),
+        (
+            lambda number: number.selectExpr("cast(data as int) as data", "type", "id"),
+            "[CAST_INVALID_INPUT]",
+        ),
+        (lambda number: number.select("colour"), "AnalysisException: [UNRESOLVED_COLUMN"),
+        (42, "WrongColumns: bill returned 42; it must return a DataFrame"),
+        ([], "WrongColumns: bill returned []; it must return a DataFrame"),
+        ({"elsewhere": None}, "WrongColumns: bill returned {'elsewhere': None}; it must"),
+        ({"out": 5}, "WrongColumns: bill returned 5 for out; it must return a DataFrame"),
+        (lambda number: number.select("type"), "WrongColumns: column data is missing"),
+        (lambda number: number.select("data"), "WrongColumns: column type is missing"),
+        (
+            lambda number: number.withColumn("colour", f.lit("red")),
+            "WrongColumns: column colour is none of a message's",
+        ),
+        (
+            lambda number: number.withColumn("data", f.lit(5)),
+            "WrongColumns: column data is int; it has to be",
+        ),
+        (
+            lambda number: number.withColumn("data", f.lit("text")),
+            "WrongValue: data of a message to write is 'text'",
+        ),
+        (
+            lambda number: number.withColumn("type", f.lit("")),
+            "WrongValue: type of a message to write is ''",
+        ),
+        (lambda number: number.select("type", "data", "id"), "DuplicateMessageId: "),
+        (
+            lambda number: number.select("type", "data").withColumn("stream_name", f.lit("x-1")),
+            "WrongValue: stream_name of a message to write is 'x-1'",
+        ),
+        (
+            lambda number: (
+                number.select("type", "data")
+                .withColumn("stream_name", f.lit("out-1"))
+                .withColumn("expected_version", f.lit(7))
+            ),
+            "WrongExpectedVersion: ",
+        ),
+    ],
+)
+def test_it_is_told_where_and_why_and_nothing_was_published(
+    workshop: Workshop, returned: object, reason: str
+) -> None:
+    pipe = failing(returned)
+    workshop.write("number", 1)
+
+    with pytest.raises(StepFailed) as caught:
+        workshop.step(pipe)
+
+    where = pipe.processors["bill"].location
+    assert caught.value.processor == "bill"
+    assert caught.value.location == where
+    assert where.startswith("test_failures.py:")
+    assert str(caught.value).startswith(f"processor bill ({where}) failed: ")
+    assert reason in caught.value.reason
+    assert "\n" not in caught.value.reason
+    assert workshop.status(pipe).error == caught.value.reason
+    assert workshop.messages("out") == []
+    assert [one.type for one in workshop.records(pipe)] == ["Snapshot"]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "expected"),
+    [
+        (("left", "right"), "it must return DataFrames by queue: left, right"),
+        ((), "it has no output, so it must return None"),
+    ],
+)
+def test_a_frame_that_belongs_to_no_output_is_refused(
+    workshop: Workshop, outputs: tuple[str, ...], expected: str
+) -> None:
+    pipe = failing(lambda number: number, outputs)
+    workshop.write("number", 1)
+
+    with pytest.raises(StepFailed, match=expected):
+        workshop.step(pipe)
+
+
+def test_mended_it_resumes_where_it_stopped(workshop: Workshop) -> None:
+    broken = failing(raising)
+    mended = failing(lambda number: renumbered(numbered(number)))
+    workshop.write("number", 1, 2)
+    with pytest.raises(StepFailed):
+        workshop.step(broken)
+    workshop.write("number", 3)
+
+    workshop.steps(mended)
+
+    assert workshop.numbers("out") == [1, 2, 3]
+    assert workshop.status(mended).error is None
+    assert workshop.records(mended)[0].data["ranges"] == {"number": [0, 2]}
+    assert [one.type for one in workshop.records(mended)] == 2 * ["Snapshot", "Attempt"]
+
+
+def test_the_error_is_there_until_it_is_tried_again(workshop: Workshop) -> None:
+    broken = failing(raising)
+    workshop.write("number", 1)
+    for _ in range(2):
+        with pytest.raises(StepFailed):
+            workshop.step(broken)
+
+    status = workshop.status(broken)
+    assert status.error == "RuntimeError: out of paper"
+    assert status.error_at is not None
+    assert (status.steps, status.lag) == (0, 0)

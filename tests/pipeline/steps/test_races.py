@@ -1,0 +1,101 @@
+"""Two runs at the same step: one of them commits it, and the other one gives up."""
+
+from __future__ import annotations
+
+from threading import Barrier
+
+import pytest
+from pyspark.sql import DataFrame
+
+from penstock.database.execute import typed_errors
+from penstock.errors import StepSuperseded
+from penstock.pipeline import Delivery, Pipeline, StepReport
+from penstock.pipeline.restart import restart
+from penstock.pipeline.state import open_processor
+from penstock.pipeline.step import Bench, Made, begin, commit, run_step
+from tests.pipeline.steps.workshop import Workshop, numbered, renumbered
+from tests.racing import at_once
+
+
+def meeting(barrier: Barrier) -> Pipeline:
+    """Return a pipeline whose function waits until the other run is in it, too."""
+    pipe = Pipeline("shop")
+    pipe.queue("number")
+
+    @pipe.stream(inputs="number", output="out")
+    def copy(number: DataFrame) -> DataFrame:
+        barrier.wait()
+        return renumbered(numbered(number))
+
+    @pipe.sink(inputs="number")
+    def total(number: DataFrame, delivery: Delivery) -> None:
+        barrier.wait()
+        sums = numbered(number).groupBy().sum("n").selectExpr("1 as k", "`sum(n)` as n")
+        delivery.upsert(sums, "totals", key="k", add=["n"])
+
+    return pipe
+
+
+def race(workshop: Workshop, pipe: Pipeline, processor: str) -> list[object]:
+    """Run the same step twice at once; return what became of each."""
+
+    def run(bench: Bench) -> StepReport | None:
+        with typed_errors("here"):
+            return run_step(bench)
+
+    first, second = workshop.bench(pipe, processor), workshop.bench(pipe, processor)
+    return list(at_once(lambda: run(first), lambda: run(second)))
+
+
+@pytest.mark.parametrize("processor", ["copy", "total"])
+def test_one_commits_and_the_other_is_superseded(workshop: Workshop, processor: str) -> None:
+    pipe = meeting(Barrier(2))
+    workshop.write("number", 1, 2)
+
+    became = race(workshop, pipe, processor)
+
+    (lost,) = [one for one in became if isinstance(one, Exception)]
+    assert isinstance(lost, StepSuperseded)
+    assert lost.processor == processor
+    assert lost.retryable
+    if processor == "copy":
+        assert workshop.numbers("out") == [1, 2]
+    else:
+        assert workshop.rows("select n from totals") == [(3,)]
+    attempts = [one for one in workshop.records(pipe, processor) if one.type.endswith("Attempt")]
+    assert len(attempts) == 1
+
+
+def test_who_begins_another_step_meanwhile_makes_the_first_give_up(workshop: Workshop) -> None:
+    pipe = meeting(Barrier(1))
+    workshop.write("number", 1, 2)
+    late, early = workshop.bench(pipe), workshop.bench(pipe)
+    begun = begin(late, open_processor(late.connection, "shop", "copy", "stream"))
+    assert begun is not None
+    early.memory.failed = begun.hash
+    early.memory.suspect = 2  # so it begins a smaller step
+    begin(early, open_processor(early.connection, "shop", "copy", "stream"))
+
+    with pytest.raises(StepSuperseded, match="not the last one"), typed_errors("here"):
+        commit(late, begun, Made(), {})
+
+    workshop.steps(pipe, "copy")
+    assert workshop.numbers("out") == [1, 2]
+
+
+def test_who_starts_from_scratch_meanwhile_makes_the_step_give_up(workshop: Workshop) -> None:
+    pipe = Pipeline("shop")
+    pipe.queue("number")
+
+    @pipe.stream(inputs="number", output="out")
+    def copy(number: DataFrame) -> DataFrame:
+        if workshop.status(pipe).generation == 0:
+            restart(workshop.bench(pipe).connection, pipe)
+        return renumbered(numbered(number))
+
+    workshop.write("number", 1)
+    with pytest.raises(StepSuperseded, match="started from scratch"):
+        workshop.step(pipe)
+
+    workshop.steps(pipe)
+    assert workshop.numbers("out") == [1]
