@@ -12,6 +12,7 @@ from bench.comparisons import (
     guarded_append,
     loss,
     outbox,
+    pipeline,
     spark,
     write_message,
     write_messages,
@@ -33,4 +34,5 @@ COMPARISONS: dict[str, Compare] = {
     "outbox": outbox.compare,
     "loss": loss.compare,
     "spark": spark.compare,
+    "pipeline": pipeline.compare,
 }

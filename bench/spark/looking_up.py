@@ -16,14 +16,15 @@ from bench.spark.sales import PER_CUSTOMER, PER_STREAM
 
 NOTE = "Ten messages out of {messages:,}, collected on the driver. Every read is planned anew."
 STREAM_NOTE = (
-    "Ours is given the stream as an option. Spark's JDBC reader pushes a filter on stream_name down "
-    "to PostgreSQL, which has an index for it: that is the second contender. The third filters in "
-    "Spark (pushDownPredicate = false), as it has to be for a condition that cannot be pushed."
+    "Ours is given the stream as an option. Spark's JDBC reader pushes a filter on stream_name "
+    "down to PostgreSQL, which has an index for it: that is the second contender. The third "
+    "filters in Spark (pushDownPredicate = false), as it has to be for a condition that cannot "
+    "be pushed."
 )
 ATTRIBUTE_NOTE = (
     "Ours is given the attribute as an option, and uses the attribute index. Spark's JDBC reader "
-    "cannot push down a condition on a field of JSON: it reads every message, and Spark filters by "
-    "get_json_object."
+    "cannot push down a condition on a field of JSON: it reads every message, and Spark filters "
+    "by get_json_object."
 )
 
 
@@ -55,9 +56,7 @@ def one_attribute(place: Place, database: str, messages: int, rounds: int) -> Co
     return _compared("Spark reads one attribute", contenders, rounds, notes)
 
 
-def _compared(
-    title: str, contenders: list[Contender], rounds: int, notes: list[str]
-) -> Comparison:
+def _compared(title: str, contenders: list[Contender], rounds: int, notes: list[str]) -> Comparison:
     ours, *theirs = measure(title, "reads/s", contenders, rounds).values()
     ratios = [
         ratio(ours, one, at_least=10 if one.name.endswith("in Spark") else None) for one in theirs

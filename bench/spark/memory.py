@@ -1,4 +1,4 @@
-"""The memory of Spark's Python workers: whether it depends on how much there is to read or write."""
+"""The memory of Spark's Python workers: whether it grows with what is read or written."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from bench.spark.writing import DATABASE, WRITERS, sales
 PAUSE = 0.02  # seconds between looks
 ROUNDS = 3
 NOTE = (
-    "The largest resident set that any Python worker of the session had, looked up every "
-    f"{PAUSE * 1000:.0f} ms; it contains the interpreter and its libraries. Two cores, so two workers "
-    "at a time. A worker holds a few batches and not its part of the log: ten times as many messages "
-    "need no more."
+    "The largest resident set that any Python worker of the session had, looked up every 20 ms; it "
+    "contains the interpreter and its libraries. Two cores, so two workers at a time. A worker "
+    "holds a few batches and not its part of the log: ten times as many messages need no more."
 )
 
 
@@ -79,5 +78,5 @@ def _resident() -> Iterator[int]:
     """Look at all Python workers below this process."""
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error, OSError):
-            if "pyspark" in " ".join(process.cmdline()):
+            if "pyspark.daemon" in process.cmdline():
                 yield process.memory_info().rss

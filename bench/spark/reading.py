@@ -15,9 +15,9 @@ from bench.spark.sales import FIELDS
 
 PARTITIONS = (1, 2, 4)
 NOTE = (
-    "{messages:,} messages of one category, read in one Spark session with two cores, over TCP, into "
-    "the noop sink. Ours finds the end of the read and cuts its partitions by counting; JDBC is told "
-    f"the range of the primary key, and fetches {FETCH:,} rows at a time."
+    "{messages:,} messages of one category, read in one Spark session with two cores, over TCP, "
+    "into the noop sink. Ours finds the end of the read and cuts its partitions by counting; "
+    f"JDBC is told the range of the primary key, and fetches {FETCH:,} rows at a time."
 )
 TYPED_NOTE = (
     "Ours reads `data` as a struct that PostgreSQL fills; JDBC reads the column `data` alone and "

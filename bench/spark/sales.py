@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import psycopg
 from psycopg import sql
 
@@ -15,14 +17,14 @@ PER_CUSTOMER = 10
 #: three fields of `data`, which is all it has
 FIELDS = "amount double, currency string, customer string"
 
-_FILL = """
+_FILL = sql.SQL("""
 insert into message_store.messages (id, stream_name, position, type, data, metadata)
-select uuidv7(), {category} || '-' || n / 10, n % 10, 'Sold',
+select uuidv7(), {streams} || '-' || n / 10, n % 10, 'Sold',
   jsonb_build_object('amount', n % 1000 + 0.5, 'currency', 'EUR',
     'customer', 'c' || n % greatest(1, {count} / 10)),
   '{{"correlation_id": "0b8b6f1c"}}'
 from generate_series(0, {count} - 1) n
-"""
+""")
 
 
 class Sold(TypedMessage, type="Sold"):
@@ -34,19 +36,16 @@ class Sold(TypedMessage, type="Sold"):
 def make_log(server: Server, database: str, messages: int) -> str:
     """Make a database with a log of sales and return its name."""
     tell(f"making a log of {messages:,} messages")
-    url = server.ours(database, 0)
-    fill_sales(url, messages)
+    with psycopg.connect(server.ours(database, 0), autocommit=True) as connection:
+        insert_sales(connection, messages)
+        connection.execute("vacuum analyze")
+        connection.execute("checkpoint")
     return database
 
 
-def fill_sales(url: str, messages: int, category: str = "sale") -> None:
-    """Write sales, and let the server take notice of them."""
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(
-            sql.SQL(_FILL).format(category=sql.Literal(category), count=sql.Literal(messages))
-        )
-        connection.execute("vacuum analyze")
-        connection.execute("checkpoint")
+def insert_sales(connection: psycopg.Connection[Any], messages: int, streams: str = "sale") -> None:
+    """Write sales to streams whose names begin like this, ten to each."""
+    connection.execute(_FILL.format(streams=sql.Literal(streams), count=sql.Literal(messages)))
 
 
 def index_customers(url: str) -> None:

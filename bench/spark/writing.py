@@ -21,16 +21,17 @@ DATABASE = "spark_writing"
 WRITERS = 2
 TITLE = f"Spark writes, {WRITERS} writers"
 OURS = (
-    "{messages:,} messages, ten to a stream, from a frame of two partitions. Ours stages them, finds "
-    "each stream's next position, and publishes all in one transaction that also records the "
-    "delivery."
+    "{messages:,} messages, ten to a stream, from a frame of two partitions. Ours stages them, "
+    "finds each stream's next position, and publishes all in one transaction that also records "
+    "the delivery."
 )
 THEIRS = (
-    "JDBC inserts rows that have their positions already, in a transaction for each partition: if one "
-    "fails, half is there, and a retry doubles it. Its table has the columns and indexes of "
-    "message_store.messages and ids in the order of time, as ours, but no triggers. Batches are "
-    "Spark's default of 1,000 rows; the last contender also sets the driver's reWriteBatchedInserts, "
-    "which makes one INSERT of many. All tables are empty before each write."
+    "JDBC inserts rows that have their positions already, in a transaction for each partition: "
+    "if one fails, half is there, and a retry doubles it. Its table has the columns and indexes "
+    "of message_store.messages and ids in the order of time, as ours, but no triggers. Batches "
+    "are Spark's default of 1,000 rows; the last contender also sets the driver's "
+    "reWriteBatchedInserts, which makes one INSERT of many. All tables are empty before each "
+    "write."
 )
 _PLAIN = """
 create table public.plain (like message_store.messages including all);

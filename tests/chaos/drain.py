@@ -6,6 +6,8 @@ The questions are put to the database in one statement, so that the answers are 
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
 
 import psycopg
@@ -15,9 +17,11 @@ with
 -- how much there is of everything
 counts as (
   select
-    count(*) filter (where m.stream_name like 'transfer-%') as transfers,
-    max(m.global_position) filter (where m.stream_name like 'transfer-%') as last_transfer,
-    max(m.global_position) filter (where m.stream_name like 'account-%') as last_account,
+    count(*) filter (where m.stream_name like 'transfer-%%') as transfers,
+    coalesce(max(m.global_position) filter (where m.stream_name like 'transfer-%%'), 0)
+      as last_transfer,
+    coalesce(max(m.global_position) filter (where m.stream_name like 'account-%%'), 0)
+      as last_account,
     count(*) filter (where m.stream_name = 'seen-table') as seen_by_table,
     count(*) filter (where m.stream_name = 'seen-stream') as seen_by_stream,
     count(*) filter (where m.stream_name = 'queue-mail') as mail,
@@ -32,11 +36,11 @@ select question.text
 from counts c, lateral (values
   ('consumer-table has seen all', c.seen_by_table = c.transfers),
   ('consumer-stream has seen all', c.seen_by_stream = c.transfers),
-  ('members have handled all', not exists (
-    select from penstock.consumer_positions p
-    where p.consumer_id like 'transfer-member-%' and p.position < c.last_transfer)),
-  ('readers have read all', not exists (
-    select from penstock.sessions s where s.next_offset < c.mail)),
+  ('members have handled all', %(member)s = (
+    select count(*) from penstock.consumer_positions p
+    where p.consumer_id like 'transfer-member-%%' and p.position >= c.last_transfer)),
+  ('readers have read all', %(reader)s = (
+    select count(*) from penstock.sessions s where s.next_offset >= c.mail)),
   ('requests are decided', c.granted + c.denied = c.requested),
   ('students are welcomed', c.welcomed = c.taken),
   ('the outbox is empty', not exists (
@@ -45,25 +49,26 @@ from counts c, lateral (values
   ('joins are resolved', not exists (
     select from penstock.joins j
     where j.status = 'pending' and j.completed_steps + j.failed_steps = j.expected_steps)),
-  ('the pipeline has processed all', not exists (
-    select from penstock.processors p left join penstock.tailers t using (pipeline, processor)
-    where coalesce(t.position, 0) < c.last_account))
+  ('the pipeline has processed all', 3 * %(pipeline)s = (
+    select count(*) from penstock.tailers t where t.position >= c.last_account))
 ) as question(text, is_true)
-where not coalesce(question.is_true, true)
+where not question.is_true
 """
 
 
-def drain(url: str, seconds: float) -> list[str]:
+def drain(url: str, cast: Iterable[str], seconds: float) -> list[str]:
     """Wait until all work is done, so many seconds at most; return what is not true by then."""
     deadline = time.monotonic() + seconds
+    numbers = Counter(name.partition("-")[0] for name in cast)
     while True:
         with suppress(psycopg.OperationalError):
-            unfinished = _unfinished(url)
+            unfinished = _unfinished(url, numbers)
             if not unfinished or time.monotonic() > deadline:
                 return unfinished
         time.sleep(0.3)
 
 
-def _unfinished(url: str) -> list[str]:
+def _unfinished(url: str, numbers: Counter[str]) -> list[str]:
+    asked = {kind: numbers[kind] for kind in ("member", "reader", "pipeline")}
     with psycopg.connect(url, autocommit=True) as connection:
-        return [text for (text,) in connection.execute(_UNFINISHED)]
+        return [text for (text,) in connection.execute(_UNFINISHED, asked)]

@@ -89,6 +89,6 @@ def _come_to_rest(url: str, troupe: Troupe, patience: float) -> list[str]:
     """Let no new work come, have all of it done, and let everybody go."""
     troupe.tend()
     troupe.end(SOURCES)
-    unfinished = drain(url, patience)
+    unfinished = drain(url, troupe.names, patience)
     troupe.end()
     return [*troupe.complaints, *(f"not true in the end: {one}" for one in unfinished)]

@@ -7,6 +7,7 @@ fault is an excuse for that.
 
 from __future__ import annotations
 
+import faulthandler
 import multiprocessing
 import os
 import signal
@@ -20,7 +21,7 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 
-PATIENCE = 60.0  # seconds, for an actor to begin or to end
+PATIENCE = 120.0  # seconds, for an actor to begin or to end
 MOST_COMPLAINTS = 10  # then there is no point in going on
 ACTORS = "tests.chaos.actors"
 
@@ -58,14 +59,13 @@ class Troupe:
         return list(self._lives)
 
     def start(self) -> None:
-        """Start all, and return once each has opened its ledger, or has ended already."""
-        for name in self.names:
+        """Start all, and return once they are connected. Who takes long goes first, alone."""
+        for name in sorted(self.names, key=lambda name: _kind(name) in _READY):
             self._start(name)
-        deadline = time.monotonic() + PATIENCE
-        for one in self._running.values():
-            while not one.ledger.exists() and one.process.is_alive():
-                assert time.monotonic() < deadline, f"{one.ledger.name} was not begun"
-                time.sleep(0.02)
+            if _kind(name) not in _READY:
+                self._wait_until_begun(name)
+        for name in self.names:
+            self._wait_until_begun(name)
 
     def tend(self) -> None:
         """Start again who has ended, and complain of those who were not killed."""
@@ -100,9 +100,7 @@ class Troupe:
 
     def end(self, kinds: Iterable[str] | None = None) -> None:
         """Ask actors to end, those of some kinds or all, and wait until they have."""
-        leaving = [
-            name for name in self._running if kinds is None or name.partition("-")[0] in kinds
-        ]
+        leaving = [name for name in self._running if kinds is None or _kind(name) in kinds]
         for name in leaving:
             self._running[name].process.terminate()
         deadline = time.monotonic() + PATIENCE
@@ -125,21 +123,31 @@ class Troupe:
         process.start()
         self._running[name] = Running(process, ledger, errors)
 
+    def _wait_until_begun(self, name: str) -> None:
+        one, deadline = self._running[name], time.monotonic() + PATIENCE
+        while not one.ledger.exists() and one.process.is_alive():
+            assert time.monotonic() < deadline, f"{name} does not begin"
+            time.sleep(0.02)
+
     def _wait(self, name: str, deadline: float) -> None:
         one = self._running[name]
         one.process.join(max(1.0, deadline - time.monotonic()))
         if one.process.is_alive():
-            self.complaints.append(f"{name} did not end")
+            psutil.Process(one.process.pid).send_signal(signal.SIGUSR1)
+            one.process.join(2.0)
+            self._complain(f"{name} did not end. It was at:", one, lines=200)
             self.kill(name)
         # one that had just begun may not have been ready to be asked
-        if one.process.exitcode not in (0, -signal.SIGTERM):
+        elif one.process.exitcode not in (0, -signal.SIGTERM):
             self._explain(name, one)
 
     def _explain(self, name: str, one: Running) -> None:
         if not one.was_killed:
-            said = one.errors.read_text(errors="replace") if one.errors.exists() else ""
-            first = f"{name} ended by itself with {one.process.exitcode}:"
-            self.complaints.append("\n  ".join([first, *said.splitlines()[-12:]]))
+            self._complain(f"{name} ended by itself with {one.process.exitcode}:", one, lines=12)
+
+    def _complain(self, first: str, one: Running, lines: int) -> None:
+        said = one.errors.read_text(errors="replace") if one.errors.exists() else ""
+        self.complaints.append("\n  ".join([first, *said.splitlines()[-lines:]]))
 
 
 def _play(name: str, url: str, ledger: str, errors: str, seed: int) -> None:
@@ -147,5 +155,9 @@ def _play(name: str, url: str, ledger: str, errors: str, seed: int) -> None:
     descriptor = os.open(errors, os.O_WRONLY | os.O_CREAT)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
-    kind = name.partition("-")[0]
-    import_module(f"{ACTORS}.{kind}").main(name, url, ledger, seed)
+    faulthandler.register(signal.SIGUSR1)  # to say where it hangs
+    import_module(f"{ACTORS}.{_kind(name)}").main(name, url, ledger, seed)
+
+
+def _kind(name: str) -> str:
+    return name.partition("-")[0]

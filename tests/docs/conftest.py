@@ -6,6 +6,10 @@ import importlib
 
 import pytest
 
+from tests.pipeline.conftest import spark
+
+__all__ = ["spark"]
+
 
 @pytest.fixture(autouse=True)
 def _no_message_classes_from_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:

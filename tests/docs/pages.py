@@ -55,6 +55,11 @@ def database(page: Path) -> str:
     return found[1] if found else "penstock"
 
 
+def uses_spark(page: Path) -> bool:
+    """Whether its blocks start Spark, which all pages of a test run share."""
+    return any("penstock.pipeline" in block.text for block in blocks(page))
+
+
 def blocks(page: Path) -> list[Block]:
     """The fenced blocks of a page, in order."""
     found: list[Block] = []

@@ -19,7 +19,10 @@ def test_what_a_page_shows_is_what_happens(
     new_database: Callable[[str], str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
+    if pages.uses_spark(page):  # it starts here, where neither folder nor settings are the page's
+        request.getfixturevalue("spark")
     monkeypatch.chdir(tmp_path)
     database = pages.database(page)
     url = None if database == "embedded" else new_database(database)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from importlib import import_module
 
-import penstock
+import penstock.pipeline
 from penstock.errors import PenstockError
 from tests.docs.pages import ROOT
 
@@ -20,6 +20,12 @@ def test_the_page_has_every_public_name_but_errors_which_come_as_one() -> None:
 
     assert public <= set(DOCUMENTED)
     assert "penstock.errors" in DOCUMENTED
+
+
+def test_the_page_has_every_name_of_the_pipeline() -> None:
+    public = {f"penstock.pipeline.{name}" for name in penstock.pipeline.__all__}
+
+    assert public <= set(DOCUMENTED)
 
 
 def test_what_the_page_names_exists() -> None:

@@ -149,10 +149,7 @@ def test_an_append_that_waits_for_its_locks_does_not_miss_a_declaration(
         psycopg.connect(database_url) as decision,
         store.transaction() as writer,
     ):
-        decision.execute(
-            "select penstock.lock_boundaries("
-            "array[penstock.key_pair('reading', '7')], '{}', may_wait => true)"
-        )
+        decision.execute("select pg_advisory_xact_lock(penstock.key_pair('reading', '7'))")
         appending = threads.submit(
             writer.append, [Message("device.seen", {"device_id": "a", "reading": 7})]
         )

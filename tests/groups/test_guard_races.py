@@ -143,8 +143,8 @@ def test_without_the_boundary_locks_there_would_be_a_21st_seat(
 ) -> None:
     with psycopg.connect(database_url) as connection:
         connection.execute(
-            "create or replace function penstock.lock_boundaries(exclusive bigint[],"
-            " shared bigint[], may_wait boolean, gate boolean default false)"
+            "create or replace function penstock.lock_for_append(stream_name varchar, types text[],"
+            " exclusive bigint[], shared bigint[], whole_categories boolean)"
             " returns void language sql as ''"
         )
 

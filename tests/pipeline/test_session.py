@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyspark.errors import NumberFormatException
 from pyspark.sql import SparkSession
 
 from penstock import Store
@@ -71,6 +72,15 @@ def test_a_session_that_runs_is_given_again(spark: SparkSession) -> None:
     again = session(master="local[2]")
 
     assert again.sparkContext is spark.sparkContext
+
+
+def test_an_error_of_a_query_is_told_by_its_exception_alone(
+    spark: SparkSession, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(NumberFormatException, match="CAST_INVALID_INPUT"):
+        spark.sql("select cast('x' as int)").collect()
+
+    assert capfd.readouterr().err == ""
 
 
 def test_settings_of_the_caller_win(spark: SparkSession) -> None:

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from penstock.errors import ValidationError
@@ -39,6 +40,9 @@ appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex{short}
 """
+
+# These print a page of JSON for an error that the caller gets as an exception.
+_REPEATING = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
 
 def session(
@@ -70,6 +74,8 @@ def _prepare_environment() -> None:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ["JAVA_HOME"] = str(find_java_home())
+    for name in _REPEATING:
+        PySparkLogger.getLogger(name).setLevel("CRITICAL")
 
 
 def _settings(master: str) -> dict[str, object]:

@@ -2,8 +2,8 @@
 
 An offset is the number of a message that was there: everything at or below it has been read, and
 nothing can appear there any more. Offsets never go back. Spark asks for the latest one many times
-a second; where there is nothing new, the answer waits a moment, so that an idle query costs the
-database a few look-ups a second.
+a second; where there was nothing new, the next answer waits a moment, and longer each time, so
+that an idle query costs the database a few look-ups a second.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from penstock.pipeline.connections import Place, connect, connected
 from penstock.pipeline.options import LATEST, ReadOptions
 from penstock.pipeline.target import Target
 
-PAUSE = 0.075  # seconds, when there is nothing new
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.025, 0.2  # seconds, when there was nothing new
 Offset = dict[str, int]
 
 
@@ -47,6 +47,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Target | None = None
         self._connection: psycopg.Connection[Any] | None = None
         self._until: int | None = options.until
+        self._latest: int | None = None
+        self._pause = 0.0
 
     def initialOffset(self) -> Offset:  # noqa: N802
         """Return the offset before the first message that a new query reads."""
@@ -67,12 +69,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """Return how far to read next: the start itself if there is nothing new."""
         after = start["position"]
+        time.sleep(self._pause)
         head = self._head()
         if head <= after:
-            time.sleep(PAUSE)
-            head = self._head()
-        if head <= after:
+            self._pause = min(max(2 * self._pause, SHORTEST_PAUSE), LONGEST_PAUSE)
             return start
+        self._pause = 0.0
         if isinstance(limit, ReadMaxRows):
             most = limit.max_rows
             head = self._ask(lambda c, target: planning.end_after(c, target, after, head, most))
@@ -80,7 +82,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802
         """Return how far the log has come, for the query's progress."""
-        return {"position": self._head()}
+        return {"position": self._head() if self._latest is None else self._latest}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Return what each task of a micro-batch reads."""
@@ -118,8 +120,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**self.__dict__, "_connection": None}
 
     def _head(self) -> int:
-        head = self._ask(planning.head)
-        return head if self._until is None else min(head, self._until)
+        head: int = self._ask(planning.head)
+        self._latest = head if self._until is None else min(head, self._until)
+        return self._latest
 
     def _ask(self, question: Any) -> Any:
         """Ask the database, once more on a fresh connection if the old one was lost."""

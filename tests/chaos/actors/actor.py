@@ -37,7 +37,8 @@ class Actor:
         self.url = url
         self.random = Random(f"{seed} {Path(ledger).name}")
         self._stopping = False
-        self._ledger = os.open(ledger, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self._path = ledger
+        self._ledger = -1
         signal.signal(signal.SIGTERM, lambda *_: self.stop())
 
     @property
@@ -55,12 +56,14 @@ class Actor:
         return not self._stopping
 
     def store(self) -> Store:
-        """Connect, as soon as there is a server to connect to."""
-        return self.patiently(
+        """Connect, as soon as there is a server to connect to, and open the ledger."""
+        store = self.patiently(
             lambda: penstock.connect(
                 self.url, pool_max_size=4, pool_timeout_ms=5_000, command_timeout_ms=10_000
             )
         )
+        self._ledger = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        return store
 
     def patiently(self, call: Callable[[], Result]) -> Result:
         """Do it, again and again while the database is in trouble."""

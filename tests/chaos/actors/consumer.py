@@ -27,7 +27,7 @@ def consume(actor: Actor) -> None:
                 actor.variant,
                 positions=actor.variant,
                 transactional=True,
-                polling_interval_ms=20,
+                polling_interval_ms=50,
                 on_failure=FailurePolicy.retry(ENDLESS, delay=0.01, longest_delay=0.1),
             )
             consumer.handler()(see)

@@ -13,7 +13,7 @@ def dispatch(actor: Actor) -> None:
             store,
             concurrency=3,
             lease=LEASE,
-            polling_interval_ms=20,
+            polling_interval_ms=50,
             on_failure=FailurePolicy.retry(ENDLESS, delay=0.02, longest_delay=0.2),
             keep_done=None,
         )

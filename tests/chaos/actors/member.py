@@ -24,7 +24,7 @@ def consume(actor: Actor) -> None:
                 consumer_group_member=int(actor.variant),
                 consumer_group_size=2,
                 position_update_interval=10,
-                polling_interval_ms=20,
+                polling_interval_ms=50,
             )
             consumer.handler()(handle)
             # the one before it was killed and its last save came late; or no connection was free

@@ -58,6 +58,8 @@ def run(actor: Actor) -> None:
 
         signal.signal(signal.SIGTERM, stop)
         Thread(target=_stop_if_one_has_stopped, args=(runner,), daemon=True).start()
+        if not actor.goes_on():
+            return  # it was asked to while Spark was starting
         summary = actor.patiently(lambda: runner.follow(wait=True))
     spark.stop()
     for one in summary.progress.values():

@@ -26,7 +26,7 @@ def work(actor: Actor) -> None:
                 batch_size=5,
                 lease=LEASE,
                 on_failure=FailurePolicy.park(ENDLESS, delay=0.01, longest_delay=0.1),
-                polling_interval_ms=20,
+                polling_interval_ms=50,
             )
         )
         worker.run()

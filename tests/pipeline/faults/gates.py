@@ -11,7 +11,7 @@ from typing import Any
 
 import psycopg
 
-from tests.pipeline.faults.waiting import wait_until
+from tests.pipeline.faults.waiting import Running, wait_until
 
 Passing = Callable[[Iterator[Any]], Iterator[Any]]
 _keys = itertools.count(1)
@@ -27,12 +27,13 @@ class Gate:
         self._holder = psycopg.connect(url, autocommit=True)
         self._holder.execute("select pg_advisory_lock(%s)", (self.key,))
 
-    def wait_for(self, count: int = 1) -> list[int]:
+    def wait_for(self, count: int = 1, *running: Running) -> list[int]:
         """Return the processes that stand at the gate, once there are so many."""
         wait_until(
             self.url,
             f"select count(*) >= %s from pg_stat_activity where {_STANDING}",
             (count, f"gate-{self.key}"),
+            *running,
         )
         rows = self._holder.execute(
             f"select application_name from pg_stat_activity where {_STANDING}".encode(),

@@ -6,7 +6,7 @@ from typing import Any
 
 import psycopg
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock import Store
 from tests.pipeline.faults.gates import Passing, failing_at_first, standing_at
@@ -101,5 +101,5 @@ def _passing(
     if fails:
         passing.append(failing_at_first(partition))
     for one in passing:
-        rows = rows.mapInArrow(one, rows.schema)  # type: ignore[arg-type]
+        rows = rows.mapInArrow(one, rows.schema)
     return rows

@@ -90,7 +90,7 @@ def test_killed_while_the_server_commits_it_races_with_who_does_it_again(
         driver.kill()  # its connections wait on, since the server does not notice
         query = start_copying(spark, database_url, checkpoint, available_now=True)
         writing = thread.submit(write_numbers, spark, database_url, delivery="numbers")
-        wait_until_blocked(database_url, 2 * BOTH)
+        wait_until_blocked(database_url, 2 * BOTH, query, writing)
 
     writing.result()
     query.awaitTermination()

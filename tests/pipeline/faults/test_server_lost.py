@@ -72,8 +72,8 @@ def stage_half(
     writing = thread.submit(
         write_numbers, spark, machine.url, delivery="numbers", gate=(gate.url, gate.key)
     )
-    gate.wait_for()
-    wait_until_staged(machine.url, 1)
+    gate.wait_for(1, writing)
+    wait_until_staged(machine.url, 1, writing)
     return writing
 
 
@@ -118,7 +118,7 @@ def test_lost_while_it_commits_each_is_published_once_when_it_is_done_again(
     with suppress(psycopg.OperationalError), held(machine.url, DELIVERIES):
         query = start_copying(spark, machine.url, checkpoint, available_now=True)
         writing = thread.submit(write_numbers, spark, machine.url, delivery="numbers")
-        wait_until_blocked(machine.url, 2)
+        wait_until_blocked(machine.url, 2, query, writing)
         lose(machine)
     with pytest.raises(PySparkException):
         writing.result()

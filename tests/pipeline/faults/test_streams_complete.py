@@ -70,7 +70,7 @@ class Copy:
         query = start_copying(self._spark, **self._options, maxRowsPerBatch=most)
         if chance.random() < 0.75:
             wait_until(self._to, "select count(*) > %s from message_store.messages", (before,))
-        query.awaitTermination(chance.uniform(0, 1.5))
+        query.awaitTermination(chance.uniform(0.01, 1.5))  # type: ignore[arg-type]
         query.stop()
 
     def finish(self) -> None:

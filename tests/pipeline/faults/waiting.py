@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
+from typing import Any
 
 import psycopg
 from psycopg import sql
+from pyspark.sql.streaming.query import StreamingQuery
 
+Running = Future[Any] | StreamingQuery
 PATIENCE = 240  # seconds
 DELIVERIES = "deliveries"  # written in the transaction that publishes
 STAGINGS = "stagings"  # written when rows are staged, and when they are cleaned up
@@ -21,23 +25,33 @@ _STAGED = "select count(*) >= %s from penstock.stagings"
 _DELIVERED = "select count(*) >= %s from penstock.deliveries"
 
 
-def wait_until(url: str, question: str, arguments: Sequence[object] = ()) -> None:
-    """Ask the server now and then until the answer is true."""
+def wait_until(
+    url: str, question: str, arguments: Sequence[object] = (), *running: Running
+) -> None:
+    """Ask the server now and then until the answer is true; not if what should run has ended."""
     deadline = time.monotonic() + PATIENCE
     with psycopg.connect(url, autocommit=True) as connection:
         while connection.execute(question.encode(), arguments).fetchone() != (True,):
             assert time.monotonic() < deadline, f"in vain: {question} {arguments}"
+            for one in running:
+                _check_running(one)
             time.sleep(0.02)
 
 
-def wait_until_blocked(url: str, count: int) -> None:
+def _check_running(one: Running) -> None:
+    ended = one.done() if isinstance(one, Future) else not one.isActive
+    if ended:
+        raise AssertionError(f"ended early: {one.exception()}")
+
+
+def wait_until_blocked(url: str, count: int, *running: Running) -> None:
     """Return once so many connections wait for a lock."""
-    wait_until(url, _BLOCKED, (count,))
+    wait_until(url, _BLOCKED, (count,), *running)
 
 
-def wait_until_staged(url: str, count: int) -> None:
+def wait_until_staged(url: str, count: int, *running: Running) -> None:
     """Return once so many tasks have staged their rows."""
-    wait_until(url, _STAGED, (count,))
+    wait_until(url, _STAGED, (count,), *running)
 
 
 def wait_until_delivered(url: str, count: int) -> None:

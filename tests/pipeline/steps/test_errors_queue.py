@@ -117,7 +117,8 @@ class TestSearch:
         assert workshop.numbers("lost") == [3, 4]
 
     def test_of_a_sink(self, workshop: Workshop) -> None:
-        pipe, seen = pipeline(), []
+        pipe = pipeline()
+        seen: list[int] = []
 
         @pipe.sink(inputs="number", errors="lost")
         def see(number: DataFrame, delivery: Delivery) -> None:

@@ -40,7 +40,7 @@ def failing_in_a_task(number: DataFrame) -> DataFrame:
         (raising, "RuntimeError: out of paper"),
         (failing_in_a_task, "ValueError: invalid literal for int() with base 10: '{\"n\": 1}'"),
         (
-            lambda number: number.selectExpr("cast(data as int) as data", "type", "id"),
+            lambda number: number.withColumn("data", f.expr("string(int(data))")),
             "[CAST_INVALID_INPUT]",
         ),
         (lambda number: number.select("colour"), "AnalysisException: [UNRESOLVED_COLUMN"),

@@ -221,49 +221,6 @@ begin
 end
 $$;
 
--- Take boundary keys, exclusively or shared, in the order of the keys. The strongest mode wins. With
--- `gate`, the gate stands for the shared keys. A transaction that holds locks from before must not wait
--- for an exclusive one: two such could wait for each other.
-create or replace function penstock.lock_boundaries(
-  exclusive bigint[], shared bigint[], may_wait boolean, gate boolean default false)
-returns void language plpgsql volatile
-as $$
-declare
-  held constant integer := penstock.held_locks();
-  wanted bigint[];
-  key bigint;
-  done text;
-begin
-  if not gate then
-    wanted := array(select distinct k from unnest(exclusive || shared) k order by k);
-    gate := held + cardinality(wanted) >= 500 and shared <> '{}';
-  end if;
-  if gate then
-    wanted := array(select distinct k from unnest(exclusive) k order by k);
-  end if;
-  if gate and wanted <> '{}' then
-    lock table penstock.boundary_gate in share row exclusive mode;  -- both, in one step
-  elsif gate then
-    lock table penstock.boundary_gate in share mode;
-  elsif exclusive <> '{}' then
-    lock table penstock.boundary_gate in row exclusive mode;
-  end if;
-
-  foreach key in array wanted loop
-    if key <> all (exclusive) then
-      done := pg_advisory_xact_lock_shared(key);
-    elsif may_wait then
-      done := pg_advisory_xact_lock(key);
-    elsif not pg_try_advisory_xact_lock(key) then
-      raise exception using errcode = '40001',
-        message = 'another decision on the same boundary is under way',
-        hint = 'Lock the guard as the first statement of the transaction, or retry.';
-    end if;
-  end loop;
-  done := set_config('penstock.locks', (held + cardinality(wanted))::text, true);
-end
-$$;
-
 -- For the trigger: share the keys of rows just written. It comes after the insert, and may have to wait
 -- for a decision in progress: that one does not see these rows, and commits before them.
 create or replace function penstock.share_boundaries(keys bigint[])
@@ -301,7 +258,6 @@ as $$
 begin
   perform penstock.refuse_old_snapshot();
   perform penstock.check_conditions(conditions);
-  perform penstock.lock_boundaries(
-    penstock.boundary_keys(conditions), '{}', penstock.counted_locks() = 0);
+  perform penstock.lock_for_append(null, '{}', penstock.boundary_keys(conditions), '{}', false);
 end
 $$;

@@ -170,13 +170,19 @@ begin
 end
 $$;
 
+-- Take all locks of an append: its categories or its stream, and then the boundary keys in their order,
+-- exclusively for those that a guard watches. From 500 keys on, the gate stands for the shared ones. A
+-- transaction that holds locks from before must not wait for an exclusive one: two such could wait for
+-- each other.
 create or replace function penstock.lock_for_append(
   stream_name varchar, types text[], exclusive bigint[], shared bigint[], whole_categories boolean)
 returns void language plpgsql
 as $$
 declare
-  may_wait constant boolean := penstock.counted_locks() = 0;
-  many constant boolean := cardinality(types) >= 500;
+  held integer := penstock.counted_locks();
+  may_wait constant boolean := held = 0;
+  gate boolean := cardinality(types) >= 500;
+  wanted bigint[];
   key bigint;
   done text;
 begin
@@ -184,10 +190,11 @@ begin
     done := message_store.acquire_lock(stream_name);
   elsif stream_name is not null then
     done := penstock.lock_stream(stream_name);
-  elsif whole_categories or (many and may_wait) then
+    held := penstock.counted_locks();
+  elsif whole_categories or (gate and may_wait) then
     done := penstock.lock_categories(array(
       select distinct message_store.category(t) from unnest(types) t));
-  elsif types[1] = all (types) then
+  elsif types[1] = all (types) then  -- as in most appends
     done := pg_advisory_xact_lock_shared(message_store.hash_64(message_store.category(types[1])));
   else
     foreach key in array array(
@@ -198,8 +205,35 @@ begin
       done := pg_advisory_xact_lock_shared(key);
     end loop;
   end if;
-  if many or exclusive <> '{}' or shared <> '{}' then
-    done := penstock.lock_boundaries(exclusive, shared, may_wait, many);
+
+  if not gate then
+    wanted := array(select distinct k from unnest(exclusive || shared) k order by k);
+    if held + cardinality(wanted) >= 500 then
+      held := penstock.held_locks();
+      gate := held + cardinality(wanted) >= 500 and shared <> '{}';
+    end if;
   end if;
+  if gate then
+    wanted := array(select distinct k from unnest(exclusive) k order by k);
+    if wanted = '{}' then
+      lock table penstock.boundary_gate in share mode;
+    else
+      lock table penstock.boundary_gate in share row exclusive mode;  -- a guard's, too, in one step
+    end if;
+  elsif exclusive <> '{}' then
+    lock table penstock.boundary_gate in row exclusive mode;
+  end if;
+  foreach key in array wanted loop
+    if key <> all (exclusive) then
+      done := pg_advisory_xact_lock_shared(key);
+    elsif may_wait then
+      done := pg_advisory_xact_lock(key);
+    elsif not pg_try_advisory_xact_lock(key) then
+      raise exception using errcode = '40001',
+        message = 'another decision on the same boundary is under way',
+        hint = 'Lock the guard as the first statement of the transaction, or retry.';
+    end if;
+  end loop;
+  done := set_config('penstock.locks', (held + cardinality(wanted))::text, true);
 end
 $$;

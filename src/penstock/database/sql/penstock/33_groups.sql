@@ -555,37 +555,6 @@ begin
 end
 $$;
 
--- Whether a group is at rest: nothing to route, no partition with a message to handle, no lapsed lease,
--- and a claim that asks for what the group knows. This is all that a worker without work costs.
-create or replace function penstock.nothing_to_claim(
-  group_id text, partition_by text[], handled_types text[])
-returns boolean language plpgsql volatile
-as $$
-begin
-  return exists (
-    select from penstock.consumer_groups g
-    where g.group_id = nothing_to_claim.group_id
-      and g.partition_by = nothing_to_claim.partition_by
-      and g.looked_at = coalesce(
-        pg_sequence_last_value('message_store.messages_global_position_seq'::regclass),
-        penstock.last_position())
-      and not exists (
-        select from penstock.partitions p
-        where p.group_pk = g.id and p.next_position is not null and p.token is null
-          and p.parked_at is null offset 0)  -- a look-up, no join with the partitions of all groups
-      and not exists (
-        select from penstock.partitions p
-        where p.group_pk = g.id and p.token is not null and p.lease_until < clock_timestamp()
-        offset 0)
-      and not exists (
-        select from unnest(handled_types) as w(type)
-        where not exists (
-          select from penstock.message_types t
-          join penstock.group_types h on h.type_id = t.id and h.group_pk = g.id
-          where t.type = w.type and t.filled_to is null and h.handled and h.routed_to is null)));
-end
-$$;
-
 -- Claim the partition whose first unhandled message is the oldest. The rows are its messages; no row
 -- means that there is nothing to do. `low` and `seen` make the guard, see 31_boundaries.sql.
 create or replace function penstock.claim_next(
@@ -607,9 +576,11 @@ set enable_seqscan = off set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
+  type_ids integer[];
+  may_have_work boolean;
+  all_routed boolean;
   own penstock.consumer_groups;
   names text[];
-  type_ids integer[];
   more boolean;
   chosen penstock.partitions;
   new_token uuid;
@@ -618,23 +589,50 @@ declare
   complete_to bigint;
   boundary jsonb;
 begin
-  if penstock.nothing_to_claim(claim_next.group_id, claim_next.partition_by, handled_types) then
+  -- which of the types the group has routed already, and whether there may be work: this is all that
+  -- a claim at rest looks at
+  select
+    array(
+      select t.id from penstock.message_types t
+      join penstock.group_types h on h.group_pk = g.id and h.type_id = t.id
+      where t.type = any (claim_next.handled_types) and t.filled_to is null
+        and h.handled and h.routed_to is null
+      order by t.id),
+    g.looked_at <> penstock.last_position()
+      or exists (
+        select from penstock.partitions p
+        where p.group_pk = g.id and p.next_position is not null and p.token is null
+          and p.parked_at is null)
+      or exists (
+        select from penstock.partitions p
+        where p.group_pk = g.id and p.token is not null and p.lease_until < clock_timestamp())
+  into type_ids, may_have_work
+  from penstock.consumer_groups g
+  where g.group_id = claim_next.group_id and g.status = 'active'
+    and g.partition_by = claim_next.partition_by
+    and current_setting('transaction_isolation') like 'read %';
+  all_routed := coalesce(cardinality(type_ids) = cardinality(handled_types), false);
+  if all_routed and not may_have_work then
     return;
   end if;
+
   own := penstock.find_group(claim_next.group_id);
-  if own.status <> 'active' then
-    return;
-  end if;
-  names := array(select distinct n from unnest(claim_next.partition_by) n order by n);
-  perform penstock.refuse_old_snapshot();
-  type_ids := penstock.indexed_types(handled_types);
-  if own.partition_by is distinct from names or exists (
-    select from unnest(type_ids) as w(type_id)
-    where not exists (
-      select from penstock.group_types g
-      where g.group_pk = own.id and g.type_id = w.type_id and g.handled)
-  ) then
-    own := penstock.enrol_in_group(own, names, handled_types);
+  names := claim_next.partition_by;
+  if not all_routed then  -- or the claim names something new
+    if own.status <> 'active' then
+      return;
+    end if;
+    perform penstock.refuse_old_snapshot();
+    names := array(select distinct n from unnest(claim_next.partition_by) n order by n);
+    type_ids := penstock.indexed_types(handled_types);
+    if own.partition_by is distinct from names or exists (
+      select from unnest(type_ids) as w(type_id)
+      where not exists (
+        select from penstock.group_types g
+        where g.group_pk = own.id and g.type_id = w.type_id and g.handled)
+    ) then
+      own := penstock.enrol_in_group(own, names, handled_types);
+    end if;
   end if;
 
   for round in 1 .. 10 loop  -- where what was routed is not for this worker, route more
@@ -669,7 +667,7 @@ begin
   where p.offset_id = chosen.offset_id;
 
   boundary := penstock.partition_conditions(names, chosen.partition_values, handled_types);
-  complete_to := penstock.complete_to();
+  complete_to := penstock.claimed_low(own);
   return query
     select chosen.offset_id,
       array(
@@ -684,6 +682,21 @@ begin
     from message_store.messages m
     where m.global_position = any (positions)
     order by m.global_position;
+end
+$$;
+
+-- A claim's `low`, see 31_boundaries.sql. Where the group has routed all there is, that is as far as it
+-- has come, which was a watermark, and the announcements need not be read again.
+create or replace function penstock.claimed_low(own penstock.consumer_groups)
+returns bigint language plpgsql volatile
+as $$
+begin
+  if own.looked_at <> penstock.last_position() then
+    return penstock.complete_to();
+  end if;
+  return coalesce((
+    select m.global_position from message_store.messages m
+    where m.global_position <= own.routed_to order by m.global_position desc limit 1), 0);
 end
 $$;
 

@@ -1,0 +1,163 @@
+"""Pipelines of every shape, each with messages for a few steps, and what must come of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from penstock import RecordedMessage, Store
+from penstock.pipeline import Delivery, Pipeline
+from tests.pipeline.steps.workshop import Workshop, numbered, renumbered
+
+Declare = Callable[[Pipeline], None]
+SHAPES: dict[str, Declare] = {}
+#: the queues that are filled: each shape has its own, so that all can live in one database
+INPUTS: dict[str, tuple[int, ...]] = {
+    "one_in": (1, 2, 3, 4),
+    "left_in": (1, 2, 3),
+    "right_in": (10, 20, 30),
+    "urgent_in": (1,),
+    "normal_in": (2, 3),
+    "sort_in": (1, 2, 3, 4),
+    "drop_in": (1, 2, 3),
+    "poison_in": (1, 2, 3),
+    "column_in": (1, 2, 3, 4),
+    "sink_in": (1, 2, 3, 4),
+    "fold_in-1": (1, 2, 3),
+}
+
+
+def shape(declare: Declare) -> Declare:
+    SHAPES[declare.__name__] = declare
+    return declare
+
+
+def pipeline(name: str) -> Pipeline:
+    """Return the pipeline of a shape. It has one processor."""
+    pipe = Pipeline(name)
+    SHAPES[name](pipe)
+    return pipe
+
+
+def fill(store: Store) -> None:
+    """Write what the shapes read."""
+    workshop = Workshop(store, None)  # type: ignore[arg-type]
+    for queue, numbers in INPUTS.items():
+        workshop.write(queue, *numbers)
+
+
+def result(workshop: Workshop, name: str) -> dict[str, Any]:
+    """Return what came of a shape: its messages, its tailers, its rows."""
+    pipe = pipeline(name)
+    (processor,) = pipe.processors.values()
+    found: dict[str, Any] = {
+        queue: [(one.type, one.data) for one in workshop.messages(queue)]
+        for queue in processor.publishes
+    }
+    found["each once"] = _each_attempt_is_the_only_one(workshop, pipe)
+    found["tailers"] = [(one.queue, one.position) for one in workshop.status(pipe).tailers]
+    for table in ("totals", "states"):
+        if processor.name == table:
+            found["rows"] = sorted(workshop.rows(f"select * from {table}"))
+    return found
+
+
+@shape
+def one_input(pipe: Pipeline) -> None:
+    @pipe.stream(inputs="one_in", output="one_out", limit=2)
+    def copy(one_in: DataFrame) -> DataFrame:
+        return renumbered(numbered(one_in), "n * 2")
+
+
+@shape
+def several_inputs(pipe: Pipeline) -> None:
+    @pipe.stream(inputs=["left_in", "right_in"], output="pair_out", limit=2)
+    def pair(left_in: DataFrame, right_in: DataFrame) -> DataFrame:
+        right = numbered(right_in).selectExpr("n / 10 as m", "n as other")
+        return renumbered(numbered(left_in).join(right, f.expr("n = m")), "n + other")
+
+
+@shape
+def alternatives(pipe: Pipeline) -> None:
+    @pipe.stream(alts=["urgent_in", "normal_in"], output="served_out")
+    def serve(messages: DataFrame, delivery: Delivery) -> DataFrame:
+        return renumbered(numbered(messages), type=delivery.input or "")
+
+
+@shape
+def several_outputs(pipe: Pipeline) -> None:
+    @pipe.stream(inputs="sort_in", output=["odd_out", "even_out"], limit=2)
+    def sort(sort_in: DataFrame) -> dict[str, DataFrame]:
+        found = numbered(sort_in)
+        return {
+            "odd_out": renumbered(found.where("n % 2 = 1")),
+            "even_out": renumbered(found.where("n % 2 = 0")),
+        }
+
+
+@shape
+def no_output(pipe: Pipeline) -> None:
+    @pipe.stream(inputs="drop_in", output="drop_out", limit=2)
+    def drop(drop_in: DataFrame) -> DataFrame:
+        return drop_in.where("false")
+
+
+@shape
+def error_output(pipe: Pipeline) -> None:
+    @pipe.stream(inputs="poison_in", output="cured_out", errors="poison_lost")
+    def cure(poison_in: DataFrame) -> DataFrame:
+        return renumbered(numbered(poison_in), "if(n = 2, cast('poison' as int), n)")
+
+
+@shape
+def error_column(pipe: Pipeline) -> None:
+    @pipe.stream(inputs="column_in", output="column_out", errors="column_lost", limit=2)
+    def check(column_in: DataFrame) -> DataFrame:
+        even = f.expr("if(get_json_object(data, '$.n') % 2 = 0, 'even', null)")
+        return column_in.withColumn("error", even)
+
+
+@shape
+def sink_with_upsert(pipe: Pipeline) -> None:
+    @pipe.sink(inputs="sink_in", limit=2)
+    def totals(sink_in: DataFrame, delivery: Delivery) -> None:
+        sums = numbered(sink_in).groupBy().sum("n").selectExpr("'all' as name", "`sum(n)` as n")
+        delivery.upsert(sums, "totals", key="name", add=["n"])
+
+
+@shape
+def projection(pipe: Pipeline) -> None:
+    @pipe.project("fold_in", into="states", columns="sum int, count int", limit=2)
+    def states(state: dict[str, int] | None, message: RecordedMessage) -> dict[str, int]:
+        before = state or {"sum": 0, "count": 0}
+        return {"sum": before["sum"] + message.data["n"], "count": before["count"] + 1}
+
+
+@shape
+def source_with_cursor(pipe: Pipeline) -> None:
+    @pipe.source(output="source_out")
+    def bring(spark: SparkSession, delivery: Delivery) -> DataFrame | None:
+        number = delivery.cursor or 1
+        if number > 2:
+            return None
+        delivery.advance(number + 1)
+        row = ("Brought", json.dumps({"n": number}))
+        return spark.createDataFrame([row], "type string, data string")
+
+
+def _each_attempt_is_the_only_one(workshop: Workshop, pipe: Pipeline) -> bool:
+    """Whether each attempt has a snapshot of its own, and each message such an attempt."""
+    records = workshop.records(pipe)
+    attempts = [one.data["hash"] for one in records if one.type != "Snapshot"]
+    snapshots = {one.data["hash"] for one in records if one.type == "Snapshot"}
+    (processor,) = pipe.processors.values()
+    delivered = {
+        (one.metadata or {})["delivery"]
+        for queue in processor.publishes
+        for one in workshop.messages(queue)
+    }
+    return len(attempts) == len(set(attempts)) and delivered <= set(attempts) <= snapshots

@@ -1,0 +1,315 @@
+"""Projections: a table of current states, in step with the log, rebuilt while it is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Thread
+
+import psycopg
+import pytest
+
+from penstock import RecordedMessage
+from penstock.errors import StepFailed
+from penstock.pipeline import Pipeline, Runner, load
+from penstock.pipeline.restart import restart
+from penstock.pipeline.step import run_step
+from tests.pipeline.steps.accounts import State, accounts, write_events
+from tests.pipeline.steps.workshop import Workshop
+from tests.racing import wait_until_blocked
+
+
+def balances(workshop: Workshop) -> list[tuple[str, int]]:
+    return workshop.rows("select stream_name, balance from accounts order by 1")
+
+
+def counting(limit: int = 100, *, types: tuple[str, ...] = (), into: str = "accounts") -> Pipeline:
+    """Return a pipeline that counts the events of each account."""
+    pipe = Pipeline("shop")
+    pipe.queue("account")
+
+    @pipe.project("account", into=into, columns="balance int", types=types, limit=limit)
+    def count(state: State | None, message: RecordedMessage) -> State:
+        return {"balance": (state["balance"] if state else 0) + 1}
+
+    return pipe
+
+
+class TestFold:
+    def test_a_row_has_the_stream_its_columns_and_the_position_of_its_last_event(
+        self, workshop: Workshop, shape: str
+    ) -> None:
+        pipe = accounts("shop", "account", "accounts")
+        write_events(workshop.store, "account", [(1, "Changed", 5), (2, "Changed", 4)])
+        workshop.steps(pipe)
+        write_events(workshop.store, "account", [(1, "Changed", -2)])
+        workshop.steps(pipe)
+
+        assert workshop.rows("select * from accounts order by 1") == [
+            ("account-1", 3, [5, -2], "owner 5", 1),
+            ("account-2", 4, [4], None, 0),
+        ]
+
+    def test_a_stream_whose_state_is_none_has_no_row_until_it_comes_back(
+        self, workshop: Workshop, shape: str
+    ) -> None:
+        pipe = accounts("shop", "account", "accounts")
+        write_events(workshop.store, "account", [(1, "Changed", 5), (2, "Changed", 1)])
+        workshop.steps(pipe)
+        write_events(workshop.store, "account", [(1, "Closed", 0)])
+        workshop.steps(pipe)
+        gone = balances(workshop)
+        write_events(workshop.store, "account", [(1, "Changed", 7)])
+        workshop.steps(pipe)
+
+        assert gone == [("account-2", 1)]
+        assert balances(workshop) == [("account-1", 7), ("account-2", 1)]
+
+    def test_columns_that_a_state_leaves_out_are_null(self, workshop: Workshop) -> None:
+        pipe = Pipeline("shop")
+        pipe.queue("account")
+
+        @pipe.project("account", into="accounts", columns="balance int, owner string")
+        def count(state: State | None, message: RecordedMessage) -> State:
+            return {"balance": 1}
+
+        workshop.write("account", 1)
+        workshop.step(pipe)
+
+        assert workshop.rows("select balance, owner from accounts") == [(1, None)]
+
+    def test_only_events_of_some_types_may_be_folded(self, workshop: Workshop) -> None:
+        pipe = counting(types=("Changed",))
+        write_events(workshop.store, "account", [(1, "Changed", 5), (1, "Closed", 0)])
+
+        workshop.steps(pipe)
+
+        assert balances(workshop) == [("account-1", 1)]
+
+    def test_the_table_changes_with_the_tailer_or_not_at_all(self, workshop: Workshop) -> None:
+        pipe, seen = counting(), []
+        write_events(workshop.store, "account", [(1, "Changed", 5)])
+        workshop.steps(pipe)
+        write_events(workshop.store, "account", [(1, "Changed", 6)])
+        run_step(workshop.bench(pipe, before_commit=lambda: seen.append(balances(workshop))))
+
+        assert [*seen, balances(workshop)] == [[("account-1", 1)], [("account-1", 2)]]
+
+    @pytest.mark.parametrize("into", ["Wide Table", "public.accounts"])
+    def test_a_table_may_have_any_name(self, workshop: Workshop, into: str) -> None:
+        pipe = counting(into=into)
+        write_events(workshop.store, "account", [(1, "Changed", 5)])
+        workshop.steps(pipe)
+        restart(workshop.bench(pipe).connection, pipe)
+        workshop.steps(pipe)
+
+        quoted = ".".join(f'"{part}"' for part in into.split("."))
+        assert workshop.rows(f"select balance from {quoted}") == [(1,)]
+
+
+class TestFailing:
+    def test_the_event_that_made_it_fail_is_named(self, workshop: Workshop, shape: str) -> None:
+        pipe = Pipeline("shop")
+        pipe.queue("account")
+
+        @pipe.project("account", into="accounts", columns="balance int")
+        def divide(state: State | None, message: RecordedMessage) -> State:
+            return {"balance": 10 // message.data["amount"]}
+
+        write_events(workshop.store, "account", [(1, "Changed", 5), (2, "Changed", 0)])
+        bad = workshop.messages("account")[-1].global_position
+        with pytest.raises(StepFailed) as caught:
+            workshop.step(pipe)
+
+        where = f"(at event {bad} of account-2)"
+        assert f"ZeroDivisionError: integer division or modulo by zero {where}" in str(caught.value)
+        assert workshop.rows("select to_regclass('accounts') is null") == [(True,)]
+        assert where in (workshop.status(pipe).error or "")
+
+    @pytest.mark.parametrize("state", [{"colour": "red"}, 5, {"balance": 1, "x": 2}])
+    def test_a_state_of_other_columns_is_refused(
+        self, workshop: Workshop, shape: str, state: State
+    ) -> None:
+        pipe = Pipeline("shop")
+        pipe.queue("account")
+
+        @pipe.project("account", into="accounts", columns="balance int")
+        def wrong(_: State | None, message: RecordedMessage) -> State:
+            return state
+
+        workshop.write("account", 1)
+        with pytest.raises(StepFailed, match="it has to return a dictionary of balance, or None"):
+            workshop.step(pipe)
+
+    def test_a_value_of_another_type_is_refused(self, workshop: Workshop) -> None:
+        pipe = Pipeline("shop")
+        pipe.queue("account")
+
+        @pipe.project("account", into="accounts", columns="balance int")
+        def wrong(_: State | None, message: RecordedMessage) -> State:
+            return {"balance": "many"}
+
+        workshop.write("account", 1)
+        with pytest.raises(StepFailed, match="many"):
+            workshop.step(pipe)
+
+        assert workshop.status(pipe).tailers == ()
+
+
+class TestRebuilding:
+    """From scratch, a second table grows beside the live one and then takes its place."""
+
+    @staticmethod
+    def rebuild(workshop: Workshop, pipe: Pipeline) -> None:
+        restart(workshop.bench(pipe).connection, pipe)
+
+    def test_readers_see_the_old_table_until_the_new_one_has_caught_up(
+        self, workshop: Workshop
+    ) -> None:
+        write_events(workshop.store, "account", [(n, "Changed", n) for n in (1, 2, 3)])
+        workshop.steps(accounts("shop", "account", "accounts"))
+        before = balances(workshop)
+        pipe, seen = accounts("shop", "account", "accounts", limit=2), []
+        self.rebuild(workshop, pipe)
+
+        while workshop.step(pipe):
+            seen.append((workshop.status(pipe).rebuilding, balances(workshop)))
+
+        assert seen == [(True, before), (False, before)]
+        assert workshop.rows("select to_regclass('accounts__next') is null") == [(True,)]
+
+    def test_a_changed_fold_takes_the_place_of_the_old_one(self, workshop: Workshop) -> None:
+        write_events(workshop.store, "account", [(1, "Changed", 5), (1, "Changed", 6)])
+        workshop.steps(accounts("shop", "account", "accounts"))
+        pipe = counting()
+        self.rebuild(workshop, pipe)
+
+        workshop.steps(pipe)
+        write_events(workshop.store, "account", [(2, "Changed", 7)])
+        workshop.steps(pipe)
+
+        assert workshop.rows("select * from accounts order by 1") == [
+            ("account-1", 2, 1),
+            ("account-2", 1, 0),
+        ]
+
+    def test_events_that_come_meanwhile_do_not_put_it_off(self, workshop: Workshop) -> None:
+        pipe = Pipeline("shop")
+        pipe.queue("account")
+
+        @pipe.project("account", into="accounts", columns="balance int")
+        def count(state: State | None, message: RecordedMessage) -> State:
+            workshop.store.write_message("account-1", "Changed")  # while it is folded
+            return {"balance": (state["balance"] if state else 0) + 1}
+
+        workshop.store.write_message("account-1", "Changed")
+        workshop.step(pipe)
+        self.rebuild(workshop, pipe)
+
+        workshop.step(pipe)
+
+        assert not workshop.status(pipe).rebuilding
+        assert balances(workshop) == [("account-1", 2)]
+
+    def test_nor_do_they_in_a_run_that_reads_no_further(self, workshop: Workshop) -> None:
+        pipe, calls = Pipeline("shop"), []
+        pipe.queue("account")
+
+        @pipe.project("account", into="accounts", columns="balance int", limit=1)
+        def count(state: State | None, message: RecordedMessage) -> State:
+            calls.append(workshop.store.write_message("account-1", "Changed"))
+            return {"balance": (state["balance"] if state else 0) + 1}
+
+        workshop.store.write_message("account-1", "Changed")
+        workshop.run(pipe)
+        runner = Runner(pipe, workshop.store, workshop.spark)
+        runner.from_scratch()
+
+        runner.once()
+
+        assert not workshop.status(pipe, "count").rebuilding
+        assert balances(workshop) == [("account-1", 2)]
+        assert len(calls) == 3
+
+    def test_events_that_it_does_not_take_do_not_put_it_off_either(
+        self, workshop: Workshop
+    ) -> None:
+        pipe = counting(types=("Changed",), limit=1)
+        write_events(workshop.store, "account", [(1, "Changed", 5), (1, "Closed", 0)])
+        workshop.steps(pipe)
+        self.rebuild(workshop, pipe)
+
+        workshop.steps(pipe)
+
+        assert not workshop.status(pipe).rebuilding
+        assert balances(workshop) == [("account-1", 1)]
+
+    def test_to_begin_again_while_rebuilding_forgets_what_was_rebuilt(
+        self, workshop: Workshop
+    ) -> None:
+        pipe = counting(limit=1)
+        write_events(workshop.store, "account", [(1, "Changed", 5), (1, "Changed", 6)])
+        workshop.steps(pipe)
+        self.rebuild(workshop, pipe)
+        workshop.step(pipe)
+
+        self.rebuild(workshop, pipe)
+        workshop.steps(pipe)
+
+        assert balances(workshop) == [("account-1", 2)]
+
+    def test_a_reader_in_the_middle_of_a_transaction_keeps_its_table(
+        self, workshop: Workshop
+    ) -> None:
+        pipe = counting()
+        write_events(workshop.store, "account", [(1, "Changed", 5)])
+        workshop.steps(pipe)
+        self.rebuild(workshop, pipe)
+        url = workshop.store.settings.conninfo()
+        with psycopg.connect(url) as reader:
+            first = reader.execute("select balance from accounts").fetchall()
+            step = Thread(target=workshop.step, args=(pipe,))
+            step.start()
+            wait_until_blocked(url)
+            second = reader.execute("select balance from accounts").fetchall()
+        step.join()
+
+        assert first == second == [(1,)] == workshop.rows("select balance from accounts")
+
+
+FILE = """
+from penstock.pipeline import Pipeline
+from pyspark.sql import functions as f
+
+pipe = Pipeline("shop")
+pipe.queue("account")
+STEP = 10
+
+@f.udf("int")
+def plus(number):
+    return int(number) + STEP
+
+@pipe.project("account", into="accounts", columns="balance bigint")
+def count(state, message):
+    return {"balance": (state["balance"] if state else 0) + STEP}
+
+@pipe.stream(inputs="account", output="out")
+def add(account):
+    number = plus(f.get_json_object("data", "$.amount"))
+    return account.withColumn("data", f.to_json(f.struct(number.alias("n"))))
+"""
+
+
+def test_functions_of_a_file_work_on_executors_too(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.pipeline.frames.SMALL", 0)
+    file = tmp_path / "own_shop.py"
+    file.write_text(FILE)
+    write_events(workshop.store, "account", [(1, "Changed", 5), (1, "Changed", 6)])
+    pipe = load(str(file))
+
+    workshop.step(pipe, "count")
+    workshop.step(pipe, "add")
+
+    assert balances(workshop) == [("account-1", 20)]
+    assert workshop.numbers("out") == [15, 16]

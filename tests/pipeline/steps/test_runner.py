@@ -1,0 +1,305 @@
+"""Running a pipeline: all processors side by side, until all is done or until it is stopped."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import penstock
+from penstock.errors import PipelineRunning, StepFailed
+from penstock.pipeline import Pipeline, Runner, StepReport, Summary
+from penstock.pipeline.run_lock import lock_run
+from tests.pipeline.steps.workshop import Workshop, numbered, renumbered
+
+
+def chain(length: int = 3, first: str = "q0") -> Pipeline:
+    """Return a pipeline of streams that feed each other, declared from the last to the first."""
+    pipe = Pipeline("chain")
+    pipe.queue(first)
+    for number in reversed(range(length)):
+        add_link(pipe, f"q{number}", f"q{number + 1}")
+    return pipe
+
+
+def add_link(pipe: Pipeline, queue: str, output: str) -> None:
+    @pipe.stream(alts=queue, output=output, limit=2, name=f"{queue}_on")
+    def link(messages: DataFrame) -> DataFrame:
+        return renumbered(numbered(messages), "n + 1")
+
+
+@pytest.fixture
+def follow(workshop: Workshop) -> Iterator[Callable[..., Following]]:
+    """Follow a pipeline until the end of the test."""
+    following: list[Following] = []
+
+    def start(pipe: Pipeline) -> Following:
+        following.append(Following(pipe, workshop))
+        return following[-1]
+
+    yield start
+    for one in following:
+        one.stop()
+
+
+class Following:
+    """A run of `follow` in a thread of its own."""
+
+    def __init__(self, pipe: Pipeline, workshop: Workshop) -> None:
+        self.reports: list[StepReport] = []
+        self.summary: Summary | None = None
+        self.runner = Runner(pipe, workshop.store, workshop.spark, on_step=self.reports.append)
+        self._thread = Thread(target=self._run)
+        self._thread.start()
+
+    def stop(self) -> Summary:
+        self.runner.stop()
+        self._thread.join()
+        assert self.summary is not None
+        return self.summary
+
+    def _run(self) -> None:
+        self.summary = self.runner.follow()
+
+
+class TestOnce:
+    def test_all_that_is_there_goes_all_the_way(self, workshop: Workshop) -> None:
+        workshop.write("q0", *range(5))
+
+        summary = workshop.run(chain())
+
+        assert workshop.numbers("q3") == [3, 4, 5, 6, 7]
+        assert summary.succeeded
+        counted = {one.processor: (one.messages_in, one.messages_out) for one in
+                   summary.progress.values()}  # fmt: skip
+        assert counted == {"q0_on": (5, 5), "q1_on": (5, 5), "q2_on": (5, 5)}
+        assert summary.progress["q0_on"].steps == 3
+
+    def test_there_may_be_nothing_to_do(self, workshop: Workshop) -> None:
+        summary = workshop.run(chain())
+
+        assert summary.succeeded
+        assert [one.steps for one in summary.progress.values()] == [0, 0, 0]
+
+    def test_what_comes_from_outside_meanwhile_is_left_for_the_next_run(
+        self, workshop: Workshop
+    ) -> None:
+        pipe = Pipeline("endless")
+        pipe.queue("number")
+
+        @pipe.stream(inputs="number", output="out")
+        def copy(number: DataFrame) -> DataFrame:
+            workshop.write("number", 1 + len(workshop.numbers("number")))
+            return renumbered(numbered(number))
+
+        workshop.write("number", 1)
+        workshop.run(pipe)
+        workshop.run(pipe)
+
+        assert workshop.numbers("out") == [1, 2]
+        assert workshop.numbers("number") == [1, 2, 3]
+
+    def test_a_source_feeds_the_others_in_the_same_run(
+        self, workshop: Workshop, spark: SparkSession
+    ) -> None:
+        pipe = chain()
+        del pipe.queues["q0"]
+
+        @pipe.source(output="q0")
+        def bring(spark: SparkSession) -> DataFrame:
+            row = ("Numbered", '{"n": 7}')
+            return spark.createDataFrame([row], "type string, data string")
+
+        workshop.run(pipe)
+        workshop.run(pipe)
+
+        assert workshop.numbers("q3") == [10]
+
+    def test_a_processor_that_fails_stops_and_the_others_go_on(self, workshop: Workshop) -> None:
+        pipe = chain(2)
+
+        @pipe.sink(inputs="q1")
+        def broken(q1: DataFrame) -> None:
+            raise RuntimeError("no paper")
+
+        workshop.write("q0", 1, 2, 3)
+        summary = workshop.run(pipe)
+
+        assert workshop.numbers("q2") == [3, 4, 5]
+        assert not summary.succeeded
+        error = summary.progress["broken"].error
+        assert isinstance(error, StepFailed)
+        assert error.reason == "RuntimeError: no paper"
+        assert workshop.status(pipe, "broken").error == "RuntimeError: no paper"
+
+    def test_a_step_that_another_run_has_finished_is_not_the_end(self, workshop: Workshop) -> None:
+        pipe = Pipeline("shop")
+        pipe.queue("number")
+        calls = []
+
+        @pipe.stream(inputs="number", output="out")
+        def copy(number: DataFrame) -> DataFrame:
+            calls.append(1)
+            if len(calls) == 1:
+                workshop.step(pipe)  # another run, which lost its lock, and wins
+            return renumbered(numbered(number))
+
+        @pipe.stream(inputs="out", output="end")
+        def copy_again(out: DataFrame) -> DataFrame:
+            return renumbered(numbered(out))
+
+        workshop.write("number", 1, 2)
+        summary = workshop.run(pipe)
+
+        assert summary.succeeded
+        assert workshop.numbers("end") == [1, 2]
+        assert len(calls) == 2
+
+
+class TestFollow:
+    def test_messages_are_processed_as_they_come_until_it_is_stopped(
+        self, workshop: Workshop, follow: Callable[..., Following]
+    ) -> None:
+        following = follow(chain(2))
+
+        workshop.write("q0", 1)
+        first = next(iter(workshop.store.follow_category("q2")))
+        workshop.write("q0", 2)
+        second = [
+            one for one, _ in zip(workshop.store.follow_category("q2"), range(2), strict=False)
+        ]
+
+        summary = following.stop()
+        assert first.data == {"n": 3}
+        assert [one.data["n"] for one in second] == [3, 4]
+        assert summary.succeeded
+
+    def test_to_stop_is_to_finish_the_step_in_hand(
+        self, workshop: Workshop, follow: Callable[..., Following]
+    ) -> None:
+        begun, go_on = Event(), Event()
+        pipe = Pipeline("slow")
+        pipe.queue("number")
+
+        @pipe.stream(inputs="number", output="out", limit=1)
+        def copy(number: DataFrame) -> DataFrame:
+            begun.set()
+            go_on.wait()
+            return renumbered(numbered(number))
+
+        workshop.write("number", 1, 2)
+        following = follow(pipe)
+        begun.wait()
+        following.runner.stop()
+        go_on.set()
+
+        summary = following.stop()
+        assert workshop.numbers("out") == [1]
+        assert summary.progress["copy"].steps == 1
+
+    def test_a_source_is_asked_again_until_it_has_something(
+        self, workshop: Workshop, follow: Callable[..., Following], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("penstock.pipeline.runner.SOURCE_LOOKS_AGAIN", 0.01)
+        there = Event()
+        pipe = Pipeline("shop")
+        asked = []
+
+        @pipe.source(output="number")
+        def bring(spark: SparkSession) -> DataFrame | None:
+            asked.append(1)
+            if len(asked) == 3:
+                there.set()
+            row = ("Numbered", '{"n": 7}')
+            frame = spark.createDataFrame([row], "type string, data string")
+            return frame if there.is_set() else None
+
+        follow(pipe)
+
+        assert next(iter(workshop.store.follow_category("number"))).data == {"n": 7}
+        assert len(asked) == 3
+
+
+class TestOneAtATime:
+    def test_a_second_run_is_refused_and_told_who_runs_it(self, workshop: Workshop) -> None:
+        with lock_run_of(workshop, "chain"), pytest.raises(PipelineRunning) as caught:
+            workshop.run(chain())
+
+        assert caught.value.pipeline == "chain"
+        assert caught.value.holder.startswith("penstock run chain on ")
+        assert "server process" in caught.value.holder
+        assert workshop.run(chain()).succeeded
+
+    def test_a_run_elsewhere_is_nobodys_business(
+        self, workshop: Workshop, new_database: Callable[[str], str]
+    ) -> None:
+        with penstock.connect(new_database("penstock")) as store:
+            elsewhere = Workshop(store, workshop.spark)
+            with lock_run_of(elsewhere, "chain"), lock_run_of(workshop, "other"):
+                assert workshop.run(chain()).succeeded
+
+    def test_who_waits_runs_when_the_first_has_ended(self, workshop: Workshop) -> None:
+        workshop.write("q0", 1)
+        lock = lock_run(workshop.place, "chain")
+        runner = Runner(chain(1), workshop.store, workshop.spark)
+        waiting = Thread(target=runner.once, kwargs={"wait": True})
+        waiting.start()
+        before = workshop.numbers("q1")
+
+        lock.release()
+        waiting.join()
+
+        assert (before, workshop.numbers("q1")) == ([], [2])
+
+    def test_who_waits_can_be_stopped(self, workshop: Workshop) -> None:
+        runner = Runner(chain(1), workshop.store, workshop.spark)
+        caught: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                runner.once(wait=True)
+            except PipelineRunning as error:
+                caught.append(error)
+
+        with lock_run_of(workshop, "chain"):
+            waiting = Thread(target=run)
+            waiting.start()
+            while waiting.is_alive():
+                runner.stop()
+                waiting.join(0.01)
+
+        assert len(caught) == 1
+
+    def test_to_begin_from_scratch_is_refused_too(self, workshop: Workshop) -> None:
+        runner = Runner(chain(1), workshop.store, workshop.spark)
+
+        with lock_run_of(workshop, "chain"), pytest.raises(PipelineRunning):
+            runner.from_scratch()
+
+
+@contextmanager
+def lock_run_of(workshop: Workshop, pipeline: str) -> Iterator[None]:
+    """Hold the lock of a pipeline, as another run does."""
+    lock = lock_run(workshop.place, pipeline)
+    yield
+    lock.release()
+
+
+def test_a_mistake_in_what_shows_the_progress_does_not_lose_messages(
+    workshop: Workshop, caplog: pytest.LogCaptureFixture
+) -> None:
+    def show(report: StepReport) -> None:
+        raise ValueError("no terminal")
+
+    workshop.write("q0", 1)
+    caplog.set_level(logging.CRITICAL)
+    summary = Runner(chain(2), workshop.store, workshop.spark, on_step=show).once()
+
+    assert not summary.succeeded
+    assert workshop.numbers("q1") == [2]
+    workshop.run(chain(2))
+    assert workshop.numbers("q2") == [3]
