@@ -33,22 +33,19 @@ class ReadingTaken(TypedMessage, type="reading.taken"):
 def compare(server: Server, effort: Effort) -> list[Comparison]:
     """Measure milliseconds for each shape of the log, and at rest."""
     shapes = SHAPES_WHEN_QUICK if effort.quick else SHAPES
-    stores = [
-        _filled(server, partitions, max(partitions, messages, (effort.rounds + 2) * PER_SLICE))
-        for partitions, messages in shapes
-    ]
-    contenders = [
-        Contender(_name(*shape), partial(_claim_and_ack, store))
-        for shape, store in zip(shapes, stores, strict=True)
-    ]
-    idle = penstock.connect(server.ours("claims_idle", 0))
-    idle.register_consumer_group("bench")
-    idle.declare(ReadingTaken)
+    enough = (effort.rounds + 2) * PER_SLICE
+    stores = {
+        _name(*shape): _filled(server, f"claims_{number}", shape[0], max(*shape, enough))
+        for number, shape in enumerate(shapes)
+    }
+    contenders = [Contender(name, partial(_claim_and_ack, store)) for name, store in stores.items()]
+    idle = _filled(server, "claims_at_rest", 1, 1)
+    _handle_one(idle)
     contenders.append(Contender("at rest", partial(_idle, idle)))
     figures = measure("claim and ack", "ms", contenders, effort.rounds)
-    for store in (*stores, idle):
+    for store in (*stores.values(), idle):
         store.close()
-    server.drop(*(f"claims_{partitions}" for partitions, _ in shapes), "claims_idle")
+    server.drop(*(f"claims_{number}" for number in range(len(shapes))), "claims_at_rest")
     smallest, *larger, rest = figures.values()
     ratios = [ratio(one, smallest, at_most=1.5) for one in larger]
     ratios.append(ratio(rest, smallest, at_most=0.1))
@@ -61,16 +58,16 @@ def _name(partitions: int, messages: int) -> str:
     return f"{partitions:,} partitions"
 
 
-def _filled(server: Server, partitions: int, messages: int) -> Store:
+def _filled(server: Server, database: str, partitions: int, messages: int) -> Store:
     """Return a store with so many partitions and messages, all of them routed."""
     tell(f"claims: making {messages:,} messages in {partitions:,} partitions")
-    url = server.ours(f"claims_{partitions}", 0)
+    url = server.ours(database, 0)
     store = penstock.connect(url)
     store.register_consumer_group("bench")
     for first in range(0, messages, 10_000):
         numbers = range(first, min(first + 10_000, messages))
         store.append([ReadingTaken(device=str(number % partitions)) for number in numbers])
-    claim = _claim(store, batch_size=1)
+    claim = _claim(store)
     assert claim is not None
     store.release(claim)
     with psycopg.connect(url, autocommit=True) as connection:
@@ -81,18 +78,22 @@ def _filled(server: Server, partitions: int, messages: int) -> Store:
     return store
 
 
-def _claim(store: Store, batch_size: int = 1) -> penstock.Claim | None:
+def _claim(store: Store) -> penstock.Claim | None:
     return store.claim_next(
-        "bench", partition_by="device", handled_types=[ReadingTaken], batch_size=batch_size
+        "bench", partition_by="device", handled_types=[ReadingTaken], batch_size=1
     )
+
+
+def _handle_one(store: Store) -> None:
+    claim = _claim(store)
+    assert claim is not None
+    store.ack(claim)
 
 
 def _claim_and_ack(store: Store) -> float:
     began = time.perf_counter()
     for _ in range(PER_SLICE):
-        claim = _claim(store)
-        assert claim is not None
-        store.ack(claim)
+        _handle_one(store)
     return (time.perf_counter() - began) / PER_SLICE * 1000
 
 

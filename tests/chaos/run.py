@@ -82,7 +82,8 @@ def _blow(storm: Storm, troupe: Troupe, seconds: float, tell: Tell) -> None:
         time.sleep(pause)  # the storm's own rhythm: nobody waits for it
         if time.monotonic() > next_word:
             next_word += TELL_EVERY
-            tell(f"{end - time.monotonic():5.0f} s to go, {storm.counts.total()} faults so far")
+            left = max(0.0, end - time.monotonic())
+            tell(f"{left:5.0f} s to go, {storm.counts.total()} faults so far")
 
 
 def _come_to_rest(url: str, troupe: Troupe, patience: float) -> list[str]:

@@ -1,7 +1,7 @@
 """The faults: one after the other, at random, some of which last a while and overlap with others.
 
 The seed decides which fault comes next, whom it hits, and for how long. What the actors are just
-doing then is up to the machine, so the same seed is the same storm and not the same run.
+doing then is up to the machine: so the same seed is much the same storm, and not the same run.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -55,7 +55,6 @@ class Storm:
         self._ledger = ledger
         self._random = Random(f"{seed} storm")
         self._lasting: list[Lasting] = []
-        self._faults = self._draw()
         self.counts = Counter(dict.fromkeys(WEIGHTS, 0))
 
     def blow(self) -> float:
@@ -64,7 +63,7 @@ class Storm:
         A fault that cannot be done just now, since another is under way, is not counted.
         """
         self._end(time.monotonic())
-        fault = next(self._faults)
+        fault = self._draw()
         with suppress(psycopg.OperationalError):
             getattr(self, f"_{fault.replace(' ', '_')}")()
             self.counts[fault] += 1
@@ -74,11 +73,12 @@ class Storm:
         """End all that is under way."""
         self._end(float("inf"))
 
-    def _draw(self) -> Iterator[str]:
-        """Each fault once, in some order; then at random, for ever."""
-        yield from self._random.sample(list(WEIGHTS), len(WEIGHTS))
-        while True:
-            yield from self._random.choices(list(WEIGHTS), list(WEIGHTS.values()))
+    def _draw(self) -> str:
+        """Each fault once, in some order; then at random."""
+        missing = [fault for fault in WEIGHTS if not self.counts[fault]]
+        if missing:
+            return self._random.choice(missing)
+        return self._random.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
 
     def _end(self, now: float) -> None:
         for one in [one for one in self._lasting if one.until <= now]:
@@ -123,24 +123,22 @@ class Storm:
 
     def _transaction_left_open(self) -> None:
         """Write a transfer and leave the transaction open, so that readers have to wait."""
-        connection = self._connect(autocommit=False)
         name, key = str(uuid4()), str(uuid4())
-        self._note(BEGUN, transaction=name, kept=[key], undone=[], silent=True)
-        connection.execute(
-            "select message_store.write_message(%s, %s, 'Moved',"
-            " jsonb_build_object('key', %s::text))",
-            (key, f"{TRANSFER}-{name}", key),
-        )
         commits = self._random.random() < 0.7
+        with ExitStack() as stack:
+            connection = stack.enter_context(closing(self._connect(autocommit=False)))
+            self._note(BEGUN, transaction=name, kept=[key], undone=[], silent=True)
+            connection.execute(
+                "select message_store.write_message(%s, %s, 'Moved',"
+                " jsonb_build_object('key', %s::text))",
+                (key, f"{TRANSFER}-{name}", key),
+            )
+            closed_later = stack.pop_all()
 
         def end() -> None:
-            with connection:
-                if commits:
-                    connection.commit()
-                    self._note(COMMITTED, transaction=name)
-                else:
-                    connection.rollback()
-                    self._note(ROLLED_BACK, transaction=name)
+            with closed_later:
+                connection.commit() if commits else connection.rollback()
+                self._note(COMMITTED if commits else ROLLED_BACK, transaction=name)
 
         self._last(end)
 

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -89,14 +90,11 @@ class Troupe:
 
     def pause(self, name: str) -> Callable[[], None]:
         """Stop an actor in the middle of whatever it does, and return how to let it go on."""
-        process = psutil.Process(self._running[name].process.pid)
-        process.suspend()
-
-        def go_on() -> None:
-            with suppress(psutil.NoSuchProcess):
-                process.resume()
-
-        return go_on
+        with suppress(psutil.NoSuchProcess):
+            process = psutil.Process(self._running[name].process.pid)
+            process.suspend()
+            return partial(_resume, process)
+        return lambda: None  # it has ended by itself
 
     def end(self, kinds: Iterable[str] | None = None) -> None:
         """Ask actors to end, those of some kinds or all, and wait until they have."""
@@ -157,6 +155,11 @@ def _play(name: str, url: str, ledger: str, errors: str, seed: int) -> None:
     os.dup2(descriptor, 2)
     faulthandler.register(signal.SIGUSR1)  # to say where it hangs
     import_module(f"{ACTORS}.{_kind(name)}").main(name, url, ledger, seed)
+
+
+def _resume(process: psutil.Process) -> None:
+    with suppress(psutil.NoSuchProcess):
+        process.resume()
 
 
 def _kind(name: str) -> str:

@@ -118,6 +118,18 @@ def test_a_partitions_unread_backlog_is_not_a_conflict(group: Store) -> None:
     assert group.append(DeviceRemoved(device_id="a"), claim.guard).position == 6
 
 
+def test_a_writer_that_was_open_at_the_claim_is_a_conflict_once_it_commits(group: Store) -> None:
+    group.append(DeviceSeen(device_id="a"))
+    with group.transaction() as writer:
+        writer.append(DeviceSeen(device_id="a"))
+        claim = claim_device(group)
+
+    assert positions(claim) == [1]
+    assert claim is not None
+    with pytest.raises(ConcurrentAppendError):
+        group.append(DeviceRemoved(device_id="a"), claim.guard)
+
+
 def test_a_guard_is_an_immutable_value() -> None:
     guard = Guard([QueryCondition("device.seen", "device_id", "a")], 3, [5])  # type: ignore[arg-type]
 

@@ -9,8 +9,8 @@ that an idle query costs the database a few look-ups a second.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import psycopg
 import pyarrow as pa
@@ -35,6 +35,8 @@ from penstock.pipeline.target import Target
 
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.025, 0.2  # seconds, when there was nothing new
 Offset = dict[str, int]
+Result = TypeVar("Result")
+Question = Callable[[psycopg.Connection[Any], Target], Result]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -54,7 +56,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the offset before the first message that a new query reads."""
         after = self.options.after
         if after == LATEST:
-            return {"position": self._ask(lambda c, target: planning.head(c, target))}
+            return {"position": self._ask(planning.head)}
         return {"position": self.options.target.before_first if after is None else int(after)}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -120,11 +122,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**self.__dict__, "_connection": None}
 
     def _head(self) -> int:
-        head: int = self._ask(planning.head)
+        head = self._ask(planning.head)
         self._latest = head if self._until is None else min(head, self._until)
         return self._latest
 
-    def _ask(self, question: Any) -> Any:
+    def _ask(self, question: Question[Result]) -> Result:
         """Ask the database, once more on a fresh connection if the old one was lost."""
         try:
             return self._ask_once(question)
@@ -132,11 +134,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._connection = None
             return self._ask_once(question)
 
-    def _ask_once(self, question: Any) -> Any:
+    def _ask_once(self, question: Question[Result]) -> Result:
         with typed_errors(self.place.where):
             if self._connection is None or self._connection.closed:
                 self._connection = connect(self.place)
-                self._target = planning.prepare(
-                    self._connection, self.options.target, self.place.where
-                )
+                self._target = None
+            if self._target is None:
+                target = self.options.target
+                self._target = planning.prepare(self._connection, target, self.place.where)
             return question(self._connection, self._target)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from threading import Event, Thread
 
 import pytest
@@ -169,13 +170,11 @@ class TestFollow:
         workshop.write("q0", 1)
         first = next(iter(workshop.store.follow_category("q2")))
         workshop.write("q0", 2)
-        second = [
-            one for one, _ in zip(workshop.store.follow_category("q2"), range(2), strict=False)
-        ]
+        both = list(islice(workshop.store.follow_category("q2"), 2))
 
         summary = following.stop()
         assert first.data == {"n": 3}
-        assert [one.data["n"] for one in second] == [3, 4]
+        assert [one.data["n"] for one in both] == [3, 4]
         assert summary.succeeded
 
     def test_to_stop_is_to_finish_the_step_in_hand(

@@ -598,7 +598,9 @@ begin
       where t.type = any (claim_next.handled_types) and t.filled_to is null
         and h.handled and h.routed_to is null
       order by t.id),
-    g.looked_at <> penstock.last_position()
+    g.looked_at <> coalesce(
+        pg_sequence_last_value('message_store.messages_global_position_seq'::regclass),
+        penstock.last_position())
       or exists (
         select from penstock.partitions p
         where p.group_pk = g.id and p.next_position is not null and p.token is null
