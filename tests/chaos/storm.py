@@ -94,11 +94,11 @@ class Storm:
         return psycopg.connect(self._server.url, autocommit=autocommit, options=IMPATIENT)
 
     def _process_killed(self) -> None:
-        self._troupe.kill(self._random.choice(self._troupe.names))
+        self._troupe.kill(self._random.choice(self._troupe.at_work))
 
     def _process_paused(self) -> None:
         """Stop an actor for longer than its leases last."""
-        self._last(self._troupe.pause(self._random.choice(self._troupe.names)))
+        self._last(self._troupe.pause(self._random.choice(self._troupe.at_work)))
 
     def _backend_ended(self) -> None:
         with self._connect() as connection:

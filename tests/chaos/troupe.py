@@ -59,6 +59,11 @@ class Troupe:
     def names(self) -> list[str]:
         return list(self._lives)
 
+    @property
+    def at_work(self) -> list[str]:
+        """Those who have begun: to kill one that is still starting would harm nothing."""
+        return [name for name, one in self._running.items() if one.ledger.exists()]
+
     def start(self) -> None:
         """Start all, and return once they are connected. Who takes long goes first, alone."""
         for name in sorted(self.names, key=lambda name: _kind(name) in _READY):

@@ -119,6 +119,7 @@ def test_a_partitions_unread_backlog_is_not_a_conflict(group: Store) -> None:
 
 
 def test_a_writer_that_was_open_at_the_claim_is_a_conflict_once_it_commits(group: Store) -> None:
+    group.declare(DeviceSeen, DeviceRemoved)
     group.append(DeviceSeen(device_id="a"))
     with group.transaction() as writer:
         writer.append(DeviceSeen(device_id="a"))

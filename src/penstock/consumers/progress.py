@@ -300,7 +300,7 @@ class Progress:
             self._policy.attempts,
             message.type,
             message.global_position,
-            error,
+            first_line(error),  # fit for any log
         )
 
     def _park(

@@ -93,6 +93,7 @@ def _amounts(evidence: Evidence) -> dict[str, int]:
         "joins failed": states["failed"],
         "joins pending": states["pending"],
         "outcomes of joins published": rows[OUTCOME],
+        "pipeline's steps": sum(row.type in ("Attempt", "NilAttempt") for row in evidence.log),
         "pipeline's image": rows[IMAGE],
         "lives of actors": sum(map(len, evidence.facts.values())),
     }
