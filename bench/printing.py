@@ -12,7 +12,9 @@ RATIOS = ("ratio", "median", "middle half", "aim", "verdict")
 
 def as_text(comparison: Comparison) -> str:
     """Return the tables of a comparison for the terminal."""
-    tables = [FIGURES, *figure_rows(comparison)], [RATIOS, *ratio_rows(comparison)]
+    tables = [[FIGURES, *figure_rows(comparison)]]
+    if comparison.ratios:
+        tables.append([RATIOS, *ratio_rows(comparison)])
     return "\n\n".join([comparison.title, *(_aligned(table) for table in tables)]) + "\n"
 
 

@@ -75,9 +75,10 @@ def _behind(run: Run) -> str:
 
 def _section(comparison: Comparison) -> str:
     notes = "".join(f"{note}\n\n" for note in comparison.notes)
-    figures = as_markdown(FIGURES, figure_rows(comparison))
-    ratios = as_markdown(RATIOS, ratio_rows(comparison))
-    return f"## {comparison.title}\n\n{notes}{figures}\n\n{ratios}\n"
+    tables = as_markdown(FIGURES, figure_rows(comparison)) + "\n"
+    if comparison.ratios:
+        tables += f"\n{as_markdown(RATIOS, ratio_rows(comparison))}\n"
+    return f"## {comparison.title}\n\n{notes}{tables}"
 
 
 def _where(run: Run) -> str:

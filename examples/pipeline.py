@@ -72,6 +72,7 @@ def main() -> None:
             print("succeeded" if runner.once().succeeded else "failed")
 
         for refused in store.read_category("bakery_refused"):
+            assert refused.metadata is not None
             print("refused:", refused.data["product"], "because", refused.metadata["error"])
         with psycopg.connect(store.settings.conninfo()) as connection:
             for row in connection.execute("select * from bakery_revenue order by product"):

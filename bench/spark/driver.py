@@ -11,6 +11,7 @@ from bench.results import FOLDER
 
 PACKAGE = "libpostgresql-jdbc-java"
 JAR = Path("usr/share/java/postgresql.jar")
+INSTALLED = Path("/") / JAR
 CACHE = FOLDER / "cache"
 MISSING = (
     f"No JDBC here: this machine has no driver, and `apt-get download {PACKAGE}` brought none. So "
@@ -20,7 +21,7 @@ MISSING = (
 
 def find_driver() -> Path | None:
     """Return the driver's jar; None if there is none to be had."""
-    for jar in (Path("/") / JAR, CACHE / JAR):
+    for jar in (INSTALLED, CACHE / JAR):
         if jar.exists():
             return jar
     if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):

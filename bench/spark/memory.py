@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 
@@ -39,12 +39,11 @@ def compare(place: Place, database: str, messages: int) -> list[Comparison]:
 
 def peak_megabytes(work: Callable[[], object]) -> float:
     """Do something, and return the most memory that one of Spark's Python workers had meanwhile."""
-    peak, over = 0, threading.Event()
+    seen, over = [0], threading.Event()
 
     def look() -> None:
-        nonlocal peak
         while not over.wait(PAUSE):
-            peak = max([peak, *_resident()])
+            seen.append(max(_resident(), default=0))
 
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
@@ -53,10 +52,10 @@ def peak_megabytes(work: Callable[[], object]) -> float:
     finally:
         over.set()
         thread.join()
-    return peak / 1_000_000
+    return max([*seen, *_resident()]) / 1_000_000
 
 
-def _compared(title: str, works: dict[int, Callable[[], object]]) -> Comparison:
+def _compared(title: str, works: Mapping[int, Callable[[], object]]) -> Comparison:
     contenders = [
         Contender(f"at {size:,} messages", partial(peak_megabytes, work))
         for size, work in works.items()

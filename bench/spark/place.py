@@ -71,6 +71,8 @@ class Place:
 def spark_place(server: Server) -> Iterator[Place]:
     """Start Spark as a user would, with the JDBC driver if there is one."""
     driver = find_driver()
+    if driver is None:
+        print(MISSING)
     tell("starting Spark")
     spark = session("bench", master=MASTER, config={"spark.jars": str(driver)} if driver else {})
     try:

@@ -27,6 +27,7 @@ CAST = (
     "planner-0", "dispatcher-0", "dispatcher-1",
 )  # fmt: skip
 TELL_EVERY = 30.0  # seconds
+PATIENCE = 180.0  # seconds, for all work to be done: Spark may have to start first
 Tell = Callable[[str], None]
 
 
@@ -59,7 +60,7 @@ def run(
         troupe.start()
         _blow(storm, troupe, seconds, tell)
         storm.calm()
-        unrest = _come_to_rest(server.url, troupe, patience=60 + seconds / 2)
+        unrest = _come_to_rest(server.url, troupe)
     finally:
         storm.calm()
         troupe.abandon()
@@ -86,10 +87,10 @@ def _blow(storm: Storm, troupe: Troupe, seconds: float, tell: Tell) -> None:
             tell(f"{left:5.0f} s to go, {storm.counts.total()} faults so far")
 
 
-def _come_to_rest(url: str, troupe: Troupe, patience: float) -> list[str]:
+def _come_to_rest(url: str, troupe: Troupe) -> list[str]:
     """Let no new work come, have all of it done, and let everybody go."""
     troupe.tend()
     troupe.end(SOURCES)
-    unfinished = drain(url, troupe.names, patience)
+    unfinished = drain(url, troupe.names, PATIENCE)
     troupe.end()
     return [*troupe.complaints, *(f"not true in the end: {one}" for one in unfinished)]

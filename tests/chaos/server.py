@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 from penstock.database.embedded import start
 

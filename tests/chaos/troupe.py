@@ -20,7 +20,7 @@ from importlib import import_module
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 PATIENCE = 120.0  # seconds, for an actor to begin or to end
 MOST_COMPLAINTS = 10  # then there is no point in going on

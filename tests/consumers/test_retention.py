@@ -324,7 +324,7 @@ async def test_async_code_does_the_same(
     assert retained == Retained(5, None)
 
 
-class ReadingTaken(TypedMessage, type="reading.taken"):
+class ReadingTaken(TypedMessage, type="retention.reading_taken"):
     device_id: str
 
 

@@ -159,19 +159,18 @@ def claim_next(
     def decode(rows: list[Row]) -> Claim | None:
         if not rows:
             return None
-        offset_id, key_pair_ids, key, values = rows[0][:4]
-        token, replaying, attempts, conditions, low, seen = rows[0][4:10]
+        claim = rows[0][0]
         return Claim(
             group_id,
-            offset_id,
-            key_pair_ids,
-            key,
-            dict(zip(attributes, values, strict=True)),
-            context.decode([row[10:] for row in rows]),
-            Guard(_conditions(conditions), low, tuple(seen)),
-            token,
-            replaying,
-            attempts,
+            claim["offset_id"],
+            claim["key_pair_ids"],
+            claim["partition_key"],
+            dict(zip(attributes, claim["partition_values"], strict=True)),
+            context.decode([row[1:] for row in rows]),
+            Guard(_conditions(claim["conditions"]), claim["low"], tuple(claim["seen"])),
+            UUID(claim["token"]),
+            claim["replaying"],
+            claim["attempts"],
         )
 
     return call(

@@ -33,7 +33,7 @@ if sys.platform != "win32":
     import fcntl
 
 if TYPE_CHECKING:
-    import psutil  # type: ignore[import-untyped]
+    import psutil
 
 PATIENCE = 60  # seconds for a server to start (it may have to recover first) or to stop
 LONGEST_SOCKET_FOLDER = 88  # bytes: the kernel's 104 to 108, less "/.s.PGSQL.65535"

@@ -14,8 +14,8 @@ from penstock.errors import PenstockError, WrongExpectedVersion, WrongValue, fir
 
 #: the class of SQLSTATEs for data that does not fit
 _DATA = "22"
-#: what a task says that has lost the database
-_AWAY = ("DatabaseUnreachable", "OperationalError")
+#: what Spark says when a task or a plan of ours has lost the database
+_AWAY = ("penstock.errors.database.DatabaseUnreachable", "adbc_driver_manager.OperationalError")
 
 
 def is_passing(error: BaseException) -> bool:
@@ -24,8 +24,8 @@ def is_passing(error: BaseException) -> bool:
         return False  # the step reads what it read: it would expect the same again
     if isinstance(error, PenstockError):
         return error.retryable
-    if isinstance(error, PythonException):
-        return any(name in reason_of(error) for name in _AWAY)
+    if isinstance(error, PySparkException):
+        return any(name in str(error) for name in _AWAY)
     return isinstance(error, psycopg.OperationalError | OperationalError)
 
 
@@ -33,7 +33,7 @@ def is_data_error(error: BaseException) -> bool:
     """Whether some message made the function fail, so that the others may pass."""
     if isinstance(error, WrongValue):
         return True
-    if isinstance(error, AnalysisException) or is_passing(error):
+    if is_passing(error) or isinstance(error, AnalysisException):
         return False
     if isinstance(error, PythonException):
         return "WrongColumns" not in reason_of(error)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import psycopg
@@ -27,7 +28,10 @@ class RunLock:
         self._connection = connection
 
     def release(self) -> None:
-        """Let others run it."""
+        """Let others run it, from this moment on."""
+        # a session that is only closed keeps its lock a little longer; one that is lost has none
+        with suppress(psycopg.Error):
+            self._connection.execute("select pg_advisory_unlock_all()")
         self._connection.close()
 
 

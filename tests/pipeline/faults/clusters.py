@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import IO
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 import pyspark
 
 from penstock.pipeline.java import find_java_home

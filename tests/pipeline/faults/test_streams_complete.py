@@ -18,12 +18,13 @@ from uuid import UUID
 
 import psycopg
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from tests.conftest import Server
 from tests.log.writers import EVERY_WAY, Connection, Writer, by_function
 from tests.pipeline.faults.jobs import numbers_in, start_copying
-from tests.pipeline.faults.waiting import wait_until
+from tests.pipeline.faults.waiting import EndedEarly, wait_until
 
 WRITERS = 8
 
@@ -68,14 +69,30 @@ class Copy:
         before = len(numbers_in(self._to, "copy"))
         most = chance.choice([10, 300, 1_000_000])
         query = start_copying(self._spark, **self._options, maxRowsPerBatch=most)
-        if chance.random() < 0.75:
-            wait_until(self._to, "select count(*) > %s from message_store.messages", (before,))
-        query.awaitTermination(chance.uniform(0.01, 1.5))  # type: ignore[arg-type]
+        with unless_starved():
+            if chance.random() < 0.75:
+                copied = "select count(*) > %s from message_store.messages"
+                wait_until(self._to, copied, (before,), query)
+            query.awaitTermination(chance.uniform(0.01, 1.5))  # type: ignore[arg-type]
         query.stop()
 
     def finish(self) -> None:
         """Copy what is left."""
-        start_copying(self._spark, **self._options, available_now=True).awaitTermination()
+        ended = False
+        while not ended:
+            with unless_starved():
+                query = start_copying(self._spark, **self._options, available_now=True)
+                ended = bool(query.awaitTermination(600))
+
+
+@contextmanager
+def unless_starved() -> Iterator[None]:
+    """Take it for one more stop if a machine that is too busy ends a query: Spark gives 10 s."""
+    try:
+        yield
+    except (EndedEarly, StreamingQueryException) as error:
+        if "Python worker failed to connect back" not in str(error):
+            raise
 
 
 def positions_in(url: str, category: str) -> list[int]:

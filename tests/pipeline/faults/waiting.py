@@ -25,6 +25,10 @@ _STAGED = "select count(*) >= %s from penstock.stagings"
 _DELIVERED = "select count(*) >= %s from penstock.deliveries"
 
 
+class EndedEarly(AssertionError):
+    """What should run meanwhile has ended, perhaps with an error."""
+
+
 def wait_until(
     url: str, question: str, arguments: Sequence[object] = (), *running: Running
 ) -> None:
@@ -41,7 +45,7 @@ def wait_until(
 def _check_running(one: Running) -> None:
     ended = one.done() if isinstance(one, Future) else not one.isActive
     if ended:
-        raise AssertionError(f"ended early: {one.exception()}")
+        raise EndedEarly(f"ended early: {one.exception()}")
 
 
 def wait_until_blocked(url: str, count: int, *running: Running) -> None:

@@ -1,6 +1,6 @@
-"""The database goes away in the middle of a step and comes back: the run goes on, and loses nothing.
+"""The database goes away in the middle of a step and comes back: the run goes on, nothing is lost.
 
-The server is stopped and started at each point of a step, and a backend is ended in the middle of
+The server is stopped or crashed at the points of a step, and a backend is ended in the middle of
 what a task does.
 """
 
@@ -12,7 +12,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
+import psutil
 import psycopg
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -21,14 +23,17 @@ import penstock
 from penstock import RecordedMessage, Store
 from penstock.database.embedded import EmbeddedServer, start
 from penstock.errors import DatabaseUnreachable
-from penstock.pipeline import Pipeline, Runner
+from penstock.pipeline import Pipeline, Processor, Runner
 from tests.conftest import FAST
 from tests.pipeline.faults.waiting import STAGINGS, end_blocked, held, wait_until_blocked
-from tests.pipeline.steps.points import CALLED, points_are_noticed, walking
+from tests.pipeline.steps.points import points_are_noticed, walking
 from tests.pipeline.steps.workshop import Workshop, numbered, renumbered
 
-#: the points that a step of one input passes, and clean_up, where the commit is behind it
-AT = [f"{when} {name}" for _, name in CALLED[:5] + CALLED[6:7] for when in ("before", "after")]
+AT = [
+    f"{when} {name}"
+    for name in ("begin", "perform", "stage_frame", "commit")
+    for when in ("before", "after")
+]
 
 
 class Machine(logging.Handler):
@@ -48,6 +53,12 @@ class Machine(logging.Handler):
         if self._server is not None:
             self._server.leave()
             self._server = None
+
+    def crash(self) -> None:
+        """Kill it outright, which empties its staging."""
+        pid = (self._folder / "data" / "postmaster.pid").read_text().split()[0]
+        psutil.Process(int(pid)).kill()
+        self.stop()
 
     def emit(self, record: logging.LogRecord) -> None:
         self.waits += " waits: " in record.getMessage()
@@ -89,29 +100,32 @@ def chain(name: str) -> Pipeline:
     return pipe
 
 
-@pytest.mark.parametrize("point", AT)
+@pytest.mark.parametrize(
+    ("end", "point"), [*(("stop", point) for point in AT), ("crash", "before commit")]
+)
 def test_it_goes_on_where_it_was(
     machine: Machine,
     own_store: Store,
     spark: SparkSession,
     monkeypatch: pytest.MonkeyPatch,
+    end: str,
     point: str,
 ) -> None:
     monkeypatch.setattr("penstock.pipeline.runner.TRY_AGAIN", 0.0)
-    name, waited = f"at_{AT.index(point)}", machine.waits
+    name, waited = f"{end}_{AT.index(point)}", machine.waits
     workshop = Workshop(own_store, spark)
     workshop.write(f"{name}_a", 1, 2)
     runner = Runner(chain(name), own_store, spark)
     work = runner._work
 
-    def work_and_stop_the_server(*arguments: object) -> None:
-        if arguments[0] is not runner.pipeline.processors["first"]:
-            work(*arguments)  # type: ignore[arg-type]
-            return
-        with walking(lambda passed: passed[-1] == point and passed.count(point) == 1, machine.stop):
-            work(*arguments)  # type: ignore[arg-type]
+    def work_and_lose_the_server(one: Processor, *more: Any) -> None:
+        def is_there(passed: list[str]) -> bool:
+            return one.name == "first" and passed[-1] == point and passed.count(point) == 1
 
-    monkeypatch.setattr(runner, "_work", work_and_stop_the_server)
+        with walking(is_there, getattr(machine, end)):
+            work(one, *more)
+
+    monkeypatch.setattr(runner, "_work", work_and_lose_the_server)
     with points_are_noticed():
         summary = runner.once()
 
@@ -157,16 +171,29 @@ class TestTask:
 
         assert workshop.numbers("shop_c") == [3, 4]
 
-    def test_while_it_reads(self, workshop: Workshop) -> None:
-        pipe = chain("shop")
-        workshop.write("shop_a", 1, 2)
+    def test_while_it_plans_what_to_read(self, workshop: Workshop) -> None:
+        pipe, calls = Pipeline("shop"), []
+        pipe.queue("a")
         url = workshop.store.settings.conninfo()
+        other = psycopg.connect(url)
+
+        @pipe.stream(inputs="a", output="b")
+        def copy(a: DataFrame) -> DataFrame:
+            calls.append(1)
+            if len(calls) == 1:
+                other.execute("lock table message_store.messages in access exclusive mode")
+            return renumbered(numbered(a))
+
+        workshop.write("a", 1, 2)
         run = Thread(target=workshop.run, args=(pipe,))
-        ended = lose_its_connection(url, "copy (select%", run.start)
+        run.start()
+        wait_until_blocked(url, 1)
+        end_blocked(url)
+        other.close()
         run.join()
 
-        assert ended
-        assert workshop.numbers("shop_c") == [3, 4]
+        assert workshop.numbers("b") == [1, 2]
+        assert len(calls) == 2
 
     def test_while_it_folds(self, workshop: Workshop) -> None:
         pipe = Pipeline("shop")

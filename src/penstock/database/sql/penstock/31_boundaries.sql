@@ -26,15 +26,20 @@ as $$
   )
 $$;
 
--- The keys under which messages that match a condition are indexed.
-create or replace function penstock.condition_keys(condition jsonb)
-returns setof bigint language sql immutable parallel safe
+-- The keys under which messages that match a condition are indexed, with the attribute of each; one
+-- without attributes has the key of its type, under the empty name.
+create or replace function penstock.watched_keys(condition jsonb)
+returns table (name text, key_pair bigint) language sql immutable parallel safe
 as $$
-  select penstock.key_pair('', condition ->> 'type') where condition -> 'attributes' = '{}'
-  union all
-  select penstock.key_pair(a.name, v.value)
-  from jsonb_each(condition -> 'attributes') as a(name, values)
-  cross join lateral jsonb_array_elements_text(a.values) as v(value)
+  select v.name, penstock.key_pair(v.name, v.value)
+  from (
+    select (a.attribute).key as name, jsonb_array_elements_text((a.attribute).value) as value
+    from (
+      select jsonb_each(case condition -> 'attributes'
+        when '{}' then jsonb_build_object('', jsonb_build_array(condition -> 'type'))
+        else condition -> 'attributes' end) as attribute
+    ) a
+  ) v
 $$;
 
 -- The positions of the messages after a position that match one of the conditions.
@@ -51,7 +56,7 @@ begin
       select t.id, t.type from penstock.message_types t
       where t.type = c.condition ->> 'type' offset 0
     ) t
-    cross join lateral penstock.condition_keys(c.condition) as k(key_pair)
+    cross join lateral penstock.watched_keys(c.condition) k
     cross join lateral (
       select a.global_position from penstock.message_attributes a
       where a.key_pair = k.key_pair and a.type_id = t.id and a.global_position > after offset 0
@@ -246,9 +251,9 @@ $$;
 create or replace function penstock.boundary_keys(conditions jsonb)
 returns bigint[] language sql immutable parallel safe
 as $$
-  select coalesce(array_agg(distinct k.key), '{}')
+  select coalesce(array_agg(k.key_pair), '{}')
   from jsonb_array_elements(conditions) as c(condition)
-  cross join lateral penstock.condition_keys(c.condition) as k(key)
+  cross join lateral penstock.watched_keys(c.condition) k
 $$;
 
 -- Take a guard's locks now. As the first statement of a transaction it keeps later ones from failing.

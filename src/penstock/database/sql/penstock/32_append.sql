@@ -41,13 +41,16 @@ declare
 begin
   lock table message_store.messages in row exclusive mode;  -- no type is declared from here on
   if guard is not null then
-    select coalesce(array_agg(k.key), '{}'), array_agg(t.id),
-      bool_and(t.filled_to is null and current_setting('transaction_isolation') like 'read %'
-        and t.attributes @> array(select jsonb_object_keys(c.condition -> 'attributes')))
+    select coalesce(array_agg(k.key_pair), '{}'), array_agg(t.id),
+      bool_and(t.filled_to is null and (k.name = '' or k.name = any (t.attributes))
+        and current_setting('transaction_isolation') like 'read %')
     into watched, watched_types, checkable
     from jsonb_array_elements(guard -> 'conditions') as c(condition)
-    left join penstock.message_types t on t.type = c.condition ->> 'type'
-    cross join lateral penstock.condition_keys(c.condition) as k(key);
+    left join lateral (
+      select t.id, t.attributes, t.filled_to from penstock.message_types t
+      where t.type = c.condition ->> 'type' offset 0
+    ) t on true
+    cross join lateral penstock.watched_keys(c.condition) k;
     if checkable is not true then
       done := penstock.refuse_old_snapshot();
       done := penstock.check_conditions(guard -> 'conditions');

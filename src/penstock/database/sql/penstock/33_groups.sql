@@ -25,12 +25,16 @@ create table if not exists penstock.consumer_groups (
   group_id text not null unique,
   status text not null default 'active' check (status in ('active', 'stopped')),
   partition_by text[],                     -- sorted; set by the first claim
+  handled_types text[] not null default '{}',  -- all that any claim has named
   routed_to bigint not null default 0,     -- every message up to here is in the feeds
   looked_at bigint not null default -1,    -- the log's last position when there was nothing to route
   replayed_by text[],                      -- partition_by before the last reset
   created_at timestamptz not null default now(),
   updated_at timestamptz not null default now()
 );
+
+alter table penstock.consumer_groups
+  add column if not exists handled_types text[] not null default '{}';
 
 -- The types that a group routes: those it handles, which are all that any claim has named, and those
 -- whose messages reveal partitions. A new one is routed from the start.
@@ -238,8 +242,9 @@ declare
 begin
   perform pg_advisory_xact_lock(1885693286, own.id);
   update penstock.consumer_groups g
-  set partition_by = null, replayed_by = coalesce(g.partition_by, g.replayed_by), routed_to = 0,
-    looked_at = -1, updated_at = clock_timestamp()
+  set partition_by = null, handled_types = '{}',
+    replayed_by = coalesce(g.partition_by, g.replayed_by), routed_to = 0, looked_at = -1,
+    updated_at = clock_timestamp()
   where g.id = own.id;
   delete from penstock.group_rechecks r where r.group_pk = own.id;
   delete from penstock.group_fanouts f where f.group_pk = own.id;
@@ -524,13 +529,15 @@ begin
     delete from penstock.group_replays r where r.group_pk = own.id;
   end if;
   update penstock.consumer_groups g
-  set partition_by = names, replayed_by = null, looked_at = -1
+  set partition_by = names, replayed_by = null, looked_at = -1,
+    handled_types = array(
+      select distinct t from unnest(g.handled_types || enrol_in_group.handled_types) t order by t)
   where g.id = own.id returning g.* into own;
 
   insert into penstock.group_types as g (group_pk, type_id, handled, routed_to)
   select own.id, t.id, true, nullif(0, own.routed_to)
   from penstock.message_types t
-  where t.type = any (handled_types)
+  where t.type = any (enrol_in_group.handled_types)
   on conflict on constraint group_types_pkey
     do update set handled = true, routed_to = excluded.routed_to where not g.handled;
   return own;
@@ -555,9 +562,12 @@ begin
 end
 $$;
 
--- Claim the partition whose first unhandled message is the oldest. The rows are its messages; no row
--- means that there is nothing to do. `low` and `seen` make the guard, see 31_boundaries.sql.
-create or replace function penstock.claim_next(
+drop function if exists penstock.claim_next(text, text[], text[], text, integer, interval);
+
+-- Claim the partition whose first unhandled message is the oldest. The rows are its messages, the first
+-- with the claim itself; no row means that there is nothing to do. `low` and `seen` make the guard, see
+-- 31_boundaries.sql.
+create function penstock.claim_next(
   group_id text,
   partition_by text[],
   handled_types text[],
@@ -566,8 +576,7 @@ create or replace function penstock.claim_next(
   lease interval default '30 seconds'
 )
 returns table (
-  offset_id bigint, key_pair_ids bigint[], partition_key text, partition_values text[], token uuid,
-  replaying boolean, attempts integer, conditions jsonb, low bigint, seen bigint[],
+  claim jsonb,
   id varchar, stream_name varchar, type varchar, "position" bigint, global_position bigint,
   data varchar, metadata varchar, "time" timestamp
 )
@@ -576,64 +585,50 @@ set enable_seqscan = off set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
-  type_ids integer[];
   may_have_work boolean;
-  all_routed boolean;
   own penstock.consumer_groups;
-  names text[];
+  names text[] := claim_next.partition_by;
+  type_ids integer[];
   more boolean;
   chosen penstock.partitions;
   new_token uuid;
   positions bigint[];
   replaying boolean;
-  complete_to bigint;
+  low bigint;
   boundary jsonb;
+  done text;
 begin
-  -- which of the types the group has routed already, and whether there may be work: this is all that
-  -- a claim at rest looks at
-  select
-    array(
-      select t.id from penstock.message_types t
-      join penstock.group_types h on h.group_pk = g.id and h.type_id = t.id
-      where t.type = any (claim_next.handled_types) and t.filled_to is null
-        and h.handled and h.routed_to is null
-      order by t.id),
-    g.looked_at <> coalesce(
-        pg_sequence_last_value('message_store.messages_global_position_seq'::regclass),
-        penstock.last_position())
-      or exists (
-        select from penstock.partitions p
-        where p.group_pk = g.id and p.next_position is not null and p.token is null
-          and p.parked_at is null)
-      or exists (
-        select from penstock.partitions p
-        where p.group_pk = g.id and p.token is not null and p.lease_until < clock_timestamp())
-  into type_ids, may_have_work
+  -- this is all that a worker without work costs: nothing to route, nothing to hand out
+  select g.looked_at <> coalesce(
+      pg_sequence_last_value('message_store.messages_global_position_seq'::regclass),
+      penstock.last_position())
+    or exists (
+      select from penstock.partitions p
+      where p.group_pk = g.id and p.next_position is not null and p.token is null
+        and p.parked_at is null)
+    or exists (
+      select from penstock.partitions p
+      where p.group_pk = g.id and p.token is not null and p.lease_until < clock_timestamp())
+  into may_have_work
   from penstock.consumer_groups g
-  where g.group_id = claim_next.group_id and g.status = 'active'
-    and g.partition_by = claim_next.partition_by
+  where g.group_id = claim_next.group_id and g.status = 'active' and g.partition_by = names
+    and g.handled_types @> claim_next.handled_types
     and current_setting('transaction_isolation') like 'read %';
-  all_routed := coalesce(cardinality(type_ids) = cardinality(handled_types), false);
-  if all_routed and not may_have_work then
+  if not may_have_work then  -- null: the claim asks for something else
     return;
   end if;
 
   own := penstock.find_group(claim_next.group_id);
-  names := claim_next.partition_by;
-  if not all_routed then  -- or the claim names something new
-    if own.status <> 'active' then
-      return;
-    end if;
-    perform penstock.refuse_old_snapshot();
-    names := array(select distinct n from unnest(claim_next.partition_by) n order by n);
-    type_ids := penstock.indexed_types(handled_types);
-    if own.partition_by is distinct from names or exists (
-      select from unnest(type_ids) as w(type_id)
-      where not exists (
-        select from penstock.group_types g
-        where g.group_pk = own.id and g.type_id = w.type_id and g.handled)
-    ) then
-      own := penstock.enrol_in_group(own, names, handled_types);
+  if own.status <> 'active' then
+    return;
+  end if;
+  done := penstock.refuse_old_snapshot();
+  type_ids := penstock.indexed_types(claim_next.handled_types);
+  if may_have_work is null then
+    names := array(select distinct n from unnest(names) n order by n);
+    if own.partition_by is distinct from names
+        or not own.handled_types @> claim_next.handled_types then
+      own := penstock.enrol_in_group(own, names, claim_next.handled_types);
     end if;
   end if;
 
@@ -668,17 +663,25 @@ begin
     lease_until = clock_timestamp() + lease, attempts = p.attempts + 1
   where p.offset_id = chosen.offset_id;
 
-  boundary := penstock.partition_conditions(names, chosen.partition_values, handled_types);
-  complete_to := penstock.claimed_low(own);
+  boundary := penstock.partition_conditions(
+    names, chosen.partition_values, claim_next.handled_types);
+  low := penstock.claimed_low(own);
+  claim := jsonb_build_object(
+    'offset_id', chosen.offset_id,
+    'key_pair_ids', array(
+      select penstock.key_pair(a.name, a.value)
+      from unnest(names, chosen.partition_values) with ordinality as a(name, value, number)
+      order by a.number),
+    'partition_key', chosen.partition_key,
+    'partition_values', chosen.partition_values,
+    'token', new_token,
+    'replaying', replaying,
+    'attempts', chosen.attempts + 1,
+    'conditions', boundary,
+    'low', low,
+    'seen', array(select s.position from penstock.matching_positions(boundary, low) s(position)));
   return query
-    select chosen.offset_id,
-      array(
-        select penstock.key_pair(a.name, a.value)
-        from unnest(names, chosen.partition_values) with ordinality as a(name, value, number)
-        order by a.number),
-      chosen.partition_key, chosen.partition_values, new_token, replaying,
-      chosen.attempts + 1, boundary, complete_to,
-      array(select s.position from penstock.matching_positions(boundary, complete_to) s(position)),
+    select case row_number() over (order by m.global_position) when 1 then claim end,
       m.id::varchar, m.stream_name::varchar, m.type::varchar, m.position, m.global_position,
       m.data::varchar, m.metadata::varchar, m.time
     from message_store.messages m

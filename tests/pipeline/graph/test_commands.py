@@ -1,0 +1,110 @@
+"""`penstock graph` and `penstock pipelines`: neither needs Spark to run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from penstock import Store
+from penstock.pipeline.connections import Place, connect
+from penstock.pipeline.snapshot import Snapshot
+from penstock.pipeline.state import fail_step, open_processor
+from tests.cli.conftest import run
+from tests.pipeline.graph.files import write_file
+
+SHOP = """
+pipe.queue("order")
+
+@pipe.stream(inputs="order", output="bill")
+def bill(order): ...
+"""
+
+
+class TestGraph:
+    def test_it_is_drawn_as_text(self, tmp_path: Path) -> None:
+        result = run("graph", str(write_file(tmp_path, SHOP)))
+
+        assert result.exit_code == 0
+        assert result.stdout.splitlines() == [
+            "pipeline shop",
+            "  ▶ bill  (stream, shop.py:7)",
+            "      inputs  order",
+            "      output  bill",
+        ]
+
+    def test_it_is_drawn_to_a_file(self, tmp_path: Path) -> None:
+        image = tmp_path / "shop.SVG"
+
+        result = run("graph", str(write_file(tmp_path, SHOP)), "--output", str(image))
+
+        assert (result.exit_code, result.stdout) == (0, "")
+        assert result.stderr == f"wrote {image}\n"
+        assert ET.fromstring(image.read_text()).tag.endswith("svg")
+
+    def test_a_file_of_another_kind_is_refused(self, tmp_path: Path) -> None:
+        result = run("graph", str(write_file(tmp_path, SHOP)), "-o", str(tmp_path / "shop.gif"))
+
+        assert result.exit_code == 2
+        assert "the file has to end in .svg or .png" in " ".join(result.stderr.split())
+        assert not (tmp_path / "shop.gif").exists()
+
+    @pytest.mark.parametrize(
+        ("text", "complaint"),
+        [
+            ("@pipe.sink(inputs='odrer')\ndef s(odrer): ...", "shop.py:4: s reads queue odrer"),
+            ("pipe.queue('x')", "pipeline shop: it has no processors"),
+            ("pipe = 5", "there is no pipeline in it"),
+            ("def (:", "it cannot be loaded: SyntaxError"),
+        ],
+    )
+    def test_what_is_wrong_is_one_line_on_stderr(
+        self, tmp_path: Path, text: str, complaint: str
+    ) -> None:
+        result = run("graph", str(write_file(tmp_path, text)))
+
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert result.stderr.startswith("penstock: ")
+        assert complaint in result.stderr
+        assert len(result.stderr.splitlines()) == 1
+        assert "mistake in Penstock" not in result.stderr
+
+
+class TestPipelines:
+    def test_there_may_be_none(self, database_url: str) -> None:
+        result = run("pipelines", url=database_url)
+
+        assert (result.exit_code, result.stdout) == (0, "")
+        assert result.stderr == "no pipeline has run here yet\n"
+
+    @pytest.fixture
+    def stopped(self, store: Store) -> Store:
+        """A database on which a processor has been stopped by an error, and another one ran."""
+        store.write_message("order-1", "Placed")
+        store.write_message("order-2", "Placed")
+        with connect(Place(store.settings)) as connection:
+            open_processor(connection, "shop", "orders", "source")
+            open_processor(connection, "shop", "bill", "stream")
+            fail_step(connection, "shop", Snapshot("bill", 0), "ValueError: no\x1b[31m paper")
+            connection.execute("insert into penstock.tailers values ('shop', 'bill', 'order', 1)")
+        return store
+
+    def test_each_processor_has_a_line_with_what_stopped_it(self, stopped: Store) -> None:
+        result = run("pipelines", url=stopped.settings.conninfo(), columns=200)
+
+        head, bill, orders = (line.split() for line in result.stdout.splitlines())
+        assert result.exit_code == 0
+        assert head[:2] == ["pipeline", "processor"]
+        assert bill[:7] == ["shop", "bill", "stream", "0", "0", "0", "1"]
+        assert " ".join(bill[7:]) == "ValueError: no\\x1b[31m paper"
+        assert orders == ["shop", "orders", "source", "0", "0", "0", "0"]
+
+    def test_json_has_all_of_it(self, stopped: Store) -> None:
+        result = run("pipelines", "--json", url=stopped.settings.conninfo())
+
+        bill, _ = json.loads(result.stdout)
+        assert bill["tailers"] == [{"queue": "order", "position": 1, "lag": 1}]
+        assert bill["error"] == "ValueError: no\x1b[31m paper"
+        assert (bill["generation"], bill["rebuilding"], bill["steps"]) == (0, False, 0)
