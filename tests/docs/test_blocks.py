@@ -13,6 +13,7 @@ from tests.docs import pages
 from tests.docs.running import run_page
 
 
+@pytest.mark.timeout(600)  # some pages start Spark, which a busy machine takes its time for
 @pytest.mark.parametrize("page", pages.PAGES, ids=pages.name)
 def test_what_a_page_shows_is_what_happens(
     page: Path,

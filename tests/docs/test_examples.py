@@ -48,6 +48,7 @@ def test_an_example_prints_what_it_says_also_the_second_time(
     check_lines(f"{example.name}, the second time,", second, expected)
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("example", ON_SPARK, ids=lambda example: str(example.name))
 def test_an_example_on_spark_prints_what_it_says_also_the_second_time(
     example: Path, spark_examples: SparkExamples
