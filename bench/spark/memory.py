@@ -16,10 +16,13 @@ from bench.spark.writing import DATABASE, WRITERS, sales
 
 PAUSE = 0.02  # seconds between looks
 ROUNDS = 3
+#: else a worker would still have what an earlier task made it take
+FRESH_WORKERS = {"spark.python.worker.reuse": "false"}
 NOTE = (
-    "The largest resident set that any Python worker of the session had, looked up every 20 ms; it "
-    "contains the interpreter and its libraries. Two cores, so two workers at a time. A worker "
-    "holds a few batches and not its part of the log: ten times as many messages need no more."
+    "The largest resident set that any Python worker had, looked up every 20 ms; it contains the "
+    "interpreter and its libraries. Every task has a fresh worker (spark.python.worker.reuse = "
+    "false), so that none inherits the memory of an earlier one. A worker holds a few batches and "
+    "not its part of the log: ten times as many messages need no more."
 )
 
 
@@ -74,8 +77,8 @@ def _write(place: Place, messages: int) -> None:
 
 
 def _resident() -> Iterator[int]:
-    """Look at all Python workers below this process."""
+    """Look at all workers for tasks below this process."""
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error, OSError):
-            if "pyspark.daemon" in process.cmdline():
+            if "pyspark.worker" in process.cmdline():
                 yield process.memory_info().rss

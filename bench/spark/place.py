@@ -68,13 +68,15 @@ class Place:
 
 
 @contextmanager
-def spark_place(server: Server) -> Iterator[Place]:
+def spark_place(server: Server, **config: str) -> Iterator[Place]:
     """Start Spark as a user would, with the JDBC driver if there is one."""
     driver = find_driver()
     if driver is None:
         print(MISSING)
+    else:
+        config["spark.jars"] = str(driver)
     tell("starting Spark")
-    spark = session("bench", master=MASTER, config={"spark.jars": str(driver)} if driver else {})
+    spark = session("bench", master=MASTER, config=config)
     try:
         yield Place(spark, server, driver is not None)
     finally:

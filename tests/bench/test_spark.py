@@ -38,7 +38,7 @@ def test_a_machine_without_a_driver_and_without_apt_has_none(
 
 
 def test_the_memory_of_a_worker_is_seen_while_it_lives() -> None:
-    command = [sys.executable, "-c", HOLD, "pyspark.daemon"]
+    command = [sys.executable, "-c", HOLD, "pyspark.worker"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
         assert worker.stdout is not None
 

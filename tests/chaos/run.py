@@ -27,7 +27,7 @@ CAST = (
     "planner-0", "dispatcher-0", "dispatcher-1",
 )  # fmt: skip
 TELL_EVERY = 30.0  # seconds
-PATIENCE = 180.0  # seconds, for all work to be done: Spark may have to start first
+PATIENCE = 120.0  # seconds, for all work to be done
 Tell = Callable[[str], None]
 
 
@@ -91,6 +91,7 @@ def _come_to_rest(url: str, troupe: Troupe) -> list[str]:
     """Let no new work come, have all of it done, and let everybody go."""
     troupe.tend()
     troupe.end(SOURCES)
+    troupe.wait_until_all_have_begun()
     unfinished = drain(url, troupe.names, PATIENCE)
     troupe.end()
     return [*troupe.complaints, *(f"not true in the end: {one}" for one in unfinished)]

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import psutil
 
-PATIENCE = 120.0  # seconds, for an actor to begin or to end
+PATIENCE = 180.0  # seconds, for an actor to begin or to end: on a busy machine Spark takes long
 MOST_COMPLAINTS = 10  # then there is no point in going on
 ACTORS = "tests.chaos.actors"
 
@@ -69,9 +69,16 @@ class Troupe:
         for name in sorted(self.names, key=lambda name: _kind(name) in _READY):
             self._start(name)
             if _kind(name) not in _READY:
-                self._wait_until_begun(name)
-        for name in self.names:
-            self._wait_until_begun(name)
+                self.wait_until_all_have_begun()
+        self.wait_until_all_have_begun()
+
+    def wait_until_all_have_begun(self) -> None:
+        """Return once all that run are connected, or have ended already."""
+        deadline = time.monotonic() + PATIENCE
+        for name, one in self._running.items():
+            while not one.ledger.exists() and one.process.is_alive():
+                assert time.monotonic() < deadline, f"{name} does not begin"
+                time.sleep(0.02)
 
     def tend(self) -> None:
         """Start again who has ended, and complain of those who were not killed."""
@@ -125,12 +132,6 @@ class Troupe:
         )
         process.start()
         self._running[name] = Running(process, ledger, errors)
-
-    def _wait_until_begun(self, name: str) -> None:
-        one, deadline = self._running[name], time.monotonic() + PATIENCE
-        while not one.ledger.exists() and one.process.is_alive():
-            assert time.monotonic() < deadline, f"{name} does not begin"
-            time.sleep(0.02)
 
     def _wait(self, name: str, deadline: float) -> None:
         one = self._running[name]

@@ -44,6 +44,7 @@ def penstock(database_url: str) -> Run:
 def start() -> Iterator[Start]:
     """Start the command as a process, which must not outlive the test."""
     started: list[subprocess.Popen[str]] = []
+    inherited = {key: value for key, value in os.environ.items() if key != "COLUMNS"}  # of xdist
 
     def start(
         *arguments: str,
@@ -56,7 +57,7 @@ def start() -> Iterator[Start]:
         started.append(
             subprocess.Popen(
                 [sys.executable, "-m", "penstock", *arguments],
-                env={**os.environ, **({"PENSTOCK_URL": url} if url else {}), **env},
+                env={**inherited, **({"PENSTOCK_URL": url} if url else {}), **env},
                 cwd=cwd,
                 stdin=stdin,
                 stdout=stdout,

@@ -1,11 +1,9 @@
-"""The right to run a pipeline: who has it, and from when on others may."""
+"""The right to run a pipeline, and from when on others may have it."""
 
 from __future__ import annotations
 
 import psycopg
-import pytest
 
-from penstock.errors import PipelineRunning
 from penstock.pipeline.connections import find_place
 from penstock.pipeline.run_lock import lock_run
 
@@ -22,17 +20,6 @@ def test_what_is_released_can_be_had_at_once(database_url: str) -> None:
             lock_run(place, "shop").release()
 
             assert other.execute(HELD).fetchone() == (0,)
-
-
-def test_who_has_it_keeps_others_out_until_the_session_ends(database_url: str) -> None:
-    place = find_place(database_url)
-    held = lock_run(place, "shop")
-
-    with pytest.raises(PipelineRunning, match="penstock run shop on"):
-        lock_run(place, "shop")
-
-    lock_run(place, "another").release()
-    held.release()
 
 
 def test_to_release_what_the_server_took_away_is_no_error(database_url: str) -> None:

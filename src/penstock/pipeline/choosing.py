@@ -31,6 +31,8 @@ class Memory:
     failed: str | None = None
     #: somewhere up to here is a message that cannot be processed
     suspect: int | None = None
+    #: it was found, and the rest up to there may be in order
+    found: bool = False
     #: read no further than this, by queue: where the log was when a run of `--once` began
     ends: Mapping[str, int] = field(default_factory=dict)
 
@@ -107,8 +109,9 @@ def _range(
     until = min(planning.head(connection, target), memory.ends.get(queue, 2**63 - 1))
     limit = one.limit
     if memory.suspect is not None and start < memory.suspect <= until:
-        until = memory.suspect  # look for the message in one half, then in the other
-        limit = max(1, count_up_to(connection, target, start, until, one.limit) // 2)
+        until = memory.suspect
+        if not memory.found:  # look for the message in one half, then in the other
+            limit = max(1, count_up_to(connection, target, start, until, one.limit) // 2)
     if until <= start:
         return start, start
     return start, planning.end_after(connection, target, start, until, limit)

@@ -217,9 +217,10 @@ def _failed(
     if part.count == 1:
         position = first_position(bench.connection, part.target, part.after, part.until)
         staged = stage_errors(bench.connection, one.errors, [(position, reason_of(error))])
+        bench.memory.found = True
         return _committed(bench, snapshot, inputs, Made([staged]), started)
     bench.memory.failed = snapshot.hash
-    bench.memory.suspect = part.until
+    bench.memory.suspect, bench.memory.found = part.until, False
     return StepReport(one.name, 0, 0, time.monotonic() - started, split=True)
 
 

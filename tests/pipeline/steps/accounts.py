@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock import RecordedMessage, Store
 from penstock.pipeline import Pipeline
+from tests.pipeline.steps.workshop import Workshop
 
 Event = tuple[int, str, int]  # account, type, amount
 State = dict[str, Any]
@@ -56,3 +57,19 @@ def folded(store: Store, category: str) -> dict[str, tuple[Any, ...]]:
         for name, state in states.items()
         if state is not None
     }
+
+
+def balances(workshop: Workshop) -> list[tuple[str, int]]:
+    return workshop.rows("select stream_name, balance from accounts order by 1")
+
+
+def counting(limit: int = 100, *, types: tuple[str, ...] = (), into: str = "accounts") -> Pipeline:
+    """Return a pipeline that counts the events of each account."""
+    pipe = Pipeline("shop")
+    pipe.queue("account")
+
+    @pipe.project("account", into=into, columns="balance int", types=types, limit=limit)
+    def count(state: State | None, message: RecordedMessage) -> State:
+        return {"balance": (state["balance"] if state else 0) + 1}
+
+    return pipe

@@ -14,11 +14,7 @@ from pyspark.sql import DataFrame
 
 from penstock.pipeline import Delivery, Pipeline
 from penstock.pipeline.restart import restart
-from tests.pipeline.steps.workshop import Workshop, numbered, renumbered
-
-
-class Stop(BaseException):
-    """The process ends here."""
+from tests.pipeline.steps.workshop import Stop, Workshop, numbered, numbers_in, renumbered
 
 
 def merging(
@@ -35,16 +31,12 @@ def merging(
         pipe.queue(queue)
 
     def merge(**frames: DataFrame) -> None:
-        seen.append({queue: numbers(frame) for queue, frame in sorted(frames.items())})
+        seen.append({queue: numbers_in(frame) for queue, frame in sorted(frames.items())})
         if stops:
             raise Stop
 
     pipe.stream(inputs=inputs, tables=tables, output="out", name=name)(merge)
     return pipe
-
-
-def numbers(frame: DataFrame) -> list[int]:
-    return [row.n for row in numbered(frame).orderBy("global_position").collect()]
 
 
 def test_an_added_input_is_read_from_its_beginning(workshop: Workshop) -> None:
@@ -191,7 +183,7 @@ class TestFromScratch:
 
         @pipe.sink(inputs="lost")
         def mourn(lost: DataFrame) -> None:
-            seen.append(numbers(lost))
+            seen.append(numbers_in(lost))
 
         workshop.write("a", 1)
         for _ in range(2):

@@ -1,4 +1,4 @@
-"""What a step reads: all inputs or the first alternative, whole tables, types, limits, order."""
+"""What a step reads: all inputs or the first alternative, of some types, up to the limit."""
 
 from __future__ import annotations
 
@@ -7,12 +7,8 @@ from collections.abc import Callable
 import pytest
 from pyspark.sql import DataFrame
 
-from penstock.pipeline import Delivery, Latest, Pipeline
-from tests.pipeline.steps.workshop import Workshop, numbered, renumbered
-
-
-def list_numbers(frame: DataFrame) -> list[int]:
-    return [row.n for row in numbered(frame).orderBy("global_position").collect()]
+from penstock.pipeline import Delivery, Pipeline
+from tests.pipeline.steps.workshop import Workshop, numbered, numbers_in, renumbered
 
 
 class TestInputs:
@@ -23,7 +19,7 @@ class TestInputs:
 
         @pipe.stream(inputs=["left", "right"], output="out")
         def pair(left: DataFrame, right: DataFrame) -> None:
-            seen.append((list_numbers(left), list_numbers(right)))
+            seen.append((numbers_in(left), numbers_in(right)))
 
         workshop.write("left", 1, 2)
         assert workshop.step(pipe) is None
@@ -45,7 +41,7 @@ class TestInputs:
 
         @pipe.sink(inputs=["left", "right"], limit=2)
         def pair(left: DataFrame, right: DataFrame) -> None:
-            seen.append((list_numbers(left), list_numbers(right)))
+            seen.append((numbers_in(left), numbers_in(right)))
 
         workshop.write("left", 1, 2, 3)
         workshop.write("right", 4, 5, 6, 7, 8)
@@ -77,7 +73,7 @@ class TestInputs:
 
         @pipe.sink(inputs="number")
         def see(number: DataFrame) -> None:
-            seen.append(list_numbers(number))
+            seen.append(numbers_in(number))
 
         workshop.write("number", 1)
         with workshop.store.transaction() as open_one:
@@ -95,7 +91,7 @@ class TestInputs:
         def reader(name: str) -> Callable[[DataFrame], None]:
             @pipe.sink(inputs="number", name=name)
             def see(number: DataFrame) -> None:
-                seen.append((name, list_numbers(number)))
+                seen.append((name, numbers_in(number)))
 
             return see
 
@@ -119,7 +115,7 @@ class TestAlts:
 
         @pipe.stream(alts=["urgent", "normal"], output="out", limit=2)
         def serve(whatever: DataFrame, delivery: Delivery) -> None:
-            seen.append((delivery.input, list_numbers(whatever)))
+            seen.append((delivery.input, numbers_in(whatever)))
             if len(seen) == 1:
                 workshop.write("urgent", 10)
 
@@ -137,7 +133,7 @@ class TestAlts:
 
         @pipe.stream(alts=["urgent", "normal"], output="out")
         def serve(whatever: DataFrame, delivery: Delivery) -> None:
-            seen.append((delivery.input, list_numbers(whatever)))
+            seen.append((delivery.input, numbers_in(whatever)))
             if len(seen) == 1:
                 workshop.write("urgent", 10)
                 raise KeyboardInterrupt
@@ -148,82 +144,6 @@ class TestAlts:
         workshop.steps(pipe)
 
         assert seen == [("normal", [1]), ("normal", [1]), ("urgent", [10])]
-
-
-class TestTables:
-    def test_a_table_is_whole_however_old_its_messages_are(
-        self, workshop: Workshop, shape: str
-    ) -> None:
-        pipe, seen = Pipeline("shop"), []
-        pipe.queue("number")
-        pipe.queue("name")
-
-        @pipe.stream(inputs="number", tables="name", output="out")
-        def see(number: DataFrame, name: DataFrame) -> None:
-            seen.append((list_numbers(number), list_numbers(name)))
-
-        workshop.write("name", 7, 8)
-        workshop.write("number", 1)
-        workshop.step(pipe)
-        workshop.write("name", 9)
-        workshop.write("number", 2)
-        workshop.step(pipe)
-
-        assert seen == [([1], [7, 8]), ([2], [7, 8, 9])]
-
-    def test_an_empty_table_does_not_hold_a_step_back(self, workshop: Workshop) -> None:
-        pipe, seen = Pipeline("shop"), []
-        pipe.queue("number")
-        pipe.queue("name")
-
-        @pipe.stream(inputs="number", tables="name", output="out")
-        def see(number: DataFrame, name: DataFrame) -> None:
-            seen.append((list_numbers(number), list_numbers(name)))
-
-        workshop.write("number", 1)
-        workshop.step(pipe)
-
-        assert seen == [([1], [])]
-
-    def test_a_step_that_is_run_again_finds_the_table_as_it_was(self, workshop: Workshop) -> None:
-        pipe = Pipeline("shop")
-        seen: list[list[int]] = []
-        pipe.queue("number")
-        pipe.queue("name")
-
-        @pipe.stream(inputs="number", tables="name", output="out")
-        def see(number: DataFrame, name: DataFrame) -> None:
-            if not seen:
-                workshop.write("name", 9)
-            seen.append(list_numbers(name))
-            if len(seen) == 1:
-                raise KeyboardInterrupt
-
-        workshop.write("name", 7)
-        workshop.write("number", 1)
-        with pytest.raises(KeyboardInterrupt):
-            workshop.step(pipe)
-        workshop.step(pipe)
-
-        assert seen == [[7], [7]]
-
-    def test_of_a_table_of_latest_only_the_last_message_of_each_stream_counts(
-        self, workshop: Workshop, shape: str
-    ) -> None:
-        pipe, seen = Pipeline("shop"), []
-        pipe.queue("number")
-
-        @pipe.stream(inputs="number", tables=Latest("price"), output="price")
-        def see(number: DataFrame, price: DataFrame) -> None:
-            seen.append(list_numbers(price))
-
-        workshop.write("price-a", 1, 2)
-        workshop.write("price-b", 3)
-        workshop.write("price-a", 4)
-        workshop.write("number", 1)
-        workshop.step(pipe)
-
-        assert seen == [[3, 4]]
 
 
 class TestTypes:
@@ -251,7 +171,7 @@ class TestTypes:
 
         @pipe.sink(inputs=["left", "right"], types={"left": ["Odd"]})
         def pair(left: DataFrame, right: DataFrame) -> None:
-            seen.append((list_numbers(left), list_numbers(right)))
+            seen.append((numbers_in(left), numbers_in(right)))
 
         for queue in ("left", "right"):
             workshop.write(queue, 1, type="Odd")
@@ -268,7 +188,7 @@ class TestTypes:
 
         @pipe.sink(inputs="number", types=["Odd"], limit=2)
         def see(number: DataFrame) -> None:
-            seen.append(list_numbers(number))
+            seen.append(numbers_in(number))
 
         workshop.write("number", 2, 4, type="Even")
         workshop.write("number", 1, type="Odd")
@@ -276,49 +196,3 @@ class TestTypes:
 
         assert seen == [[1]]
         assert [one.type for one in workshop.records(pipe)] == 2 * ["Snapshot", "NilAttempt"]
-
-
-class TestFrames:
-    def test_declared_fields_are_columns_of_a_struct(self, workshop: Workshop, shape: str) -> None:
-        pipe, seen = Pipeline("shop"), []
-        pipe.queue("number", "n int, missing string", metadata="by string")
-
-        @pipe.sink(inputs="number")
-        def see(number: DataFrame) -> None:
-            found = number.orderBy("global_position")
-            seen.extend(found.select("data.n", "data.missing", "metadata.by").collect())
-
-        workshop.store.write_message("number-1", "Numbered", {"n": 1}, {"by": "Ada"})
-        workshop.store.write_message("number-1", "Numbered", {"n": 2})
-        workshop.step(pipe)
-
-        assert [tuple(row) for row in seen] == [(1, None, "Ada"), (2, None, None)]
-
-    def test_without_a_declaration_data_is_text(self, workshop: Workshop, shape: str) -> None:
-        pipe, seen = Pipeline("shop"), []
-        pipe.queue("number")
-
-        @pipe.sink(inputs="number")
-        def see(number: DataFrame) -> None:
-            seen.append((dict(number.dtypes)["data"], number.collect()[0].data))
-
-        workshop.store.write_message("number-1", "Numbered", {"n": 1})
-        workshop.step(pipe)
-
-        assert seen == [("string", '{"n": 1}')]
-
-    def test_messages_come_out_in_the_order_in_which_they_came_in(
-        self, workshop: Workshop, shape: str
-    ) -> None:
-        pipe = Pipeline("shop")
-        pipe.queue("number")
-
-        @pipe.stream(inputs="number", output="out", limit=40)
-        def copy(number: DataFrame) -> DataFrame:
-            return renumbered(numbered(number))
-
-        order = [(7 * number) % 100 for number in range(100)]
-        workshop.write("number", *order)
-        workshop.steps(pipe)
-
-        assert workshop.numbers("out") == order

@@ -8,15 +8,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from penstock.pipeline import Pipeline
-from tests.pipeline.steps.workshop import Workshop, numbered, renumbered
+from tests.pipeline.steps.workshop import Workshop, numbered, pipeline, renumbered
 
 TWO = "get_json_object(data, '$.n') = 2"
-
-
-def pipeline() -> Pipeline:
-    pipe = Pipeline("shop")
-    pipe.queue("number")
-    return pipe
 
 
 class TestSeveral:

@@ -44,7 +44,7 @@ def check(
     workshop.close()
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(rounds=st.lists(st.tuples(events, st.integers(1, 4)), max_size=3), again=st.booleans())
 def test_on_the_driver(
     shared_store: Store,

@@ -4,33 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from itertools import islice
 from threading import Event, Thread
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-import penstock
-from penstock.errors import PipelineRunning, StepFailed
+from penstock.errors import StepFailed
 from penstock.pipeline import Pipeline, Runner, StepReport, Summary
-from penstock.pipeline.run_lock import lock_run
+from tests.pipeline.steps.chains import chain
 from tests.pipeline.steps.workshop import Workshop, numbered, renumbered
-
-
-def chain(length: int = 3, first: str = "q0") -> Pipeline:
-    """Return a pipeline of streams that feed each other, declared from the last to the first."""
-    pipe = Pipeline("chain")
-    pipe.queue(first)
-    for number in reversed(range(length)):
-        add_link(pipe, f"q{number}", f"q{number + 1}")
-    return pipe
-
-
-def add_link(pipe: Pipeline, queue: str, output: str) -> None:
-    @pipe.stream(alts=queue, output=output, limit=2, name=f"{queue}_on")
-    def link(messages: DataFrame) -> DataFrame:
-        return renumbered(numbered(messages), "n + 1")
 
 
 @pytest.fixture
@@ -221,71 +204,6 @@ class TestFollow:
 
         assert next(iter(workshop.store.follow_category("number"))).data == {"n": 7}
         assert len(asked) == 3
-
-
-class TestOneAtATime:
-    def test_a_second_run_is_refused_and_told_who_runs_it(self, workshop: Workshop) -> None:
-        with lock_run_of(workshop, "chain"), pytest.raises(PipelineRunning) as caught:
-            workshop.run(chain())
-
-        assert caught.value.pipeline == "chain"
-        assert caught.value.holder.startswith("penstock run chain on ")
-        assert "server process" in caught.value.holder
-        assert workshop.run(chain()).succeeded
-
-    def test_a_run_elsewhere_is_nobodys_business(
-        self, workshop: Workshop, new_database: Callable[[str], str]
-    ) -> None:
-        with penstock.connect(new_database("penstock")) as store:
-            elsewhere = Workshop(store, workshop.spark)
-            with lock_run_of(elsewhere, "chain"), lock_run_of(workshop, "other"):
-                assert workshop.run(chain()).succeeded
-
-    def test_who_waits_runs_when_the_first_has_ended(self, workshop: Workshop) -> None:
-        workshop.write("q0", 1)
-        lock = lock_run(workshop.place, "chain")
-        runner = Runner(chain(1), workshop.store, workshop.spark)
-        waiting = Thread(target=runner.once, kwargs={"wait": True})
-        waiting.start()
-        before = workshop.numbers("q1")
-
-        lock.release()
-        waiting.join()
-
-        assert (before, workshop.numbers("q1")) == ([], [2])
-
-    def test_who_waits_can_be_stopped(self, workshop: Workshop) -> None:
-        runner = Runner(chain(1), workshop.store, workshop.spark)
-        caught: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                runner.once(wait=True)
-            except PipelineRunning as error:
-                caught.append(error)
-
-        with lock_run_of(workshop, "chain"):
-            waiting = Thread(target=run)
-            waiting.start()
-            while waiting.is_alive():
-                runner.stop()
-                waiting.join(0.01)
-
-        assert len(caught) == 1
-
-    def test_to_begin_from_scratch_is_refused_too(self, workshop: Workshop) -> None:
-        runner = Runner(chain(1), workshop.store, workshop.spark)
-
-        with lock_run_of(workshop, "chain"), pytest.raises(PipelineRunning):
-            runner.from_scratch()
-
-
-@contextmanager
-def lock_run_of(workshop: Workshop, pipeline: str) -> Iterator[None]:
-    """Hold the lock of a pipeline, as another run does."""
-    lock = lock_run(workshop.place, pipeline)
-    yield
-    lock.release()
 
 
 def test_a_mistake_in_what_shows_the_progress_does_not_lose_messages(

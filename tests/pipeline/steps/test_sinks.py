@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
-from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from penstock.errors import StepFailed
-from penstock.pipeline import Delivery, Pipeline
-from penstock.pipeline.step import run_step
-from tests.pipeline.steps.workshop import Workshop, numbered
-
-
-def pipeline() -> Pipeline:
-    pipe = Pipeline("shop")
-    pipe.queue("number")
-    return pipe
-
-
-class Stop(BaseException):
-    """The process ends here."""
+from penstock.pipeline import Delivery
+from tests.pipeline.steps.workshop import Stop, Workshop, numbered, pipeline
 
 
 class TestHash:
@@ -59,166 +45,6 @@ class TestHash:
         workshop.step(pipe)
 
         assert seen == [("shop", "see", "number")]
-
-
-class TestUpsert:
-    def test_rows_are_there_exactly_once_whatever_was_run_again(self, workshop: Workshop) -> None:
-        pipe, calls = pipeline(), []
-
-        @pipe.sink(inputs="number", limit=2)
-        def total(number: DataFrame, delivery: Delivery) -> None:
-            sums = numbered(number).groupBy().sum("n").selectExpr("'all' as name", "`sum(n)` as n")
-            delivery.upsert(sums, "totals", key="name", add=["n"])
-            calls.append(1)
-            if len(calls) in (1, 3):
-                raise Stop
-
-        workshop.write("number", 1, 2, 3, 4)
-        with pytest.raises(Stop):
-            workshop.steps(pipe)
-        with pytest.raises(Stop):
-            workshop.steps(pipe)
-        workshop.steps(pipe)
-
-        assert workshop.rows("select * from totals") == [("all", 10)]
-        assert len(calls) == 4
-
-    def test_a_step_that_fails_when_it_commits_leaves_nothing(self, workshop: Workshop) -> None:
-        pipe = pipeline()
-
-        @pipe.sink(inputs="number")
-        def keep(number: DataFrame, delivery: Delivery) -> None:
-            delivery.upsert(numbered(number).select("n"), "kept", key="n")
-
-        def stop() -> None:
-            raise Stop
-
-        workshop.write("number", 1)
-        with pytest.raises(Stop):
-            run_step(workshop.bench(pipe, before_commit=stop))
-
-        assert workshop.rows("select to_regclass('kept') is null") == [(True,)]
-        workshop.step(pipe)
-        assert workshop.rows("select n from kept") == [(1,)]
-
-    def test_a_row_replaces_the_one_with_its_key_but_for_what_is_added(
-        self, workshop: Workshop
-    ) -> None:
-        pipe = pipeline()
-
-        @pipe.sink(inputs="number", limit=1)
-        def keep(number: DataFrame, delivery: Delivery) -> None:
-            rows = numbered(number).selectExpr("'a' as x", "'b' as y", "n as last", "n as total",
-                                               "nullif(n, 1) as seldom")  # fmt: skip
-            delivery.upsert(rows, "kept", key=["x", "y"], add=["total", "seldom"])
-
-        workshop.write("number", 1, 5, 3)
-        workshop.steps(pipe)
-
-        assert workshop.rows("select * from kept") == [("a", "b", 3, 9, 8)]
-
-    def test_a_table_of_keys_alone_keeps_each_once(self, workshop: Workshop) -> None:
-        pipe = pipeline()
-
-        @pipe.sink(inputs="number", limit=2)
-        def keep(number: DataFrame, delivery: Delivery) -> None:
-            delivery.upsert(numbered(number).selectExpr("n % 3 as n").distinct(), "kept", key="n")
-
-        workshop.write("number", *range(6))
-        workshop.steps(pipe)
-
-        assert sorted(workshop.rows("select n from kept")) == [(0,), (1,), (2,)]
-
-    def test_several_tables_change_together(self, workshop: Workshop) -> None:
-        pipe = pipeline()
-
-        @pipe.sink(inputs="number")
-        def keep(number: DataFrame, delivery: Delivery) -> None:
-            delivery.upsert(numbered(number).select("n"), "one", key="n")
-            delivery.upsert(numbered(number).selectExpr("2 * n as n"), "public.two", key="n")
-
-        workshop.write("number", 1, 2)
-        workshop.step(pipe)
-
-        assert sorted(workshop.rows("select n from one")) == [(1,), (2,)]
-        assert sorted(workshop.rows("select n from two")) == [(2,), (4,)]
-
-    def test_each_type_of_spark_arrives_as_postgresql_has_it(
-        self, workshop: Workshop, spark: SparkSession
-    ) -> None:
-        pipe = pipeline()
-        schema = (
-            "k string, flag boolean, small smallint, number double, amount decimal(10,2), day date,"
-            " at timestamp, local timestamp_ntz, tags array<string>, facts struct<a: int, b: int>"
-        )
-        at = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
-        local = at.replace(tzinfo=None)
-        values: list[tuple[Any, ...]] = [
-            (
-                'q"',
-                True,
-                7,
-                0.5,
-                Decimal("12.30"),
-                date(2026, 1, 2),
-                at,
-                local,
-                ["x", 'y"'],
-                (1, 2),
-            ),
-            ("", None, None, None, None, None, None, None, None, None),
-        ]
-
-        @pipe.sink(inputs="number")
-        def keep(number: DataFrame, delivery: Delivery) -> None:
-            delivery.upsert(spark.createDataFrame(values, schema), "kept", key="k")
-
-        workshop.write("number", 1)
-        workshop.step(pipe)
-
-        full = (*values[0][:8], ["x", 'y"'], {"a": 1, "b": 2})
-        assert workshop.rows("select * from kept order by k desc") == [full, values[1]]
-
-    @pytest.mark.parametrize(
-        ("key", "problem"),
-        [
-            ("m", "there is no column m"),
-            ((), "key must be the columns that tell rows apart"),
-            ("one", "cannot affect row a second time"),
-        ],
-    )
-    def test_a_key_that_does_not_tell_rows_apart_is_refused(
-        self, workshop: Workshop, key: str, problem: str
-    ) -> None:
-        pipe = pipeline()
-
-        @pipe.sink(inputs="number")
-        def keep(number: DataFrame, delivery: Delivery) -> None:
-            delivery.upsert(numbered(number).selectExpr("n", "1 as one"), "kept", key=key)
-
-        workshop.write("number", 1, 2)
-        with pytest.raises(StepFailed, match=problem):
-            workshop.step(pipe)
-
-        assert problem in (workshop.status(pipe).error or "")
-        assert workshop.rows("select to_regclass('kept') is null") == [(True,)]
-
-    def test_a_table_of_other_columns_is_refused_and_nothing_moves_on(
-        self, workshop: Workshop
-    ) -> None:
-        pipe = pipeline()
-
-        @pipe.sink(inputs="number")
-        def keep(number: DataFrame, delivery: Delivery) -> None:
-            delivery.upsert(numbered(number).select("n", "type"), "kept", key="n")
-
-        workshop.execute("create table kept (n bigint primary key)")
-        workshop.write("number", 1)
-        with pytest.raises(StepFailed, match=r'column "type" does not exist'):
-            workshop.step(pipe)
-
-        assert [one.type for one in workshop.records(pipe)] == ["Snapshot"]
-        assert workshop.status(pipe).tailers == ()
 
 
 class TestFiles:

@@ -123,3 +123,19 @@ def renumbered(frame: DataFrame, change: str = "n", type: str = "Renumbered") ->
 def numbered(frame: DataFrame) -> DataFrame:
     """Return the messages with their number in a column."""
     return frame.selectExpr("*", "cast(get_json_object(data, '$.n') as bigint) as n")
+
+
+def numbers_in(frame: DataFrame) -> list[int]:
+    """Return the numbers in a frame of messages, in the order of the log."""
+    return [row.n for row in numbered(frame).orderBy("global_position").collect()]
+
+
+def pipeline(schema: str | None = None) -> Pipeline:
+    """Return a pipeline that knows the queue `number`, and does nothing yet."""
+    pipe = Pipeline("shop")
+    pipe.queue("number", schema)
+    return pipe
+
+
+class Stop(BaseException):
+    """The process ends here."""

@@ -1,0 +1,90 @@
+"""A column for errors is the quick way to the errors queue; and what is no poison at all."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from penstock.errors import StepFailed
+from tests.pipeline.steps.poison import BAD, write_with_bad_ones
+from tests.pipeline.steps.workshop import Workshop, numbered, pipeline, renumbered
+
+
+class TestColumn:
+    """A row that has an error goes to the errors queue at once: nothing is run again."""
+
+    def test_rows_with_an_error_go_to_the_errors_queue_and_the_others_out(
+        self, workshop: Workshop, shape: str
+    ) -> None:
+        pipe = pipeline()
+
+        @pipe.stream(inputs="number", output="out", errors="lost", limit=6)
+        def check(number: DataFrame) -> DataFrame:
+            bad = f.expr("if(get_json_object(data, '$.text') like 'bad%', 'it is bad', null)")
+            return renumbered(numbered(number.withColumn("error", bad))).join(
+                number.select("global_position", bad.alias("error")), "global_position"
+            )
+
+        write_with_bad_ones(workshop)
+        reports = workshop.steps(pipe)
+
+        assert sorted(workshop.numbers("out")) == [0, 1, 2, 5, 6, 7, 8]
+        assert sorted(workshop.numbers("lost")) == list(BAD)
+        assert [(one.messages_out, one.failed) for one in reports] == [(4, 2), (3, 1)]
+        assert {(one.metadata or {})["error"] for one in workshop.messages("lost")} == {"it is bad"}
+
+    def test_a_step_of_errors_only_is_an_attempt(self, workshop: Workshop) -> None:
+        pipe = pipeline()
+
+        @pipe.stream(inputs="number", output="out", errors="lost")
+        def refuse(number: DataFrame) -> DataFrame:
+            return number.withColumn("error", f.lit("all wrong"))
+
+        workshop.write("number", 1, 2)
+        workshop.step(pipe)
+
+        assert workshop.numbers("lost") == [1, 2]
+        assert [one.type for one in workshop.records(pipe)] == ["Snapshot", "Attempt"]
+
+    @pytest.mark.parametrize(("errors", "columns"), [(None, ["*"]), ("lost", ["type", "data"])])
+    def test_it_needs_an_errors_queue_and_the_position(
+        self, workshop: Workshop, errors: str | None, columns: list[str]
+    ) -> None:
+        pipe = pipeline()
+
+        @pipe.stream(inputs="number", output="out", errors=errors)
+        def refuse(number: DataFrame) -> DataFrame:
+            return number.select(*columns).withColumn("error", f.lit("all wrong"))
+
+        workshop.write("number", 1)
+        with pytest.raises(StepFailed, match="a column error needs an errors queue, and its input"):
+            workshop.step(pipe)
+
+
+class TestNoSearch:
+    """What is nobody's data to blame for stops the processor, errors queue or not."""
+
+    @pytest.mark.parametrize(
+        "reason",
+        ["no such column", "no frame", "wrong columns", "the machine"],
+    )
+    def test_a_mistake_is_no_poison(self, workshop: Workshop, reason: str) -> None:
+        pipe = pipeline()
+
+        @pipe.stream(inputs="number", output="out", errors="lost")
+        def fail(number: DataFrame) -> object:
+            if reason == "no such column":
+                return number.select("colour")
+            if reason == "no frame":
+                return 42
+            if reason == "wrong columns":
+                return number.selectExpr("type", "1 as data")
+            raise OSError("the disk is full")
+
+        workshop.write("number", 1, 2)
+        with pytest.raises(StepFailed):
+            workshop.steps(pipe)
+
+        assert workshop.messages("lost") == []
+        assert [one.type for one in workshop.records(pipe)] == ["Snapshot"]
