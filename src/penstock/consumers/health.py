@@ -13,7 +13,7 @@ from penstock.database.operation import Operation, call
 from penstock.errors import UnsupportedEdition
 from penstock.log.context import LogContext
 
-_SUBJECT = ("category", "stream_name", "group_id", "topic", "consumer_id")
+_SUBJECT = ("category", "stream_name", "group_id", "topic", "consumer_id", "pipeline", "processor")
 
 
 @dataclass(frozen=True, slots=True)

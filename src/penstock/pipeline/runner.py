@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from penstock.database.execute import typed_errors
 from penstock.errors import PenstockError, StepSuperseded, first_line
 from penstock.pipeline import planning
+from penstock.pipeline.catching_up import CatchingUp
 from penstock.pipeline.checks import check, check_schemas
 from penstock.pipeline.choosing import Memory
 from penstock.pipeline.connections import Place, connect
@@ -110,6 +111,7 @@ class Runner:
         self._finished_steps = 0
         self._resting: set[str] = set()
         self._working: set[str] = set()
+        self._catching_up = CatchingUp(pipeline)
         self._is_over = False
         self._follows = False
 
@@ -147,7 +149,8 @@ class Runner:
         self._follows, self._is_over = follow, False
         lock = self._lock(wait=wait)
         try:
-            self._working = {one.name for one in processors}
+            self._working, self._resting = {one.name for one in processors}, set()
+            self._catching_up = CatchingUp(self.pipeline)
             ends = {} if follow else self._ends()
             threads = [
                 InheritableThread(
@@ -198,6 +201,7 @@ class Runner:
         with connect(self.place) as connection, typed_errors(self.place.where):
             connection.execute("set enable_sort = off")  # pages come from the index in its order
             bench = Bench(self.pipeline, one, self.place, connection, self.spark, memory)
+            self._wait_for_tables(one.name)
             while not self._is_over:
                 seen = self._finished_steps
                 report = run_step(bench)
@@ -223,6 +227,11 @@ class Runner:
             self._resting.clear()
             self._changed.notify_all()
 
+    def _wait_for_tables(self, name: str) -> None:
+        with self._changed:
+            while not self._is_over and not self._catching_up.may_begin(name):
+                self._changed.wait(0.5)
+
     def _rest(self, one: Processor, seen: int) -> bool:
         """Wait until there may be more to do. Return whether the run goes on."""
         pause = SOURCE_LOOKS_AGAIN if one.kind == "source" else LOOK_AGAIN
@@ -230,6 +239,8 @@ class Runner:
             if self._finished_steps != seen:
                 return True
             self._resting.add(one.name)
+            if self._catching_up.rest(self._resting):
+                self._changed.notify_all()
             self._end_if_all_rest()
             while not self._is_over and self._finished_steps == seen:
                 self._changed.wait(pause if self._follows else 0.5)
@@ -241,6 +252,8 @@ class Runner:
     def _leave(self, name: str) -> None:
         with self._changed:
             self._working.discard(name)
+            self._catching_up.leave(name)
+            self._catching_up.rest(self._resting)
             self._end_if_all_rest()
 
     def _end_if_all_rest(self) -> None:

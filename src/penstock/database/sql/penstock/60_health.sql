@@ -1,7 +1,7 @@
 -- How a store stands, in figures: who waits, for how long, and what was set aside.
 --
 -- The promise: a look costs the same however long the log is, so it may be taken every few seconds.
--- Each category, consumer, session, group and topic costs a few index look-ups; a count goes no
+-- Each category, consumer, session, group, topic and processor costs a few index look-ups; a count goes no
 -- further than 1,000, and says so (`at_least`).
 --
 -- A figure's name says of what it is and what it measures. Lags and ages are in seconds; a lag is for
@@ -236,6 +236,32 @@ as $$
   ) c
 $$;
 
+-- The lags of pipelines' processors, by the queue that has waited longest (of a queue that is a stream,
+-- its last 1,000 messages are looked at), and which were stopped by an error.
+create or replace function penstock.processor_figures()
+returns table (name text, value double precision, detail jsonb)
+language sql volatile
+as $$
+  select 'processor.lag', coalesce((
+      select max(penstock.seconds_since(case when message_store.is_category(t.queue)
+        then penstock.first_waiting(t.queue, t.position)
+        else (
+          select min(m.time) from (
+            select l.time, l.global_position from message_store.messages l
+            where l.stream_name = t.queue order by l.position desc limit 1000
+          ) m
+          where m.global_position > t.position) end))
+      from penstock.tailers t
+      where t.pipeline = p.pipeline and t.processor = p.processor), 0),
+    jsonb_build_object('pipeline', p.pipeline, 'processor', p.processor)
+  from penstock.processors p
+  where p.kind <> 'source'
+  union all
+  select 'processor.failed', (p.error is not null)::integer, jsonb_strip_nulls(
+    jsonb_build_object('pipeline', p.pipeline, 'processor', p.processor, 'error', p.error))
+  from penstock.processors p
+$$;
+
 create or replace function penstock.health()
 returns table (name text, value double precision, detail jsonb)
 language sql volatile
@@ -247,4 +273,5 @@ as $$
   union all select * from penstock.session_figures()
   union all select * from penstock.group_figures()
   union all select * from penstock.outbox_figures()
+  union all select * from penstock.processor_figures()
 $$;
