@@ -23,7 +23,7 @@ from psycopg.types.json import Jsonb
 from pyspark.sql import SparkSession
 
 from penstock.database.execute import typed_errors
-from penstock.errors import DatabaseUnreachable, PenstockError, StepFailed
+from penstock.errors import DatabaseUnreachable, PenstockError, StepFailed, ValidationError
 from penstock.pipeline import planning, state
 from penstock.pipeline.calling import call, frames_of
 from penstock.pipeline.checks import frame_schema, parse_schema
@@ -126,6 +126,9 @@ def perform(
     returned = call(one, bench.spark, inputs, tables, delivery)
     if one.kind == "source" and returned is None:
         return Made(idle=True)
+    if snapshot.cursor is not None and not delivery.advanced:
+        expected = "handed to delivery.advance() with every frame, or the same would be asked again"
+        raise ValidationError("cursor", None, expected)
     on_driver = bool(inputs) and all(part.is_small for part in inputs.values())
     staged = [
         each

@@ -126,6 +126,19 @@ class TestCursor:
         assert seen[0][1] != seen[1][1]
         assert workshop.numbers("number") == [1, 3]
 
+    def test_messages_without_a_cursor_for_the_next_step_are_refused(
+        self, workshop: Workshop
+    ) -> None:
+        def bring(spark: SparkSession, delivery: Delivery) -> DataFrame:
+            if delivery.cursor is None:
+                delivery.advance(1)
+            return messages(spark, 1)
+
+        with pytest.raises(StepFailed, match="cursor must be handed to delivery.advance"):
+            workshop.steps(source(bring))
+
+        assert workshop.numbers("number") == [1]
+
     def test_to_advance_to_nothing_is_the_end(self, workshop: Workshop) -> None:
         def bring(spark: SparkSession, delivery: Delivery) -> DataFrame:
             delivery.advance("more" if delivery.cursor is None else None)
