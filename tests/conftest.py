@@ -23,6 +23,10 @@ from tests import message_db
 # Data of a test is gone with the test, so the server need not wait for the disk.
 FAST = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "on"}
 
+# Java that lives for a minute does better without its second compiler, on two cores.
+for name in ("SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
+    os.environ.setdefault(name, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--chaos-seconds", type=float, default=5, help="how long a chaos test runs")
