@@ -1,4 +1,4 @@
-"""`python -m bench [--quick] [NAME ...]`, and `python -m bench --report [RESULTS]`."""
+"""`python -m bench [--quick] [NAME ...]`, and `python -m bench --report [RESULTS ...]`."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from bench import report
 from bench.comparisons import COMPARISONS
 from bench.measuring import FULL, QUICK, Effort, done_telling, tell
 from bench.printing import as_text, verdicts
-from bench.results import Comparison, Run, newest
+from bench.results import Comparison, Run, joined, newest
 from bench.server import SETTINGS, running
 
 
 def main() -> None:
     """Measure, print and keep; or write the page from what was kept."""
     arguments = _parsed()
-    if arguments.report:
-        results = newest() if arguments.report is True else Path(arguments.report)
+    if arguments.report is not None:
+        results = joined(arguments.report) if arguments.report else newest()
         print(f"wrote {os.path.relpath(report.write(results))}")
         return
     _forget_settings_from_outside()
@@ -58,9 +58,9 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument(
         "--report",
         metavar="RESULTS",
-        nargs="?",
-        const=True,
-        help="write docs/benchmarks.md from this file, or from the newest whole run",
+        nargs="*",
+        type=Path,
+        help="write docs/benchmarks.md from these files, or from the newest whole run",
     )
     arguments = parser.parse_args()
     for name in arguments.names:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from statistics import median, quantiles
@@ -88,11 +89,8 @@ class Run(msgspec.Struct, frozen=True):
 
         Only a whole run, of all comparisons, is what `newest` looks for.
         """
-        FOLDER.mkdir(exist_ok=True)
         kind = ("quick" if self.quick else "full") if whole else "part"
-        path = FOLDER / f"{self.began:%Y-%m-%dT%H-%M-%S}-{kind}.json"
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(self)) + b"\n")
-        return path
+        return _write(self, kind)
 
 
 def ratio(
@@ -108,12 +106,33 @@ def load(path: Path) -> Run:
     return msgspec.json.decode(path.read_bytes(), type=Run)
 
 
+def joined(paths: Sequence[Path]) -> Path:
+    """Return a file with all that several runs measured, such as one for each comparison."""
+    if len(paths) == 1:
+        return paths[0]
+    runs = sorted((load(path) for path in paths), key=lambda run: run.began)
+    first = runs[0]
+    machine = {
+        name: ", ".join(dict.fromkeys(run.machine[name] for run in runs)) for name in first.machine
+    }
+    compared = [one for run in runs for one in run.comparisons]
+    seconds, quick = sum(run.seconds for run in runs), any(run.quick for run in runs)
+    return _write(Run(first.began, quick, seconds, machine, first.settings, compared), "joined")
+
+
 def newest() -> Path:
     """Return the newest whole run of the results folder: a full one, if there is any."""
     found = sorted(FOLDER.glob("*-full.json")) or sorted(FOLDER.glob("*-quick.json"))
     if not found:
         raise SystemExit(f"no results in {FOLDER}: run `make bench` first")
     return found[-1]
+
+
+def _write(run: Run, kind: str) -> Path:
+    FOLDER.mkdir(exist_ok=True)
+    path = FOLDER / f"{run.began:%Y-%m-%dT%H-%M-%S}-{kind}.json"
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(run)) + b"\n")
+    return path
 
 
 def _middle_half(values: list[float]) -> tuple[float, float]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 
 import msgspec
 import pytest
 
-from bench import report
+from bench import report, results
 from bench.measuring import Contender, measure
 from bench.printing import as_text, behind, verdicts
 from bench.results import Comparison, Figure, Ratio, Run, ratio
@@ -129,3 +130,18 @@ def test_a_run_comes_back_from_json_as_it_was() -> None:
     run = run_of(ratio(OURS, THEIRS, at_most=3))
 
     assert msgspec.json.decode(msgspec.json.encode(run), type=Run) == run
+
+
+def test_runs_of_a_part_each_are_joined_into_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results, "FOLDER", tmp_path)
+    early, late = run_of(ratio(OURS, THEIRS)), run_of(ratio(THEIRS, OURS))
+    late = msgspec.structs.replace(
+        late, began=datetime(2026, 1, 3, tzinfo=UTC), machine={"cores": "4"}
+    )
+
+    run = results.load(results.joined([late.save(whole=False), early.save(whole=False)]))
+
+    assert [one.ratios[0].name for one in run.comparisons] == ["ours / theirs", "theirs / ours"]
+    assert (run.began, run.seconds, run.machine) == (early.began, 25.0, {"cores": "2, 4"})

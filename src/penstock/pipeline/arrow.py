@@ -1,14 +1,26 @@
-"""Reading messages as Arrow batches: COPY in binary, decoded in C, a few megabytes at a time."""
+"""Reading messages as Arrow batches: COPY in binary, decoded in C, a few megabytes at a time.
+
+The driver is used by its lower interface: the other one brings pandas along, which takes a worker
+half a second to load.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import closing, contextmanager
+from functools import lru_cache
 
+import adbc_driver_postgresql
 import pyarrow as pa
-from adbc_driver_manager import Error, OperationalError
+from adbc_driver_manager import (
+    AdbcConnection,
+    AdbcDatabase,
+    AdbcStatement,
+    Error,
+    OperationalError,
+)
+from adbc_driver_manager._reader import AdbcRecordBatchReader
 from psycopg import sql
 
 from penstock.errors import WrongValue
@@ -28,9 +40,8 @@ def read_batches(
     rows = target.rows(piece.after, piece.until)
     query = (sql.SQL("select {} ").format(plan.select()) + rows).as_string()
     try:
-        with _cursor(place) as cursor:
-            cursor.execute(query)
-            for batch in cursor.fetch_record_batch():
+        with _reader(place, query) as reader:
+            for batch in reader:
                 if batch.num_rows:
                     yield plan.batch(batch)
     # Arrow reports some as OSError
@@ -42,32 +53,34 @@ def read_batches(
 
 
 @contextmanager
-def _cursor(place: Place) -> Iterator[Any]:
-    connection = _connect(place)
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute("set timezone = 'UTC'")
-            cursor.adbc_statement.set_options(
-                **{"adbc.postgresql.batch_size_hint_bytes": str(BATCH_BYTES)}
-            )
-            yield cursor
-    finally:
-        connection.close()
+def _reader(place: Place, query: str) -> Iterator[AdbcRecordBatchReader]:
+    with closing(_connect(place)) as connection, closing(AdbcStatement(connection)) as statement:
+        statement.set_sql_query("set timezone = 'UTC'")
+        statement.execute_update()
+        statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(BATCH_BYTES)})
+        statement.set_sql_query(query)
+        stream, _ = statement.execute_query()
+        with closing(AdbcRecordBatchReader._import_from_c(stream.address)) as reader:
+            yield reader
 
 
-def _connect(place: Place) -> Any:
+def _connect(place: Place) -> AdbcConnection:
     """Return a connection. If there is none, psycopg finds out why: it waits and tells better."""
-    import adbc_driver_postgresql.dbapi as adbc  # brings pandas along: not where one only plans
-
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
-            return adbc.connect(conninfo(place))
+            return AdbcConnection(_database(conninfo(place)))
         except OperationalError:
             with connected(place):
                 pass
             if time.monotonic() > deadline:
                 raise
+
+
+@lru_cache(maxsize=4)
+def _database(address: str) -> AdbcDatabase:
+    """Return the driver's idea of a database, which takes it longer to make than a connection."""
+    return adbc_driver_postgresql.connect(address)  # type: ignore[no-any-return]
 
 
 def _find_wrong(

@@ -26,21 +26,25 @@ class Cluster:
         self._folder = folder
         self._port = free_port()
         self._log: IO[bytes] = (folder / "cluster.log").open("wb")
-        self._processes = [
-            self._start("master.Master", f"--host={MASTER}", f"--port={self._port}"),
-            *(self._start_worker(host) for host in WORKERS),
-        ]
+        self._master = self._start("master.Master", f"--host={MASTER}", f"--port={self._port}")
+        self._workers = {host: self._start_worker(host) for host in WORKERS}
 
     @property
     def url(self) -> str:
         """What a driver takes for its master."""
         return f"spark://{MASTER}:{self._port}"
 
+    def replace_lost_workers(self) -> None:
+        """Start a worker in place of each that was killed."""
+        for host, worker in self._workers.items():
+            if worker.poll() is not None:
+                self._workers[host] = self._start_worker(host)
+
     def stop(self) -> None:
         """End all that was started."""
-        alive = [one for one in self._processes if one.poll() is None]
-        kill_trees(psutil.Process(one.pid) for one in alive)
-        for one in self._processes:
+        processes = [self._master, *self._workers.values()]
+        kill_trees(psutil.Process(one.pid) for one in processes if one.poll() is None)
+        for one in processes:
             one.wait()
         self._log.close()
 

@@ -6,9 +6,12 @@ from typing import Any
 
 import psycopg
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
+import penstock
 from penstock import Store
+from penstock.pipeline import Delivery, Pipeline, Runner
 from tests.pipeline.faults.gates import Passing, failing_at_first, standing_at
 
 NUMBERS = 8
@@ -65,6 +68,34 @@ def start_copying(
         .options(url=to or url, checkpointLocation=checkpoint)
     )
     return (writer.trigger(availableNow=True) if available_now else writer).start()
+
+
+def run_pipeline(spark: SparkSession, url: str, *, gate: tuple[str, int] | None = None) -> None:
+    """Bill orders and add the bills up, with a pipeline; its second task may stand at a gate."""
+    pipe = Pipeline("shop")
+    pipe.queue("order")
+
+    @pipe.stream(inputs="order", output="bill")
+    def bill(order: DataFrame) -> DataFrame:
+        return _passing(order, 1, gate).selectExpr(
+            "id",
+            "global_position",
+            "'Billed' as type",
+            "named_struct('n', global_position) as data",
+        )
+
+    @pipe.sink(inputs="bill")
+    def totals(bill: DataFrame, delivery: Delivery) -> None:
+        digits = bill.selectExpr(
+            "cast(get_json_object(data, '$.n') as long) as n", "n % 10 as digit"
+        )
+        sums = digits.groupBy("digit").agg(f.sum("n").alias("n"))
+        delivery.upsert(sums, "totals", key="digit", add=["n"])
+
+    with penstock.connect(url) as store:
+        for one in Runner(pipe, store, spark).once().progress.values():
+            if one.error is not None:
+                raise one.error
 
 
 def numbers_in(url: str, category: str) -> list[int]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
+from pyspark.sql import SparkSession
 
 from tests.pipeline.faults.clusters import Cluster, executor_of, worker_of
 from tests.pipeline.faults.drivers import Driver, kill_trees
 from tests.pipeline.faults.gates import Gate
-from tests.pipeline.faults.jobs import NUMBERS, numbers_in
+from tests.pipeline.faults.jobs import NUMBERS, numbers_in, run_pipeline
 from tests.pipeline.faults.waiting import wait_until_staged
 
 SETTINGS = {
@@ -22,18 +23,29 @@ SETTINGS = {
     "spark.speculation.minTaskRuntime": "100ms",
 }
 ALL = list(range(NUMBERS))
-MANY = 20_000  # enough for two tasks to read
+MANY = 20_001  # enough for two tasks to read, and for a pipeline to let them
 
 
 @pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
-    """A driver whose tasks run on a cluster."""
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     cluster = Cluster(tmp_path_factory.mktemp("cluster"))
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture(scope="module")
+def cluster_driver(cluster: Cluster) -> Iterator[Driver]:
     driver = Driver(cluster.url, SETTINGS)
     driver.wait_until_ready()
     yield driver
     driver.kill()
-    cluster.stop()
+
+
+@pytest.fixture
+def driver(cluster: Cluster, cluster_driver: Driver) -> Driver:
+    """A driver whose tasks run on a cluster that has all its workers."""
+    cluster.replace_lost_workers()
+    return cluster_driver
 
 
 def test_a_task_that_fails_is_tried_again_and_counts_once(
@@ -83,6 +95,31 @@ def test_a_worker_lost_in_the_middle_of_reading_and_writing_does_no_harm(
 
     assert driver.answer() == "done"
     assert numbers_in(database_url, "copy") == orders
+
+
+def test_a_pipeline_that_loses_a_worker_comes_to_what_it_does_on_one_machine(
+    driver: Driver, spark: SparkSession, new_database: Callable[[str], str], gate: Gate
+) -> None:
+    here, there = new_database("penstock"), new_database("penstock")
+    orders = write_many(here)
+    assert write_many(there) == orders
+
+    driver.order("run_pipeline", url=there, gate=(gate.url, gate.key))
+    kill_trees([worker_of(gate.wait_for()[0])])
+    gate.open()
+    answer = driver.answer()
+    run_pipeline(spark, here)
+
+    assert answer == "done"
+    assert numbers_in(there, "bill") == numbers_in(here, "bill") == orders
+    assert totals_in(there) == totals_in(here)
+    assert sum(total for _, total in totals_in(here)) == sum(orders)
+
+
+def totals_in(url: str) -> list[tuple[int, int]]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        rows = connection.execute("select digit, n from totals order by digit")
+        return [(digit, int(total)) for digit, total in rows]
 
 
 def write_many(url: str) -> list[int]:

@@ -134,7 +134,7 @@ class TestCursor:
                 delivery.advance(1)
             return messages(spark, 1)
 
-        with pytest.raises(StepFailed, match="cursor must be handed to delivery.advance"):
+        with pytest.raises(StepFailed, match=r"cursor must be handed to delivery\.advance"):
             workshop.steps(source(bring))
 
         assert workshop.numbers("number") == [1]

@@ -174,6 +174,11 @@ begin
 end
 $$;
 
+-- A number that rises with the tokens and, within each, as the rows came.
+create or replace function penstock.came_as(tokens uuid[], token uuid, ordinal bigint)
+returns bigint language sql immutable parallel safe
+as $$ select (array_position(tokens, token)::bigint << 44) + ordinal $$;
+
 -- Make messages of the rows staged under these tokens, all or none, in the order that their writer
 -- wants, in this transaction. `stamp` is added to the metadata of each.
 create or replace function penstock.publish_staged(
@@ -190,6 +195,10 @@ as $$
 declare
   staged record;
   categories varchar[];
+  -- a key that is null for all rows is left out when it is planned: to compare it costs, too
+  ordered constant boolean := exists (
+    select from penstock.staged s
+    where s.token = any (tokens) and (s.order_number is not null or s.order_text is not null));
 begin
   perform penstock.refuse_old_snapshot();
   select c.* into staged from penstock.check_staged(tokens, counts) c;
@@ -222,7 +231,8 @@ begin
             case when stamp is null then s.metadata else coalesce(s.metadata, '{}') || stamp end
           from penstock.staged s
           where s.token = any (tokens)
-          order by s.order_number, s.order_text, array_position(tokens, s.token), s.ordinal
+          order by case when ordered then s.order_number end, case when ordered then s.order_text end,
+            penstock.came_as(tokens, s.token, s.ordinal)
           returning global_position
         )
         select count(*), min(n.global_position), max(n.global_position) from new n;
@@ -245,13 +255,16 @@ begin
           select s.id, coalesce(s.stream_name, s.category || '-' || s.id),
             coalesce(v.version + row_number() over (
               partition by s.stream_name
-              order by s.order_number, s.order_text, array_position(tokens, s.token), s.ordinal), 0),
+              order by case when ordered then s.order_number end,
+                case when ordered then s.order_text end,
+                penstock.came_as(tokens, s.token, s.ordinal)), 0),
             s.type, s.data,
             case when stamp is null then s.metadata else coalesce(s.metadata, '{}') || stamp end
           from penstock.staged s
           left join streams v on v.stream_name = s.stream_name
           where s.token = any (tokens)
-          order by s.order_number, s.order_text, array_position(tokens, s.token), s.ordinal
+          order by case when ordered then s.order_number end, case when ordered then s.order_text end,
+            penstock.came_as(tokens, s.token, s.ordinal)
           returning global_position
         )
         select count(*), min(n.global_position), max(n.global_position) from new n;
