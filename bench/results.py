@@ -110,8 +110,8 @@ def joined(paths: Sequence[Path]) -> Path:
     """Return a file with all that several runs measured, such as one for each comparison."""
     if len(paths) == 1:
         return paths[0]
-    runs = sorted((load(path) for path in paths), key=lambda run: run.began)
-    first = runs[0]
+    runs = [load(path) for path in paths]
+    first = min(runs, key=lambda run: run.began)
     machine = {
         name: ", ".join(dict.fromkeys(run.machine[name] for run in runs)) for name in first.machine
     }

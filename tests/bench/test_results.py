@@ -113,8 +113,8 @@ def test_a_table_shows_figures_ratio_aim_and_verdict() -> None:
 def test_the_page_says_what_was_measured_where_and_how_it_ended() -> None:
     page = report.page(run_of(ratio(OURS, THEIRS, at_least=3)))
 
-    assert "a run of 02 January 2026, in its quick form" in page
-    assert "Behind: writes: ours / theirs is 2.00" in page
+    assert "began on 02 January 2026, in its quick form" in page
+    assert "0 of 1 aims met." in page
     assert "## Where Penstock is behind\n\n- writes: ours / theirs is 2.00, aim at least 3" in page
     assert "| ours / theirs | 2.00 | 1.50 to 3.00 | at least 3 | behind |" in page
     assert "| fsync | on |" in page
@@ -141,7 +141,7 @@ def test_runs_of_a_part_each_are_joined_into_one(
         late, began=datetime(2026, 1, 3, tzinfo=UTC), machine={"cores": "4"}
     )
 
-    run = results.load(results.joined([late.save(whole=False), early.save(whole=False)]))
+    run = results.load(results.joined([early.save(whole=False), late.save(whole=False)]))
 
     assert [one.ratios[0].name for one in run.comparisons] == ["ours / theirs", "theirs / ours"]
     assert (run.began, run.seconds, run.machine) == (early.began, 25.0, {"cores": "2, 4"})
