@@ -162,3 +162,15 @@ def test_spark_without_any_java_is_a_problem(
     assert result.exit_code == 1
     assert "PROBLEM  Spark            pyspark " in result.stdout
     assert "set JAVA_HOME" in result.stdout
+
+
+def test_a_spark_that_came_without_the_rest_is_a_warning(
+    penstock: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "penstock.pipeline.java", None)  # as if it could not be loaded
+
+    result = penstock("doctor")
+
+    assert result.exit_code == 0
+    assert "warning  Spark            pyspark " in result.stdout
+    assert "pip install 'penstock[spark]'" in result.stdout

@@ -22,7 +22,6 @@ from penstock import (
 )
 from penstock.consumers import retention
 from tests.consumers.consuming import Numbers, consume, fill, new_category
-from tests.outbox.outboxes import sql
 
 
 def numbers(store: Store, category: str) -> list[int]:
@@ -342,18 +341,3 @@ def test_what_a_partitioned_group_has_not_handled_stays(store: Store) -> None:
 
     assert (waiting.removed, waiting.held_back_by) == (0, "group")
     assert handled.removed == 2
-
-
-def test_what_a_processor_of_a_pipeline_has_not_read_stays(store: Store) -> None:
-    for _ in range(4):
-        last = store.write_message("order-1", "Placed")
-    sql(store, "select from penstock.open_processor('shop', 'bill', 'stream')")
-    sql(store, "insert into penstock.tailers values ('shop', 'bill', 'order', 2)")
-
-    waiting = [store.retain(target, keep_count=0) for target in ("order", "order-1")]
-    sql(store, "update penstock.tailers set position = 4")
-    read = store.retain("order", keep_count=0)
-
-    assert last == 3
-    assert waiting == [Retained(2, "shop.bill"), Retained(0, "shop.bill")]
-    assert read.removed == 1

@@ -141,36 +141,15 @@ class TestOutbox:
 
 
 class TestProcessors:
-    """Of pipelines, by what they have left in the database: nobody has to run them."""
-
-    @pytest.fixture
-    def processor(self, store: Store) -> Store:
-        """A store with a processor that has read queues up to position 1."""
+    def test_tell_the_error_that_stopped_them(self, store: Store) -> None:
         sql(store, "select from penstock.open_processor('shop', 'bill', 'stream')")
-        sql(store, "insert into penstock.tailers values ('shop', 'bill', 'order', 1)")
-        sql(store, "insert into penstock.tailers values ('shop', 'bill', 'price-1', 1)")
-        store.write_message("order-1", "Placed")
-        return store
+        fine = figure(store, "processor.failed", pipeline="shop", processor="bill")
 
-    @pytest.mark.parametrize("stream", ["order-1", "price-1"])
-    def test_lag_by_the_first_message_of_any_queue(self, processor: Store, stream: str) -> None:
-        read = figure(processor, "processor.lag", pipeline="shop", processor="bill")
-
-        processor.write_message(stream, "Placed")
-        an_hour_passes(processor)
-        processor.write_message(stream, "Placed")
-
-        assert read == 0
-        assert figure(processor, "processor.lag", pipeline="shop", processor="bill") >= HOUR
-
-    def test_tell_the_error_that_stopped_them(self, processor: Store) -> None:
-        fine = figure(processor, "processor.failed", pipeline="shop", processor="bill")
-
-        sql(processor, "select penstock.fail_step('shop', 'bill', 'hash', 'it broke')")
+        sql(store, "select penstock.fail_step('shop', 'bill', 'hash', 'it broke')")
 
         assert fine == 0
-        assert figure(processor, "processor.failed", pipeline="shop", processor="bill") == 1
-        assert details(processor, "processor.failed")[0]["error"] == "it broke"
+        assert figure(store, "processor.failed", pipeline="shop", processor="bill") == 1
+        assert details(store, "processor.failed")[0]["error"] == "it broke"
 
 
 def test_who_may_only_read_may_ask(store: Store, database_url: str) -> None:

@@ -8,18 +8,28 @@ from pyspark.sql import DataFrame
 from penstock.pipeline import Latest, Pipeline
 from tests.pipeline.steps.workshop import Workshop, numbered, numbers_in, renumbered
 
+Seen = list[tuple[list[int], list[int]]]
+
+
+def looking_up_names() -> tuple[Pipeline, Seen]:
+    """Return a pipeline of numbers that looks names up, and what it will have seen of both."""
+    pipe = Pipeline("shop")
+    seen: Seen = []
+    pipe.queue("number")
+    pipe.queue("name")
+
+    @pipe.stream(inputs="number", tables="name", output="out")
+    def see(number: DataFrame, name: DataFrame) -> None:
+        seen.append((numbers_in(number), numbers_in(name)))
+
+    return pipe, seen
+
 
 class TestTables:
     def test_a_table_is_whole_however_old_its_messages_are(
         self, workshop: Workshop, shape: str
     ) -> None:
-        pipe, seen = Pipeline("shop"), []
-        pipe.queue("number")
-        pipe.queue("name")
-
-        @pipe.stream(inputs="number", tables="name", output="out")
-        def see(number: DataFrame, name: DataFrame) -> None:
-            seen.append((numbers_in(number), numbers_in(name)))
+        pipe, seen = looking_up_names()
 
         workshop.write("name", 7, 8)
         workshop.write("number", 1)
@@ -31,13 +41,7 @@ class TestTables:
         assert seen == [([1], [7, 8]), ([2], [7, 8, 9])]
 
     def test_an_empty_table_does_not_hold_a_step_back(self, workshop: Workshop) -> None:
-        pipe, seen = Pipeline("shop"), []
-        pipe.queue("number")
-        pipe.queue("name")
-
-        @pipe.stream(inputs="number", tables="name", output="out")
-        def see(number: DataFrame, name: DataFrame) -> None:
-            seen.append((numbers_in(number), numbers_in(name)))
+        pipe, seen = looking_up_names()
 
         workshop.write("number", 1)
         workshop.step(pipe)

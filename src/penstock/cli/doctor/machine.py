@@ -51,8 +51,11 @@ def spark() -> Finding:
         found = f"pyspark {importlib.metadata.version('pyspark')}"
     except importlib.metadata.PackageNotFoundError:
         return Finding("Spark", Level.OK, "not installed, and only pipelines need it")
-    from penstock.pipeline.java import find_java_home, java_version
-
+    try:
+        from penstock.pipeline.java import find_java_home, java_version
+    except ImportError as error:
+        advice = "for pipelines: pip install 'penstock[spark]'"
+        return Finding("Spark", Level.WARNING, f"{found}, without {error.name}", advice)
     try:
         home = find_java_home()
     except JavaNotFound as error:

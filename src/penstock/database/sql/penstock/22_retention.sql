@@ -21,7 +21,8 @@ create index if not exists retentions_category on penstock.retentions (category,
 
 -- The consumer of a category, or of `$all`, that has come least far, and the first message it needs.
 -- A partitioned group finds its messages by type, wherever they are, so each one counts; a pipeline's
--- processor is called by both names, such as shop.bill.
+-- processor is called by both names, such as shop.bill. Who reads one stream, a session or a processor,
+-- counts positions in that stream, and is looked at apart.
 create or replace function penstock.slowest_consumer(category varchar)
 returns table (consumer_id text, needs bigint)
 language plpgsql volatile
@@ -43,7 +44,7 @@ begin
       union all
       select t.pipeline || '.' || t.processor, t.position + 1
       from penstock.tailers t
-      where message_store.category(t.queue) = slowest_consumer.category
+      where t.queue = slowest_consumer.category
     ) w
     order by w.needs
     limit 1;
@@ -139,7 +140,10 @@ begin
       r.global_position < coalesce(slowest.needs, global_bound)
       and not exists (
         select from penstock.sessions s
-        where s.stream_name = r.stream_name and s.next_offset <= r.position))
+        where s.stream_name = r.stream_name and s.next_offset <= r.position)
+      and not exists (
+        select from penstock.tailers t
+        where t.queue = r.stream_name and t.position < r.position))
     limit most)
   into oldest;
 
@@ -162,7 +166,10 @@ begin
     select coalesce(
       case when r.global_position >= slowest.needs then slowest.consumer_id end,
       (select s.consumer_id from penstock.sessions s
-       where s.stream_name = r.stream_name order by s.next_offset limit 1))
+       where s.stream_name = r.stream_name and s.next_offset <= r.position
+       order by s.next_offset limit 1),
+      (select t.pipeline || '.' || t.processor from penstock.tailers t
+       where t.queue = r.stream_name and t.position < r.position order by t.position limit 1))
     into held_back_by
     from penstock.removable(target, stream_bound, global_bound) r
     limit 1;

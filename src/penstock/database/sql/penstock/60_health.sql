@@ -236,8 +236,8 @@ as $$
   ) c
 $$;
 
--- The lags of pipelines' processors, by the queue that has waited longest (of a queue that is a stream,
--- its last 1,000 messages are looked at), and which were stopped by an error.
+-- The lags of pipelines' processors, by the queue that has waited longest, and which were stopped by an
+-- error. In a queue that is a stream, a processor counts the positions of that stream.
 create or replace function penstock.processor_figures()
 returns table (name text, value double precision, detail jsonb)
 language sql volatile
@@ -246,11 +246,9 @@ as $$
       select max(penstock.seconds_since(case when message_store.is_category(t.queue)
         then penstock.first_waiting(t.queue, t.position)
         else (
-          select min(m.time) from (
-            select l.time, l.global_position from message_store.messages l
-            where l.stream_name = t.queue order by l.position desc limit 1000
-          ) m
-          where m.global_position > t.position) end))
+          select m.time from message_store.messages m
+          where m.stream_name = t.queue and m.position > t.position order by m.position limit 1
+        ) end))
       from penstock.tailers t
       where t.pipeline = p.pipeline and t.processor = p.processor), 0),
     jsonb_build_object('pipeline', p.pipeline, 'processor', p.processor)

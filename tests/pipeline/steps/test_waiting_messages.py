@@ -1,0 +1,73 @@
+"""What a processor has not read is known to others: it counts as lag, and retention spares it."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import DataFrame
+
+from penstock.consumers.retention import Retained
+from penstock.pipeline import Pipeline
+from tests.pipeline.steps.workshop import Workshop
+from tests.telemetry.busy import an_hour_passes
+from tests.telemetry.figures import HOUR, figure
+
+
+def reader(queue: str) -> Pipeline:
+    """Return a pipeline that reads a queue, which may be a category or a stream."""
+    pipe = Pipeline("shop")
+    pipe.queue(queue)
+
+    @pipe.sink(alts=queue)
+    def read(messages: DataFrame) -> None: ...
+
+    return pipe
+
+
+@pytest.fixture(params=["number", "number-1"], ids=["category", "stream"])
+def queue(request: pytest.FixtureRequest, workshop: Workshop) -> str:
+    """A queue with three messages that were read; others came before, so that numbers differ."""
+    for _ in range(5):
+        workshop.store.write_message("other-1", "Other")
+    name = str(request.param)
+    workshop.write("number-1", 1, 2, 3)
+    workshop.steps(reader(name))
+    return name
+
+
+def lag(workshop: Workshop) -> float:
+    return figure(workshop.store, "processor.lag", pipeline="shop", processor="read")
+
+
+def test_it_lags_by_what_it_has_not_read(workshop: Workshop, queue: str) -> None:
+    an_hour_passes(workshop.store)
+    read = lag(workshop)
+
+    workshop.write("number-1", 4)
+    an_hour_passes(workshop.store)
+    workshop.write("number-1", 5)
+
+    assert read == 0
+    assert HOUR <= lag(workshop) < 2 * HOUR
+
+
+@pytest.mark.parametrize("target", ["number", "number-1"])
+def test_retention_spares_what_it_has_not_read(workshop: Workshop, queue: str, target: str) -> None:
+    workshop.write("number-1", 4, 5, 6)
+
+    waiting = workshop.store.retain(target, keep_count=0)
+    left = workshop.numbers("number-1")
+    workshop.steps(reader(queue))
+    read = workshop.store.retain(target, keep_count=0)
+
+    assert waiting == Retained(3, "shop.read")
+    assert left == [4, 5, 6]
+    assert read == Retained(2, None)  # the last message of a stream stays
+
+
+def test_nor_does_it_keep_other_streams(workshop: Workshop) -> None:
+    workshop.write("number-1", 1)
+    workshop.steps(reader("number-1"))
+    workshop.write("number-1", 2)
+    workshop.write("number-2", 1, 2, 3)
+
+    assert workshop.store.retain("number-2", keep_count=0) == Retained(2, None)
