@@ -10,10 +10,11 @@ import asyncio
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
@@ -30,6 +31,7 @@ from penstock import (
 )
 from penstock.database.embedded import EmbeddedServer, start
 from tests.racing import at_once, wait_until_gone
+from tests.told import told
 
 FAST = {"fsync": "off", "full_page_writes": "off"}
 TEN_MINUTES = 600_000
@@ -318,6 +320,73 @@ class TestADeadConnection:
                 pid = transaction.connection.info.backend_pid
             kill(store, pid)
             assert store.write_message("account-1", "Opened") == number
+
+
+class Wall:
+    """Lets a store's role connect, and lets none of its connections be set up: as a full server,
+    which one attempt finds full and the next one not."""
+
+    SETTING: LiteralString = "function set_config(text, text, boolean)"
+
+    def __init__(self, owner_url: str) -> None:
+        self.url = f"{owner_url}&user=walled"
+        self._owner = psycopg.connect(owner_url, autocommit=True)
+        self._owner.execute("create role walled login in role message_store")
+
+    def close(self) -> None:
+        """End the connections there are, and let there be no others."""
+        self._owner.execute(f"revoke execute on {self.SETTING} from public")
+        self._owner.execute(
+            "select pg_terminate_backend(pid, 5000) from pg_stat_activity where usename = 'walled'"
+        )
+
+    def open(self) -> None:
+        self._owner.execute(f"grant execute on {self.SETTING} to public")
+
+    def remove(self) -> None:
+        self.close()
+        self._owner.execute("drop role walled")
+        self._owner.close()
+
+
+@pytest.fixture
+def wall(database_url: str) -> Iterator[Wall]:
+    wall = Wall(database_url)
+    yield wall
+    wall.remove()
+
+
+#: what the pool says when it no longer tries to replace a connection
+GIVEN_UP = ("reconnection attempt", "psycopg.pool")
+
+
+class TestAServerThatAnswersButGivesNoConnection:
+    def test_is_asked_again_when_the_pool_has_given_up(self, wall: Wall) -> None:
+        with (
+            penstock.connect(wall.url, pool_timeout_ms=TEN_MINUTES) as store,
+            ThreadPoolExecutor(1) as threads,
+            told(*GIVEN_UP) as given_up,
+        ):
+            wall.close()
+            writing = threads.submit(store.write_message, "account-1", "Opened")
+            assert given_up.wait(60)
+            wall.open()
+            assert writing.result(60) == 0
+
+    async def test_is_asked_again_in_async_code(self, wall: Wall) -> None:
+        async with await penstock.connect_async(wall.url, pool_timeout_ms=TEN_MINUTES) as store:
+            with told(*GIVEN_UP) as given_up:
+                wall.close()
+                writing = asyncio.create_task(store.write_message("account-1", "Opened"))
+                assert await asyncio.to_thread(given_up.wait, 60)
+                wall.open()
+                assert await writing == 0
+
+    def test_is_not_mistaken_for_a_pool_in_use(self, wall: Wall) -> None:
+        with penstock.connect(wall.url, pool_timeout_ms=500) as store:
+            wall.close()
+            with pytest.raises(DatabaseUnreachable, match=r"gave no connection for 0\.5 s"):
+                store.write_message("account-1", "Opened")
 
 
 class TestAPoolThatRunsDry:

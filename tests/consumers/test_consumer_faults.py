@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import random
 import shutil
@@ -25,6 +24,7 @@ from penstock.database.embedded import EmbeddedServer, start
 from penstock.process import StopEvent, stopping_on_signals
 from tests.conftest import FAST
 from tests.consumers.consuming import fill, new_category
+from tests.told import told
 
 SCRIPT = Path(__file__).parent / "consumer_process.py"
 KILLS = 9  # for each of six kinds of consumers
@@ -201,27 +201,12 @@ def machine() -> Iterator[Machine]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-class Told(logging.Handler):
-    """Sets an event when a record with that text is logged."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self._text = text
-        self.event = Event()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if self._text in record.getMessage():
-            self.event.set()
-
-
 @both_patterns
 def test_a_database_that_goes_away_is_waited_for(machine: Machine, transactional: bool) -> None:
     url = machine.start()
     penstock.install(url)
-    waits, handled = Told("waits for the database"), [Event(), Event()]
-    logger = logging.getLogger("penstock")
-    logger.addHandler(waits)
-    with penstock.connect(url) as store:
+    handled = [Event(), Event()]
+    with penstock.connect(url) as store, told("waits for the database") as waits:
         consumer = Consumer(
             store, "order", "mailer", transactional=transactional, longest_polling_interval_ms=100
         )
@@ -237,20 +222,42 @@ def test_a_database_that_goes_away_is_waited_for(machine: Machine, transactional
         try:
             assert handled[0].wait(60)
             machine.stop()
-            assert waits.event.wait(60)
+            assert waits.wait(60)
             machine.start()
             store.write_message("order-1", "Placed", {"number": 1})
             assert handled[1].wait(60)
         finally:
             consumer.stop()
             running.join(60)
-            logger.removeHandler(waits)
         numbers = copied(store, "done")
         (status,) = store.consumers()
 
     assert not running.is_alive()
     assert status.behind == 0
     assert numbers == [0, 1] or (not transactional and numbers == [0, 0, 1])
+
+
+@both_patterns
+def test_a_pool_that_is_used_up_is_waited_for(database_url: str, transactional: bool) -> None:
+    handled = Event()
+    with (
+        penstock.connect(database_url, pool_max_size=1, pool_timeout_ms=300) as store,
+        told("all 1 connections stayed in use") as waits,
+    ):
+        consumer = Consumer(
+            store, "order", "mailer", transactional=transactional, longest_polling_interval_ms=100
+        )
+        consumer.handler("Placed")(lambda *_: handled.set())
+        store.write_message("order-1", "Placed")
+        running = Thread(target=consumer.run)
+        try:
+            with store.transaction():
+                running.start()
+                assert waits.wait(60)
+            assert handled.wait(60)
+        finally:
+            consumer.stop()
+            running.join(60)
 
 
 class TestSignals:

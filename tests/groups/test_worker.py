@@ -10,9 +10,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from penstock import Claim, FailurePolicy, Store, ValidationError, Worker
+import penstock
+from penstock import Claim, FailurePolicy, PoolExhausted, Store, ValidationError, Worker
 from tests.groups.school import DeviceRemoved, DeviceSeen, claim_device, positions
 from tests.racing import wait_until
+from tests.told import told
 
 
 def worker(store: Store, handler: Callable[[Claim], Any], **options: Any) -> Worker:
@@ -170,6 +172,39 @@ def test_a_worker_stops_after_the_claim_in_hand(store: Store) -> None:
         running.result(30)
 
     assert removed(store) == ["a"]
+
+
+def test_a_worker_outlasts_a_pool_that_is_used_up(database_url: str) -> None:
+    with (
+        penstock.connect(database_url, pool_max_size=2, pool_timeout_ms=300) as store,
+        ThreadPoolExecutor(1) as threads,
+        told("all 2 connections stayed in use") as waits,
+    ):
+        store.append(DeviceSeen(device_id="a"))
+        handled = threading.Event()
+        one = worker(store, lambda claim: handled.set())
+        with store.transaction(), store.transaction():
+            running = threads.submit(one.run)
+            assert waits.wait(60)
+        assert handled.wait(60)
+        one.stop()
+        running.result(30)
+
+
+def test_a_handler_that_gets_no_connection_is_not_at_fault(database_url: str) -> None:
+    with penstock.connect(database_url, pool_max_size=2, pool_timeout_ms=300) as store:
+        store.append(DeviceSeen(device_id="a"))
+
+        def handle(claim: Claim) -> None:
+            with store.transaction(), store.transaction():
+                store.stream_version("device-a")
+
+        one = worker(store, handle, on_failure=FailurePolicy.park(1))
+        with pytest.raises(PoolExhausted):
+            one.run_once()
+        (status,) = store.groups()
+
+        assert status.parked == 0
 
 
 def test_a_worker_of_a_stopped_group_rests(store: Store) -> None:

@@ -15,9 +15,12 @@ from penstock.consumers.positions import StoredPosition
 from penstock.consumers.progress import Progress
 from penstock.database.operation import Operation
 from penstock.errors import (
+    AuthenticationFailed,
     DatabaseUnreachable,
     DecodingError,
+    PoolExhausted,
     PositionConflict,
+    UnavailableError,
     WrongExpectedVersion,
 )
 from penstock.log import read
@@ -71,7 +74,7 @@ class AsyncConsumer(Progress):
                 while not self._stopping.is_set():
                     await self._pause(await self._step())
             finally:
-                with suppress(DatabaseUnreachable):  # then what was not saved comes again
+                with suppress(UnavailableError):  # then what was not saved comes again
                     await self._save_progress()
 
     async def run_once(self) -> int:
@@ -92,7 +95,9 @@ class AsyncConsumer(Progress):
             if not self._has_more:
                 await self._be_idle()
             return self._idle_pause(length)
-        except DatabaseUnreachable as error:
+        except AuthenticationFailed:
+            raise
+        except UnavailableError as error:
             return self._wait_for_database(error)
 
     async def _handle_page(self) -> int:
@@ -152,7 +157,7 @@ class AsyncConsumer(Progress):
             try:
                 await call()
                 return None
-            except (DatabaseUnreachable, PositionConflict):
+            except (DatabaseUnreachable, PoolExhausted, PositionConflict):
                 raise  # not the handler's fault
             except Exception as error:
                 failure = error

@@ -13,9 +13,12 @@ from penstock.consumers.positions import StoredPosition
 from penstock.consumers.progress import Progress
 from penstock.database.operation import Operation
 from penstock.errors import (
+    AuthenticationFailed,
     DatabaseUnreachable,
     DecodingError,
+    PoolExhausted,
     PositionConflict,
+    UnavailableError,
     WrongExpectedVersion,
 )
 from penstock.log import read
@@ -68,7 +71,7 @@ class Consumer(Progress):
                 while not self._stopping.is_set():
                     self._stopping.wait(self._step())
             finally:
-                with suppress(DatabaseUnreachable):  # then what was not saved comes again
+                with suppress(UnavailableError):  # then what was not saved comes again
                     self._save_progress()
 
     def run_once(self) -> int:
@@ -90,7 +93,9 @@ class Consumer(Progress):
             if not self._has_more:
                 self._be_idle()
             return self._idle_pause(length)
-        except DatabaseUnreachable as error:
+        except AuthenticationFailed:
+            raise
+        except UnavailableError as error:
             return self._wait_for_database(error)
 
     def _handle_page(self) -> int:
@@ -148,7 +153,7 @@ class Consumer(Progress):
             try:
                 call()
                 return None
-            except (DatabaseUnreachable, PositionConflict):
+            except (DatabaseUnreachable, PoolExhausted, PositionConflict):
                 raise  # not the handler's fault
             except Exception as error:
                 failure = error

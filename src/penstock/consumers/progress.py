@@ -19,9 +19,9 @@ from penstock.consumers.parked import park, parked_stream
 from penstock.consumers.positions import StoredPosition, positions_for
 from penstock.database.operation import Operation, call, only_value
 from penstock.errors import (
-    DatabaseUnreachable,
     HandlerFailed,
     PositionConflict,
+    UnavailableError,
     ValidationError,
     first_line,
 )
@@ -261,7 +261,7 @@ class Progress:
         expected = self._stored.position if self._stored else None
         return PositionConflict(f"{self.category}-{self.consumer_id}", expected, None)
 
-    def _wait_for_database(self, error: DatabaseUnreachable) -> float:
+    def _wait_for_database(self, error: UnavailableError) -> float:
         """Forget what may have changed, and return how long to wait."""
         logger.warning("consumer %s waits for the database: %s", self.consumer_id, error)
         self._stored = None  # a save may or may not have got through

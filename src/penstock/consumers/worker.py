@@ -19,10 +19,13 @@ from typing import Any, Protocol
 from penstock.consumers.groups import Claim
 from penstock.consumers.progress import logger
 from penstock.errors import (
+    AuthenticationFailed,
     ConcurrencyError,
     DatabaseUnreachable,
     IndexingUnfinished,
+    PoolExhausted,
     StaleClaim,
+    UnavailableError,
     ValidationError,
     first_line,
 )
@@ -112,7 +115,9 @@ class Worker:
             while not self._stopping.is_set():
                 try:
                     busy = self.run_once()
-                except (DatabaseUnreachable, IndexingUnfinished) as error:
+                except AuthenticationFailed:
+                    raise
+                except (UnavailableError, ConcurrencyError, IndexingUnfinished) as error:
                     logger.warning("worker %s waits: %s", self.worker_id, error)
                     busy = False
                 if not busy:
@@ -141,8 +146,8 @@ class Worker:
         except ConcurrencyError as error:
             logger.info("worker %s decides again: %s", self.worker_id, error)
             self._give_back(claim)
-        except DatabaseUnreachable:
-            raise
+        except (DatabaseUnreachable, PoolExhausted):
+            raise  # not the handler's fault
         except Exception as error:
             self._fail(claim, error)
         return True

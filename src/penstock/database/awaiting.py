@@ -23,7 +23,6 @@ from penstock.database.operation import Operation
 from penstock.database.transaction import Terms, watermark_before
 from penstock.errors import (
     DatabaseUnreachable,
-    PoolExhausted,
     StoreClosed,
     TransactionAborted,
     TransactionClosed,
@@ -53,6 +52,7 @@ class AsyncPool:
         self.edition = edition
         self.where = settings.where()
         self._looking = asyncio.Lock()
+        self._lent: set[int] = set()
         self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
             settings.conninfo(),
             kwargs={"autocommit": True},
@@ -96,20 +96,23 @@ class AsyncPool:
 
     async def take(self) -> Connection:
         """Take a connection out of the pool. Give it back with `give_back`."""
-        timeout = self.settings.pool_timeout_ms / 1000
+        deadline = time.monotonic() + self.settings.pool_timeout_ms / 1000
+        patience = 1.0
         try:
-            try:
-                return await self._pool.getconn(timeout=min(1.0, timeout))
-            except PoolTimeout:
+            while (left := deadline - time.monotonic()) > 0:
+                with suppress(PoolTimeout):
+                    connection = await self._pool.getconn(timeout=min(patience, left))
+                    self._lent.add(id(connection))
+                    return connection
                 await self._look()
-            return await self._pool.getconn(timeout=timeout)
+                patience *= 2
         except PoolClosed:
             raise StoreClosed(self.where) from None
-        except PoolTimeout:
-            raise PoolExhausted(self.where, session.exhausted(self.settings)) from None
+        raise session.none_came(self.settings, len(self._lent))
 
     async def give_back(self, connection: Connection) -> None:
         """Return a connection to the pool, which drops it if it is broken."""
+        self._lent.discard(id(connection))
         await self._pool.putconn(connection)
 
     async def look_over(self) -> None:

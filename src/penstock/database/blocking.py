@@ -2,8 +2,9 @@
 
 A connection that turns out to be dead is replaced and the operation is sent once more: that is
 safe, since every operation may be repeated (a message's id is drawn before it is sent). While the
-server is away, waiting for the pool is cut short by one look whether the server answers at all, so
-that the caller learns which it is: no server, or no free connection.
+server is away, waiting for the pool is interrupted to look whether the server answers at all, so
+that the caller learns which it is: no server, or no free connection. Asking the pool anew also
+makes it try again, where a server that was full or starting up had made it give up.
 
 `awaiting.py` is the same for async code; a test keeps the two alike.
 """
@@ -28,7 +29,6 @@ from penstock.database.operation import Operation
 from penstock.database.transaction import Terms, watermark_before
 from penstock.errors import (
     DatabaseUnreachable,
-    PoolExhausted,
     StoreClosed,
     TransactionAborted,
     TransactionClosed,
@@ -58,6 +58,7 @@ class Pool:
         self.edition = edition
         self.where = settings.where()
         self._looking = threading.Lock()
+        self._lent: set[int] = set()  # not the connections: one that is forgotten must close
         self._pool: ConnectionPool[Connection] = ConnectionPool(
             settings.conninfo(),
             kwargs={"autocommit": True},
@@ -101,20 +102,23 @@ class Pool:
 
     def take(self) -> Connection:
         """Take a connection out of the pool. Give it back with `give_back`."""
-        timeout = self.settings.pool_timeout_ms / 1000
+        deadline = time.monotonic() + self.settings.pool_timeout_ms / 1000
+        patience = 1.0
         try:
-            try:
-                return self._pool.getconn(timeout=min(1.0, timeout))
-            except PoolTimeout:
+            while (left := deadline - time.monotonic()) > 0:
+                with suppress(PoolTimeout):
+                    connection = self._pool.getconn(timeout=min(patience, left))
+                    self._lent.add(id(connection))
+                    return connection
                 self._look()
-            return self._pool.getconn(timeout=timeout)
+                patience *= 2
         except PoolClosed:
             raise StoreClosed(self.where) from None
-        except PoolTimeout:
-            raise PoolExhausted(self.where, session.exhausted(self.settings)) from None
+        raise session.none_came(self.settings, len(self._lent))
 
     def give_back(self, connection: Connection) -> None:
         """Return a connection to the pool, which drops it if it is broken."""
+        self._lent.discard(id(connection))
         self._pool.putconn(connection)
 
     def look_over(self) -> None:

@@ -8,7 +8,13 @@ from typing import Any, LiteralString
 import psycopg
 
 from penstock.database.edition import Edition
-from penstock.errors import AuthenticationFailed, DatabaseUnreachable, UnavailableError, first_line
+from penstock.errors import (
+    AuthenticationFailed,
+    DatabaseUnreachable,
+    PoolExhausted,
+    UnavailableError,
+    first_line,
+)
 from penstock.settings import Settings, redact
 
 #: one round trip that sets all of a session
@@ -51,11 +57,16 @@ def pool_options(settings: Settings) -> dict[str, Any]:
     }
 
 
-def exhausted(settings: Settings) -> str:
-    """Return the reason to give when no connection came free in time."""
-    return (
-        f"all {settings.pool_max_size} connections stayed in use for "
-        f"{settings.pool_timeout_ms / 1000:g} s: end transactions sooner, or raise pool_max_size"
+def none_came(settings: Settings, lent: int) -> UnavailableError:
+    """Return what to raise when no connection came in time, with so many of them lent."""
+    waited = f"{settings.pool_timeout_ms / 1000:g} s"
+    if lent < settings.pool_max_size:
+        reason = f"the server gave no connection for {waited}, though it answers now and then"
+        return DatabaseUnreachable(settings.where(), reason)
+    return PoolExhausted(
+        settings.where(),
+        f"all {settings.pool_max_size} connections stayed in use for {waited}: "
+        "end transactions sooner, or raise pool_max_size",
     )
 
 
