@@ -26,20 +26,20 @@ class Effort:
     seconds: int
 
 
-QUICK = Effort(quick=True, rounds=5, seconds=1)
+QUICK = Effort(quick=True, rounds=2, seconds=1)
 FULL = Effort(quick=False, rounds=21, seconds=1)  # more rounds, not longer slices: disks drift
 
 
 def measure(
-    title: str, unit: str, contenders: Sequence[Contender], rounds: int
+    title: str, unit: str, contenders: Sequence[Contender], rounds: int, *, warm_up: bool = True
 ) -> dict[str, Figure]:
     """Return each contender's figures of all rounds, by its name.
 
-    A first round warms up and is not counted. Every other round goes backwards, so that whatever
-    drifts does not always hit the same contender last.
+    A first round warms up and is not counted, unless there is nothing to warm up. Every other round
+    goes backwards, so that whatever drifts does not always hit the same contender last.
     """
     values: dict[str, list[float]] = {contender.name: [] for contender in contenders}
-    for number in range(rounds + 1):
+    for number in range(0 if warm_up else 1, rounds + 1):
         turn = contenders if number % 2 else list(reversed(contenders))
         for contender in turn:
             tell(f"{title}: {f'round {number} of {rounds}' if number else 'warming up'}")

@@ -16,7 +16,7 @@ from penstock import Store, TypedMessage
 PER_SLICE = 100
 #: how many partitions, and how many messages at least
 SHAPES = ((100, 0), (10_000, 0), (100_000, 0), (1, 500_000))
-SHAPES_WHEN_QUICK = ((100, 0), (10_000, 0), (1, 10_000))
+SHAPES_WHEN_QUICK = ((100, 0), (2_000, 0), (1, 5_000))
 NOTES = [
     "One worker claims one message of a partition, acknowledges it and goes on to the next; all "
     "messages are routed beforehand. One partition means that every message has the same key. At "

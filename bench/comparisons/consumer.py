@@ -37,7 +37,7 @@ IDLE_NOTES = [
 
 def compare(server: Server, effort: Effort) -> list[Comparison]:
     """Measure messages per second, and queries per second at rest."""
-    messages = 20_000 if effort.quick else 50_000
+    messages = 10_000 if effort.quick else 50_000
     ours, genuine = server.ours("consuming", messages), server.genuine("looping", messages)
     client = MessageDB.from_url(genuine.replace("postgres@", "message_store@"), max_connections=2)
     with penstock.connect(ours) as store:
@@ -49,7 +49,7 @@ def compare(server: Server, effort: Effort) -> list[Comparison]:
                 Contender("ours, position in a stream", partial(_ours, store, messages, "stream")),
                 Contender("message-db-py, no position", partial(_theirs, client, messages)),
             ],
-            effort.rounds * 2,
+            effort.rounds if effort.quick else effort.rounds * 2,
         )
     client.connection_pool._connection_pool.closeall()
     table, stream, theirs = figures.values()
@@ -115,14 +115,16 @@ class _Queries(Interceptor):
 
 
 def _idle(url: str, effort: Effort) -> Comparison:
+    seconds = 1 if effort.quick else 3
     figures = measure(
         "idle consumer",
         "queries/s",
         [
-            Contender("with back-off", partial(_queries_per_second, url, 1000, effort.seconds * 3)),
-            Contender("without", partial(_queries_per_second, url, 100, effort.seconds * 3)),
+            Contender("with back-off", partial(_queries_per_second, url, 1000, seconds)),
+            Contender("without", partial(_queries_per_second, url, 100, seconds)),
         ],
-        3,
+        rounds=1 if effort.quick else 3,
+        warm_up=False,
     )
     ratios = [ratio(*figures.values(), at_most=0.2)]
     return Comparison("A consumer at rest", list(figures.values()), ratios, IDLE_NOTES)

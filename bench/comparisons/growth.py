@@ -11,7 +11,7 @@ from bench.results import Comparison, ratio
 from bench.server import Server
 
 SIZES = (10_000, 100_000, 1_000_000)
-SIZES_WHEN_QUICK = (10_000, 100_000)
+SIZES_WHEN_QUICK = (10_000, 50_000)
 NOTE = (
     "The time that the server's processor is busy with one operation, from one client. Waiting for "
     "the disk is left out (synchronous_commit = off): it would hide what the operation costs."

@@ -23,7 +23,6 @@ from bench.results import Comparison, ratio
 from bench.server import Server
 
 WORKERS = 10
-ROUNDS = 3
 SCRIPTS = Path(__file__).parent.parent / "workers"
 NOTES = [
     "The seconds to enqueue and to process are counted, not those to start Python. Every contender "
@@ -45,7 +44,9 @@ def compare(server: Server, effort: Effort) -> list[Comparison]:
     ]
     title = f"Outbox, {messages:,} no-op messages, {WORKERS} workers"
     with _held_back(server.url(_database("ours, vacuum held back"))):
-        figures = measure(title, "messages/s", contenders, ROUNDS)
+        figures = measure(
+            title, "messages/s", contenders, 1 if effort.quick else 3, warm_up=not effort.quick
+        )
     server.drop(*(_database(one.name) for one in contenders))
     ours, procrastinate, pgqueuer, held = figures.values()
     ratios = [

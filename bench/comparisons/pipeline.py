@@ -17,8 +17,8 @@ def compare(server: Server, effort: Effort) -> list[Comparison]:
     quick = effort.quick
     with spark_place(server) as place:
         return [
-            throughput.compare(place, 40_000 if quick else 300_000, 3 if quick else 7),
+            throughput.compare(place, 20_000 if quick else 300_000, 1 if quick else 7),
             steps.compare(place, SIZES_WHEN_QUICK if quick else SIZES, effort.rounds),
-            following.compare(place, 20 if quick else 200),
-            poison.compare(place, 2_000 if quick else 100_000, 1 if quick else 3),
+            following.compare(place, 10 if quick else 200),
+            poison.compare(place, *((1_000, 2, 1) if quick else (100_000, 7, 3))),
         ]

@@ -14,18 +14,20 @@ def compare(server: Server, effort: Effort) -> list[Comparison]:
     """Measure all of it on one log, in one session, and memory in another."""
     messages = 50_000 if effort.quick else 1_000_000
     written = 20_000 if effort.quick else 500_000
-    rounds = 3 if effort.quick else 7
+    rounds = 1 if effort.quick else 7
+    partitions = (4,) if effort.quick else (1, 2, 4)
     database = make_log(server, "spark_reading", messages)
     index_customers(server.url(database))
     with spark_place(server) as place:
         compared = [
-            *reading.all_columns(place, database, messages, rounds),
+            *(reading.all_columns(place, database, messages, rounds, one) for one in partitions),
             reading.typed(place, database, messages, rounds),
             looking_up.one_stream(place, database, messages, rounds),
             looking_up.one_attribute(place, database, messages, rounds),
             writing.compare(place, written, rounds),
         ]
-    with spark_place(server, **memory.FRESH_WORKERS) as place:
-        compared += memory.compare(place, database, messages)
+    if not effort.quick:  # of a short run the memory tells nothing
+        with spark_place(server, **memory.FRESH_WORKERS) as place:
+            compared += memory.compare(place, database, messages)
     server.drop(database)
     return compared

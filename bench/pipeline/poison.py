@@ -1,4 +1,4 @@
-"""Seven messages that make the function fail, among many that do not."""
+"""A few messages that make the function fail, among many that do not."""
 
 from __future__ import annotations
 
@@ -18,13 +18,11 @@ from bench.spark.place import Place
 from bench.spark.sales import make_log
 from penstock.pipeline import Pipeline
 
-BAD = 7
-TITLE = f"A pipeline with {BAD} bad messages"
 NOTE = (
-    "{messages:,} sales, of which seven, spread over the log, have an amount that is no number. "
+    "{messages:,} sales, of which {bad}, spread over the log, have an amount that is no number. "
     "Found by splitting: Spark's cast fails, and the step is split until a bad message stands "
     "alone. Told by the function: it puts what is wrong into a column error. Each run ends with "
-    "seven messages in the errors queue and all others processed, which is checked."
+    "these messages in the errors queue and all others processed, which is checked."
 )
 _SPOIL = """
 update message_store.messages set data = data || '{"amount": "many"}'
@@ -32,25 +30,26 @@ where global_position = any (%s)
 """
 
 
-def compare(place: Place, messages: int, rounds: int) -> Comparison:
+def compare(place: Place, messages: int, bad: int, rounds: int) -> Comparison:
     """Measure seconds without bad messages and with them."""
     good = make_log(place.server, "pipeline_good", messages)
-    bad = make_log(place.server, "pipeline_bad", messages)
-    _spoil(place.url(bad), messages)
+    spoilt = make_log(place.server, "pipeline_bad", messages)
+    _spoil(place.url(spoilt), messages, bad)
     runs: dict[str, Callable[[], float]] = {
         "none is bad": partial(_seconds, place, good, messages, 0, told=False),
-        "found by splitting": partial(_seconds, place, bad, messages, BAD, told=False),
-        "told by the function": partial(_seconds, place, bad, messages, BAD, told=True),
+        "found by splitting": partial(_seconds, place, spoilt, messages, bad, told=False),
+        "told by the function": partial(_seconds, place, spoilt, messages, bad, told=True),
     }
     contenders = [Contender(name, run) for name, run in runs.items()]
-    clean, *poisoned = measure(TITLE, "s", contenders, rounds).values()
-    place.server.drop(good, bad)
+    title = f"A pipeline with {bad} bad messages"
+    clean, *poisoned = measure(title, "s", contenders, rounds, warm_up=rounds > 1).values()
+    place.server.drop(good, spoilt)
     ratios = [ratio(one, clean) for one in poisoned]
-    return Comparison(TITLE, [clean, *poisoned], ratios, [NOTE.format(messages=messages)])
+    return Comparison(title, [clean, *poisoned], ratios, [NOTE.format(messages=messages, bad=bad)])
 
 
-def _spoil(url: str, messages: int) -> None:
-    positions = [messages * (2 * number + 1) // (2 * BAD) for number in range(BAD)]
+def _spoil(url: str, messages: int, bad: int) -> None:
+    positions = [messages * (2 * number + 1) // (2 * bad) for number in range(bad)]
     with psycopg.connect(url) as connection:
         connection.execute(_SPOIL, (positions,))
 

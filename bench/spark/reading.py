@@ -13,7 +13,6 @@ from bench.results import Comparison, Figure, Ratio, ratio
 from bench.spark.place import FETCH, Place, drain
 from bench.spark.sales import FIELDS
 
-PARTITIONS = (1, 2, 4)
 NOTE = (
     "{messages:,} messages of one category, read in one Spark session with two cores, over TCP, "
     "into the noop sink. Ours finds the end of the read and cuts its partitions by counting; "
@@ -23,13 +22,6 @@ TYPED_NOTE = (
     "Ours reads `data` as a struct that PostgreSQL fills; JDBC reads the column `data` alone and "
     "Spark decodes it with from_json. Four partitions."
 )
-
-
-def all_columns(place: Place, database: str, messages: int, rounds: int) -> list[Comparison]:
-    """Measure rows per second with few partitions and more; four are to be level with JDBC."""
-    return [
-        _all_columns(place, database, messages, rounds, partitions) for partitions in PARTITIONS
-    ]
 
 
 def typed(place: Place, database: str, messages: int, rounds: int) -> Comparison:
@@ -50,16 +42,17 @@ def against_first(figures: list[Figure], *, at_least: float | None) -> list[Rati
     return [ratio(ours, one, at_least=at_least) for one in theirs]
 
 
-def _all_columns(
+def all_columns(
     place: Place, database: str, messages: int, rounds: int, partitions: int
 ) -> Comparison:
+    """Measure rows per second; with four partitions we are to be level with JDBC."""
     contenders = [_contender("ours", messages, partial(_ours, place, database, partitions))]
     if place.has_jdbc:
         theirs = partial(place.jdbc_log, database, messages, partitions)
         contenders.append(_contender("JDBC", messages, theirs))
     title = f"Spark reads all columns, {partitions} partition{'s' if partitions > 1 else ''}"
     figures = list(measure(title, "rows/s", contenders, rounds).values())
-    aim = 1.0 if partitions == PARTITIONS[-1] else None
+    aim = 1.0 if partitions == 4 else None
     notes = [NOTE.format(messages=messages), *place.notes]
     return Comparison(title, figures, against_first(figures, at_least=aim), notes)
 
