@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import tempfile
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ import penstock
 from penstock.database.embedded import EmbeddedServer, start
 from penstock.store import Store
 from tests import message_db
+from tests.shelf import Pattern
 
 # Data of a test is gone with the test, so the server need not wait for the disk.
 FAST = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "on"}
@@ -59,6 +61,8 @@ class Server:
         self.embedded = embedded
         self._numbers = itertools.count(1)
         self._templates: dict[str, str] = {}
+        self._patterns: dict[str, Pattern] = {}
+        self._shelf: dict[str, list[str]] = defaultdict(list)
 
     def url(self, database: str) -> str:
         return self.embedded.url_for(database)
@@ -76,6 +80,22 @@ class Server:
 
     def drop_database(self, name: str) -> None:
         self.administer("drop database if exists {} with (force)", name)
+
+    def take(self, edition: str) -> str:
+        """Return the name of a fresh database of that edition, or 'empty'. Give it back."""
+        if self._shelf[edition]:
+            return self._shelf[edition].pop()
+        name = self.create_database("template1" if edition == "empty" else self.template(edition))
+        if edition not in self._patterns:
+            self._patterns[edition] = Pattern.of(self.url(name))
+        return name
+
+    def give_back(self, edition: str, name: str) -> None:
+        """Keep a database for another test, if it can be made as good as new."""
+        if self._patterns[edition].restore(self.url(name)):
+            self._shelf[edition].append(name)
+        else:
+            self.drop_database(name)
 
     def template(self, edition: str) -> str:
         """Return the name of a template: 'penstock', 'beside' (both) or 'genuine' (Message DB)."""
@@ -101,16 +121,15 @@ def server() -> Iterator[Server]:
 @pytest.fixture
 def new_database(server: Server) -> Iterator[Callable[[str], str]]:
     """Make fresh databases of an edition ('penstock', 'beside', 'genuine' or 'empty') by URL."""
-    made: list[str] = []
+    made: list[tuple[str, str]] = []
 
     def create(edition: str) -> str:
-        template = "template1" if edition == "empty" else server.template(edition)
-        made.append(server.create_database(template))
-        return server.url(made[-1])
+        made.append((edition, server.take(edition)))
+        return server.url(made[-1][1])
 
     yield create
-    for name in made:
-        server.drop_database(name)
+    for edition, name in made:
+        server.give_back(edition, name)
 
 
 @pytest.fixture

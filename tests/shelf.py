@@ -1,0 +1,109 @@
+"""Databases that a test has used, made as good as new: far cheaper than to make another.
+
+Only rows are taken away. A database goes back to the shelf if its catalogs are those of the
+template it was copied from, none of what the template holds has changed, and it has not grown much;
+any other is dropped. So a test may do to its database whatever it likes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg import sql
+
+GROWN = 1_000_000  # bytes: to delete more would cost as much as a new database
+
+_CATALOGS: tuple[LiteralString, ...] = (
+    "pg_namespace", "pg_class", "pg_attribute", "pg_attrdef", "pg_index", "pg_constraint",
+    "pg_trigger", "pg_proc", "pg_type", "pg_sequence", "pg_rewrite", "pg_cast", "pg_policy",
+    "pg_default_acl", "pg_extension", "pg_event_trigger",
+)  # fmt: skip
+
+#: nothing can be made, changed or dropped without another count, or a newer row
+_FINGERPRINT: LiteralString = (
+    "select array["
+    + ", ".join(f"(select count(*) || ' ' || max(xmin::text::bigint) from {c})" for c in _CATALOGS)
+    + ", (select count(*)::text from pg_db_role_setting s"
+    " join pg_database d on d.oid = s.setdatabase where d.datname = current_database())]"
+)
+
+_TABLES: LiteralString = """
+select format('%I.%I', n.nspname, c.relname)
+from pg_class c join pg_namespace n on n.oid = c.relnamespace
+where c.relkind = 'r' and n.nspname in ('message_store', 'penstock', 'public') order by 1
+"""
+_SEQUENCES: LiteralString = """
+select format('%I.%I', s.schemaname, s.sequencename), s.start_value from pg_sequences s order by 1
+"""
+_SIZE: LiteralString = """
+select coalesce(sum(pg_total_relation_size(c.oid)), 0)
+from pg_class c join pg_namespace n on n.oid = c.relnamespace
+where c.relkind = 'r' and n.nspname in ('message_store', 'penstock', 'public')
+"""
+_END_OTHERS: LiteralString = """
+select pg_terminate_backend(pid, 5000) from pg_stat_activity
+where datname = current_database() and pid <> pg_backend_pid()
+"""
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """What the fresh databases of an edition are like."""
+
+    fingerprint: list[str]
+    size: int
+    kept: dict[str, list[Any]]  # the rows that are there from the beginning, by table
+    clear: sql.Composed
+
+    @classmethod
+    def of(cls, url: str) -> Pattern:
+        """Look at a database that is fresh."""
+        with psycopg.connect(url, autocommit=True) as connection:
+            tables = [name for (name,) in connection.execute(_TABLES)]
+            rows = {name: _rows(connection, name) for name in tables}
+            statements = [
+                *(sql.SQL("delete from " + name) for name in tables if not rows[name]),
+                *(
+                    sql.SQL("select setval({}, {}, false)").format(name, start)
+                    for name, start in connection.execute(_SEQUENCES)
+                ),
+            ]
+            return cls(
+                _fingerprint(connection),
+                _size(connection),
+                {name: found for name, found in rows.items() if found},
+                sql.SQL("; ").join([*statements, sql.SQL("select pg_stat_reset()")]),
+            )
+
+    def restore(self, url: str) -> bool:
+        """Make a used database like this again. False if that cannot be done by deleting rows."""
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(_END_OTHERS)
+            if (
+                _size(connection) > self.size + GROWN
+                or _fingerprint(connection) != self.fingerprint
+                or any(_rows(connection, name) != rows for name, rows in self.kept.items())
+            ):
+                return False
+            connection.execute("set session_replication_role = replica")  # no triggers
+            connection.execute(self.clear)
+            return True
+
+
+def _rows(connection: psycopg.Connection[Any], table: str) -> list[Any]:
+    return connection.execute(f"select t::text from {table} t order by 1".encode()).fetchall()
+
+
+def _fingerprint(connection: psycopg.Connection[Any]) -> list[str]:
+    row = connection.execute(_FINGERPRINT).fetchone()
+    assert row is not None
+    found: list[str] = row[0]
+    return found
+
+
+def _size(connection: psycopg.Connection[Any]) -> int:
+    row = connection.execute(_SIZE).fetchone()
+    assert row is not None
+    return int(row[0])
