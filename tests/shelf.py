@@ -35,7 +35,9 @@ from pg_class c join pg_namespace n on n.oid = c.relnamespace
 where c.relkind = 'r' and n.nspname in ('message_store', 'penstock', 'public') order by 1
 """
 _SEQUENCES: LiteralString = """
-select format('%I.%I', s.schemaname, s.sequencename), s.start_value from pg_sequences s order by 1
+select format('%I.%I', s.schemaname, s.sequencename),
+  coalesce(s.last_value, s.start_value), s.last_value is not null
+from pg_sequences s order by 1
 """
 _SIZE: LiteralString = """
 select coalesce(sum(pg_total_relation_size(c.oid)), 0)
@@ -66,8 +68,8 @@ class Pattern:
             statements = [
                 *(sql.SQL("delete from " + name) for name in tables if not rows[name]),
                 *(
-                    sql.SQL("select setval({}, {}, false)").format(name, start)
-                    for name, start in connection.execute(_SEQUENCES)
+                    sql.SQL("select setval({}, {}, {})").format(*state)
+                    for state in connection.execute(_SEQUENCES)
                 ),
             ]
             return cls(

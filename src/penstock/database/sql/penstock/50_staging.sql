@@ -87,36 +87,47 @@ begin
 end
 $$;
 
--- What is staged under these tokens; refused if it is not what was counted.
-create or replace function penstock.check_staged(tokens uuid[], counts bigint[])
-returns table (total bigint, named bigint, versioned bigint)
+-- What is staged under these tokens, found in one pass; refused if it is not what was counted.
+drop function if exists penstock.check_staged(uuid[], bigint[]);
+
+create or replace function penstock.staged_under(
+  tokens uuid[],
+  counts bigint[],
+  out total bigint,
+  out named bigint,                        -- rows that have a stream's name
+  out versioned bigint,                    -- and rows that say where it has to be
+  out ordered boolean,                     -- whether some have a key to sort by
+  out categories varchar[]
+)
 language plpgsql volatile
 as $$
 declare
-  wrong record;
+  wrong jsonb;
 begin
-  total := 0;
-  named := 0;
-  versioned := 0;
-  for wrong in
-    select t.count as expected, t.token, s.*
+  with parts as materialized (
+    select s.token, coalesce(message_store.category(s.stream_name), s.category) as category,
+      count(*) as count, count(s.stream_name) as named, count(s.expected_version) as versioned,
+      count(s.order_number) + count(s.order_text) as ordered
+    from penstock.staged s where s.token = any (tokens)
+    group by 1, 2
+  ), found as (
+    select t.token, t.count as expected, coalesce(sum(p.count), 0) as found
     from unnest(tokens, counts) as t(token, count)
-    cross join lateral (
-      select count(*) as found, count(s.stream_name) as named, count(s.expected_version) as versioned
-      from penstock.staged s where s.token = t.token) s
-  loop
-    if wrong.found <> wrong.expected then
-      raise exception using errcode = 'PS070',
-        message = format('%s rows were staged under %s and %s are there',
-          wrong.expected, wrong.token, wrong.found),
-        detail = jsonb_build_object('expected', wrong.expected, 'found', wrong.found),
-        hint = 'The server has crashed in between, which empties its staging: write again.';
-    end if;
-    total := total + wrong.found;
-    named := named + wrong.named;
-    versioned := versioned + wrong.versioned;
-  end loop;
-  return next;
+    left join parts p on p.token = t.token
+    group by t.token, t.count
+  )
+  select coalesce(sum(p.count), 0), coalesce(sum(p.named), 0), coalesce(sum(p.versioned), 0),
+    coalesce(sum(p.ordered), 0) > 0, array_agg(distinct p.category),
+    (select to_jsonb(f) from found f where f.found <> f.expected limit 1)
+  into total, named, versioned, ordered, categories, wrong
+  from parts p;
+  if wrong is not null then
+    raise exception using errcode = 'PS070',
+      message = format('%s rows were staged under %s and %s are there',
+        wrong ->> 'expected', wrong ->> 'token', wrong ->> 'found'),
+      detail = wrong,
+      hint = 'The server has crashed in between, which empties its staging: write again.';
+  end if;
 end
 $$;
 
@@ -194,27 +205,21 @@ as $$
 #variable_conflict use_column
 declare
   staged record;
-  categories varchar[];
-  -- a key that is null for all rows is left out when it is planned: to compare it costs, too
-  ordered constant boolean := exists (
-    select from penstock.staged s
-    where s.token = any (tokens) and (s.order_number is not null or s.order_text is not null));
+  ordered boolean;  -- a key that is null for all rows is left out when it is planned: it would cost
 begin
   perform penstock.refuse_old_snapshot();
-  select c.* into staged from penstock.check_staged(tokens, counts) c;
+  select u.* into staged from penstock.staged_under(tokens, counts) u;
+  ordered := staged.ordered;
   if staged.total = 0 then
     published := 0;
     return next;
     return;
   end if;
 
-  categories := array(
-    select distinct coalesce(message_store.category(s.stream_name), s.category)
-    from penstock.staged s where s.token = any (tokens));
   if whole_categories or staged.named >= 400 then
-    perform penstock.lock_categories(categories);
+    perform penstock.lock_categories(staged.categories);
   else
-    perform penstock.lock_streams(categories, array(
+    perform penstock.lock_streams(staged.categories, array(
       select distinct s.stream_name from penstock.staged s
       where s.token = any (tokens) and s.stream_name is not null));
   end if;
@@ -239,11 +244,14 @@ begin
     else
       return query
         with streams as materialized (
-          -- each stream that is written to, and the position of its last message
-          select s.stream_name, v.version
+          -- each stream that is written to, where it turns up first, and its last position; to
+          -- number its rows by the former is to sort numbers, which often are in order already
+          select s.stream_name, s.first, v.version
           from (
-            select distinct s.stream_name from penstock.staged s
+            select s.stream_name, min(penstock.came_as(tokens, s.token, s.ordinal)) as first
+            from penstock.staged s
             where s.token = any (tokens) and s.stream_name is not null
+            group by s.stream_name
           ) s
           cross join lateral (
             select coalesce(max(m.position), -1) as version from (
@@ -254,7 +262,7 @@ begin
           insert into message_store.messages (id, stream_name, position, type, data, metadata)
           select s.id, coalesce(s.stream_name, s.category || '-' || s.id),
             coalesce(v.version + row_number() over (
-              partition by s.stream_name
+              partition by v.first
               order by case when ordered then s.order_number end,
                 case when ordered then s.order_text end,
                 penstock.came_as(tokens, s.token, s.ordinal)), 0),
