@@ -71,28 +71,24 @@ class AsyncPool:
 
     async def run(self, operation: Operation[Result]) -> Result:
         """Run one operation on some connection."""
-        async with self.connection() as connection:
-            try:
-                return await self.execute(connection, operation)
-            except DatabaseUnreachable:
-                pass  # the connection was dead
-        await self.look_over()
-        async with self.connection() as connection:
+        connection = await self.take()
+        try:
             return await self.execute(connection, operation)
+        except DatabaseUnreachable:
+            pass  # the connection was dead
+        finally:
+            await self.give_back(connection)
+        await self.look_over()
+        connection = await self.take()
+        try:
+            return await self.execute(connection, operation)
+        finally:
+            await self.give_back(connection)
 
     async def execute(self, connection: Connection, operation: Operation[Result]) -> Result:
         """Run one operation on this connection."""
         prepare = self.settings.prepared_statements
         return await execute_async(connection, operation, prepare=prepare, where=self.where)
-
-    @asynccontextmanager
-    async def connection(self) -> AsyncIterator[Connection]:
-        """Lend a connection for the length of the block."""
-        connection = await self.take()
-        try:
-            yield connection
-        finally:
-            await self.give_back(connection)
 
     async def take(self) -> Connection:
         """Take a connection out of the pool. Give it back with `give_back`."""

@@ -77,28 +77,24 @@ class Pool:
 
     def run(self, operation: Operation[Result]) -> Result:
         """Run one operation on some connection."""
-        with self.connection() as connection:
-            try:
-                return self.execute(connection, operation)
-            except DatabaseUnreachable:
-                pass  # the connection was dead
-        self.look_over()
-        with self.connection() as connection:
+        connection = self.take()
+        try:
             return self.execute(connection, operation)
+        except DatabaseUnreachable:
+            pass  # the connection was dead
+        finally:
+            self.give_back(connection)
+        self.look_over()
+        connection = self.take()
+        try:
+            return self.execute(connection, operation)
+        finally:
+            self.give_back(connection)
 
     def execute(self, connection: Connection, operation: Operation[Result]) -> Result:
         """Run one operation on this connection."""
         prepare = self.settings.prepared_statements
         return execute(connection, operation, prepare=prepare, where=self.where)
-
-    @contextmanager
-    def connection(self) -> Iterator[Connection]:
-        """Lend a connection for the length of the block."""
-        connection = self.take()
-        try:
-            yield connection
-        finally:
-            self.give_back(connection)
 
     def take(self) -> Connection:
         """Take a connection out of the pool. Give it back with `give_back`."""

@@ -7,8 +7,7 @@ one of its own, since its statements belong together; they are sent in one go.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from typing import Any, TypeVar
 
 import psycopg
@@ -65,16 +64,22 @@ async def execute_async(
         return operation.decode(await cursor.fetchall())
 
 
-@contextmanager
-def typed_errors(where: str) -> Iterator[None]:
+class typed_errors:  # noqa: N801, as other context managers are named
     """Turn the server's errors into Penstock's."""
-    try:
-        yield
-    except psycopg.Error as error:
-        translated = translate(error, where)
-        if translated is error:
-            raise
-        raise translated from error
+
+    __slots__ = ("_where",)
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, psycopg.Error):
+            translated = translate(error, self._where)
+            if translated is not error:
+                raise translated from error
 
 
 def in_transaction(connection: psycopg.BaseConnection[Any]) -> bool:
