@@ -49,7 +49,6 @@ for command in (
     replay,
     retain,
     graph,
-    pipelines,
     version,
     doctor,
 ):
@@ -59,6 +58,7 @@ app.add_typer(parked)
 app.add_typer(groups)
 app.add_typer(outbox)
 app.add_typer(joins)
+app.add_typer(pipelines)
 
 
 def run() -> None:

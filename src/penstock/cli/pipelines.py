@@ -110,8 +110,16 @@ def graph(
         note(f"wrote {output}")
 
 
-def pipelines(json: Json = False, url: Url = None, folder: Folder = None) -> None:
+pipelines = typer.Typer(name="pipelines", help="See to pipelines.")
+
+
+@pipelines.callback(invoke_without_command=True)
+def overview(
+    context: typer.Context, json: Json = False, url: Url = None, folder: Folder = None
+) -> None:
     """List the pipelines that ran on this database: how far they are, and what stopped them."""
+    if context.invoked_subcommand:
+        return
     need_spark()
     from penstock.pipeline.overview import processors
 
@@ -126,6 +134,29 @@ def pipelines(json: Json = False, url: Url = None, folder: Folder = None) -> Non
         note("no pipeline has run here yet")
     else:
         _print_processors(found)
+
+
+@pipelines.command("retire")
+def retire(
+    pipeline: Annotated[str, typer.Argument(help="The pipeline.", show_default=False)],
+    processor: Annotated[str, typer.Argument(help="The processor.", show_default=False)],
+    url: Url = None,
+    folder: Folder = None,
+) -> None:
+    """Let a processor that was taken out of its pipeline hold up nobody any more.
+
+    Retention no longer spares what it has not read, and it does not count as behind. If it comes
+    back, it goes on from where it stood.
+    """
+    need_spark()
+    from penstock.pipeline import overview
+
+    with (
+        open_existing(settings_for(url, folder)) as store,
+        blocking.connect(store.settings) as connection,
+    ):
+        overview.retire(connection, pipeline, processor)
+    note(f"{printable(f'{pipeline}.{processor}')} is retired")
 
 
 def _load(file: str) -> Pipeline:
@@ -159,12 +190,18 @@ def _print_processors(found: list[ProcessorStatus]) -> None:
     now = datetime.now(UTC)
     for one in found:
         last = "" if one.last_step_at is None else f"{shown_age(now - one.last_step_at)} ago"
-        state = one.error or ("rebuilding" if one.rebuilding else "")
+        state = _state(one)
         shown.add_row(
             one.pipeline, one.processor, one.kind, f"{one.steps:,}", f"{one.messages_in:,}",
             f"{one.messages_out:,}", f"{one.lag:,}", last, printable(state),
         )  # fmt: skip
     console().print(shown)
+
+
+def _state(processor: ProcessorStatus) -> str:
+    if processor.retired_at is not None:
+        return "retired"
+    return processor.error or ("rebuilding" if processor.rebuilding else "")
 
 
 def _print_summary(summary: Summary) -> None:

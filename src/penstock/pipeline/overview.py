@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
+from penstock.errors import ValidationError
 from penstock.pipeline import planning
 from penstock.pipeline.frames import count_up_to, queue_target
 
@@ -41,6 +42,8 @@ class ProcessorStatus:
     last_step_seconds: float | None
     error: str | None
     error_at: datetime | None
+    #: since when nobody waits for it
+    retired_at: datetime | None
     tailers: tuple[TailerStatus, ...]
 
     @property
@@ -51,7 +54,7 @@ class ProcessorStatus:
 
 _LIST = """
 select p.pipeline, p.processor, p.kind, p.generation, p.rebuilding, p.steps, p.messages_in,
-  p.messages_out, p.last_step_at, p.last_step_seconds, p.error, p.error_at,
+  p.messages_out, p.last_step_at, p.last_step_seconds, p.error, p.error_at, p.retired_at,
   coalesce((
     select jsonb_object_agg(t.queue, t.position) from penstock.tailers t
     where t.pipeline = p.pipeline and t.processor = p.processor), '{}') as tailers
@@ -66,6 +69,19 @@ def processors(connection: psycopg.Connection[Any]) -> list[ProcessorStatus]:
     return [
         ProcessorStatus(**{**row, "tailers": _tailers(connection, row["tailers"])}) for row in rows
     ]
+
+
+def retire(connection: psycopg.Connection[Any], pipeline: str, processor: str) -> None:
+    """Let a processor that was taken out of its pipeline hold up nobody: retention, lag, alarms.
+
+    If it comes back, it goes on from where it stood.
+    """
+    row = connection.execute(
+        "select penstock.retire_processor(%s, %s)", (pipeline, processor)
+    ).fetchone()
+    if row != (True,):
+        expected = "a pipeline and a processor that `penstock pipelines` lists"
+        raise ValidationError("processor", f"{pipeline}.{processor}", expected)
 
 
 def _tailers(

@@ -103,6 +103,21 @@ class TestPipelines:
         assert " ".join(bill[7:]) == "ValueError: no\\x1b[31m paper"
         assert orders == ["shop", "orders", "source", "0", "0", "0", "0"]
 
+    def test_one_that_is_gone_for_good_is_retired(self, stopped: Store) -> None:
+        url = stopped.settings.conninfo()
+
+        told = run("pipelines", "retire", "shop", "bill", url=url)
+        listed = run("pipelines", url=url, columns=200)
+
+        assert (told.exit_code, told.stderr) == (0, "shop.bill is retired\n")
+        assert listed.stdout.splitlines()[1].split()[-1] == "retired"
+
+    def test_one_that_is_not_there_cannot_be_retired(self, stopped: Store) -> None:
+        result = run("pipelines", "retire", "shop", "paint", url=stopped.settings.conninfo())
+
+        assert result.exit_code == 2
+        assert "shop.paint" in result.stderr
+
     def test_json_has_all_of_it(self, stopped: Store) -> None:
         result = run("pipelines", "--json", url=stopped.settings.conninfo())
 

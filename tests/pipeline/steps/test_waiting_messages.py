@@ -7,6 +7,8 @@ from pyspark.sql import DataFrame
 
 from penstock.consumers.retention import Retained
 from penstock.pipeline import Pipeline
+from penstock.pipeline.connections import Place, connect
+from penstock.pipeline.overview import processors, retire
 from tests.pipeline.steps.workshop import Workshop
 from tests.telemetry.busy import an_hour_passes
 from tests.telemetry.figures import HOUR, figure
@@ -71,3 +73,30 @@ def test_nor_does_it_keep_other_streams(workshop: Workshop) -> None:
     workshop.write("number-2", 1, 2, 3)
 
     assert workshop.store.retain("number-2", keep_count=0) == Retained(2, None)
+
+
+def retired(workshop: Workshop) -> None:
+    with connect(Place(workshop.store.settings)) as connection:
+        retire(connection, "shop", "read")
+
+
+@pytest.mark.parametrize("target", ["number", "number-1"])
+def test_one_that_is_retired_holds_up_nobody(workshop: Workshop, queue: str, target: str) -> None:
+    workshop.write("number-1", 4, 5, 6)
+
+    retired(workshop)
+
+    names = {one.name for one in workshop.store.health() if "processor" in one.subject}
+    assert names == set()
+    assert workshop.store.retain(target, keep_count=0) == Retained(5, None)
+
+
+def test_one_that_comes_back_goes_on_where_it_stood(workshop: Workshop, queue: str) -> None:
+    retired(workshop)
+    workshop.write("number-1", 4, 5)
+
+    workshop.steps(reader(queue))
+
+    with connect(Place(workshop.store.settings)) as connection:
+        (status,) = processors(connection)
+    assert (status.messages_in, status.lag, status.retired_at) == (5, 0, None)

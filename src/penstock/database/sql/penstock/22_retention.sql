@@ -43,7 +43,7 @@ begin
       where g.partition_by is not null
       union all
       select t.pipeline || '.' || t.processor, t.position + 1
-      from penstock.tailers t
+      from penstock.tailers_at_work t
       where t.queue = slowest_consumer.category
     ) w
     order by w.needs
@@ -142,7 +142,7 @@ begin
         select from penstock.sessions s
         where s.stream_name = r.stream_name and s.next_offset <= r.position)
       and not exists (
-        select from penstock.tailers t
+        select from penstock.tailers_at_work t
         where t.queue = r.stream_name and t.position < r.position))
     limit most)
   into oldest;
@@ -168,7 +168,7 @@ begin
       (select s.consumer_id from penstock.sessions s
        where s.stream_name = r.stream_name and s.next_offset <= r.position
        order by s.next_offset limit 1),
-      (select t.pipeline || '.' || t.processor from penstock.tailers t
+      (select t.pipeline || '.' || t.processor from penstock.tailers_at_work t
        where t.queue = r.stream_name and t.position < r.position order by t.position limit 1))
     into held_back_by
     from penstock.removable(target, stream_bound, global_bound) r

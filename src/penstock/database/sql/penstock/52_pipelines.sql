@@ -37,6 +37,15 @@ create table if not exists penstock.tailers (
   primary key (pipeline, processor, queue)
 );
 
+alter table penstock.processors add column if not exists retired_at timestamptz;
+
+-- The tailers that others wait for: of processors that are not retired.
+create or replace view penstock.tailers_at_work as
+  select t.* from penstock.tailers t
+  where not exists (
+    select from penstock.processors p
+    where p.pipeline = t.pipeline and p.processor = t.processor and p.retired_at is not null);
+
 create or replace function penstock.backing_stream(pipeline text, processor text)
 returns varchar language sql immutable parallel safe
 as $$ select (pipeline || ':try-' || processor)::varchar $$;
@@ -53,12 +62,12 @@ begin
   if not exists (  -- a run looks many times a second: most times there is nothing to write
     select from penstock.processors p
     where p.pipeline = open_processor.pipeline and p.processor = open_processor.processor
-      and p.kind = open_processor.kind and p.error is null
+      and p.kind = open_processor.kind and p.error is null and p.retired_at is null
   ) then
     insert into penstock.processors (pipeline, processor, kind)
     values (open_processor.pipeline, open_processor.processor, open_processor.kind)
     on conflict (pipeline, processor) do update
-      set kind = excluded.kind, error = null, error_at = null;
+      set kind = excluded.kind, error = null, error_at = null, retired_at = null;
   end if;
 
   return query
@@ -217,5 +226,18 @@ begin
   insert into penstock.tailers (pipeline, processor, queue, position)
   select restart_processor.pipeline, restart_processor.processor, f.key, f.value::bigint
   from jsonb_each_text(restart_processor.floors) f;
+end
+$$;
+
+-- Nobody waits for this processor any more. If it comes back, it goes on from where it stood. Returns
+-- whether there is such a processor.
+create or replace function penstock.retire_processor(pipeline text, processor text)
+returns boolean language plpgsql
+as $$
+#variable_conflict use_column
+begin
+  update penstock.processors p set retired_at = coalesce(p.retired_at, now())
+  where p.pipeline = retire_processor.pipeline and p.processor = retire_processor.processor;
+  return found;
 end
 $$;

@@ -253,11 +253,12 @@ as $$
       where t.pipeline = p.pipeline and t.processor = p.processor), 0),
     jsonb_build_object('pipeline', p.pipeline, 'processor', p.processor)
   from penstock.processors p
-  where p.kind <> 'source'
+  where p.kind <> 'source' and p.retired_at is null
   union all
   select 'processor.failed', (p.error is not null)::integer, jsonb_strip_nulls(
     jsonb_build_object('pipeline', p.pipeline, 'processor', p.processor, 'error', p.error))
   from penstock.processors p
+  where p.retired_at is null
 $$;
 
 create or replace function penstock.health()
