@@ -35,6 +35,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--chaos-seed", type=int, default=None, help="repeat a chaos test's choices")
 
 
+#: they take long: begun first, they do not keep one worker busy when the others have nothing left
+LONG = ("tests/docs/", "tests/pipeline/connect/", "tests/pipeline/faults/")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+
+
 @pytest.fixture(scope="session")
 def chaos_seconds(request: pytest.FixtureRequest) -> float:
     return float(request.config.getoption("--chaos-seconds"))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
 
@@ -41,6 +43,14 @@ def run(command: Sequence[str | Path], url: str, folder: Path) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+@pytest.fixture(autouse=True)
+def _alone() -> Iterator[None]:
+    """Spark Connect has one port on a machine, which two tests cannot have at once."""
+    with (Path(tempfile.gettempdir()) / "penstock-spark-connect.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 @pytest.fixture
