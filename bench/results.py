@@ -107,7 +107,10 @@ def load(path: Path) -> Run:
 
 
 def joined(paths: Sequence[Path]) -> Path:
-    """Return a file with all that several runs measured, such as one for each comparison."""
+    """Return a file with all that several runs measured, such as one for each comparison.
+
+    What was measured again replaces what was measured before.
+    """
     if len(paths) == 1:
         return paths[0]
     runs = [load(path) for path in paths]
@@ -115,7 +118,7 @@ def joined(paths: Sequence[Path]) -> Path:
     machine = {
         name: ", ".join(dict.fromkeys(run.machine[name] for run in runs)) for name in first.machine
     }
-    compared = [one for run in runs for one in run.comparisons]
+    compared = list({one.title: one for run in runs for one in run.comparisons}.values())
     seconds, quick = sum(run.seconds for run in runs), any(run.quick for run in runs)
     return _write(Run(first.began, quick, seconds, machine, first.settings, compared), "joined")
 

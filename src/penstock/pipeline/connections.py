@@ -92,7 +92,8 @@ def _connect(place: Place) -> psycopg.Connection[Any]:
             )
             raise DatabaseUnreachable(place.where, reason) from None
         raise error from None
-    connection.execute("set timezone = 'UTC'")
+    with typed_errors(place.where):  # a server may stop at any moment, also at this one
+        connection.execute("set timezone = 'UTC'")
     return connection
 
 

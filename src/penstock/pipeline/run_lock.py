@@ -13,6 +13,7 @@ from typing import Any
 
 import psycopg
 
+from penstock.database.execute import typed_errors
 from penstock.errors import PipelineRunning
 from penstock.pipeline.connections import Place, connect
 from penstock.process import this_process
@@ -41,13 +42,14 @@ def lock_run(
     """Return the lock, or say who has it: at once, or if it waits, when it is stopped."""
     connection = connect(place)
     name = f"penstock run {pipeline} on {this_process()}"
-    connection.execute("select set_config('application_name', %s, false)", (name[:63],))
-    while not _try_lock(connection, pipeline):
-        if not wait or stopped():
-            holder = _holder(connection, pipeline)
-            connection.close()
-            raise PipelineRunning(pipeline, holder)
-        time.sleep(ASK_AGAIN)
+    with typed_errors(place.where):
+        connection.execute("select set_config('application_name', %s, false)", (name[:63],))
+        while not _try_lock(connection, pipeline):
+            if not wait or stopped():
+                holder = _holder(connection, pipeline)
+                connection.close()
+                raise PipelineRunning(pipeline, holder)
+            time.sleep(ASK_AGAIN)
     return RunLock(connection)
 
 

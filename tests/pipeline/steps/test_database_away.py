@@ -20,10 +20,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import penstock
-from penstock import RecordedMessage, Store
+from penstock import RecordedMessage, Settings, Store
+from penstock.database import blocking
 from penstock.database.embedded import EmbeddedServer, start
 from penstock.errors import DatabaseUnreachable
 from penstock.pipeline import Pipeline, Processor, Runner
+from penstock.pipeline.connections import Place, connect
 from tests.conftest import FAST
 from tests.pipeline.faults.waiting import STAGINGS, end_blocked, held, wait_until_blocked
 from tests.pipeline.steps.points import points_are_noticed, walking
@@ -216,3 +218,20 @@ class TestTask:
         run.join()
 
         assert workshop.rows("select count from counts") == [(2,)]
+
+
+def test_a_server_that_stops_just_after_it_let_one_in_is_away(
+    store: Store, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_in = blocking.connect
+
+    def let_in_and_stop(settings: Settings) -> psycopg.Connection[Any]:
+        connection = let_in(settings)
+        with psycopg.connect(database_url) as other:
+            pid = connection.info.backend_pid
+            other.execute("select pg_terminate_backend(%s, 5000)", (pid,))
+        return connection
+
+    monkeypatch.setattr(blocking, "connect", let_in_and_stop)
+    with pytest.raises(DatabaseUnreachable):
+        connect(Place(store.settings))
