@@ -18,10 +18,15 @@ OURS = Figure("ours", "messages/s", [200.0, 100.0, 400.0])
 THEIRS = Figure("theirs", "messages/s", [100.0, 100.0, 100.0])
 
 
-def run_of(*ratios: Ratio) -> Run:
-    compared = Comparison("writes", [OURS, THEIRS], list(ratios), ["One writer."])
+def run_of(*ratios: Ratio, title: str = "writes") -> Run:
+    compared = Comparison(title, [OURS, THEIRS], list(ratios), ["One writer."])
     settings = {"fsync": "on"}
     return Run(datetime(2026, 1, 2, tzinfo=UTC), True, 12.5, {"cores": "2"}, settings, [compared])
+
+
+def later(run: Run) -> Run:
+    began = datetime(2026, 1, 3, tzinfo=UTC)
+    return msgspec.structs.replace(run, began=began, machine={"cores": "4"})
 
 
 def test_contenders_take_turns_and_the_first_round_does_not_count() -> None:
@@ -136,12 +141,20 @@ def test_runs_of_a_part_each_are_joined_into_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(results, "FOLDER", tmp_path)
-    early, late = run_of(ratio(OURS, THEIRS)), run_of(ratio(THEIRS, OURS))
-    late = msgspec.structs.replace(
-        late, began=datetime(2026, 1, 3, tzinfo=UTC), machine={"cores": "4"}
-    )
+    early, late = run_of(ratio(OURS, THEIRS)), later(run_of(ratio(THEIRS, OURS), title="reads"))
 
     run = results.load(results.joined([early.save(whole=False), late.save(whole=False)]))
 
-    assert [one.ratios[0].name for one in run.comparisons] == ["ours / theirs", "theirs / ours"]
+    assert [one.title for one in run.comparisons] == ["writes", "reads"]
     assert (run.began, run.seconds, run.machine) == (early.began, 25.0, {"cores": "2, 4"})
+
+
+def test_what_was_measured_again_replaces_what_was_measured_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results, "FOLDER", tmp_path)
+    early, late = run_of(ratio(OURS, THEIRS)), later(run_of(ratio(THEIRS, OURS)))
+
+    run = results.load(results.joined([early.save(whole=False), late.save(whole=False)]))
+
+    assert [one.ratios[0].name for one in run.comparisons] == ["theirs / ours"]
