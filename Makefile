@@ -37,7 +37,7 @@ format: .venv/.dev ## format the code and mend what ruff can mend
 bench: .venv/.dev ## measure, side by side with the alternatives
 	$(BIN)/python -m bench
 
-bench-quick: .venv/.dev ## the same, small: minutes become seconds
+bench-quick: .venv/.dev ## the same, small: in three minutes
 	$(BIN)/python -m bench --quick
 
 chaos: .venv/.dev ## everything at once through faults for CHAOS_SECONDS (600), then parts

@@ -23,6 +23,7 @@ from bench.server import Server
 from penstock import Call, Consumer, Interceptor, RecordedMessage, Store
 
 PAGE = 1000  # message-db-py's own default
+WATCHED = 3.0  # seconds, of a consumer at rest
 NOTES = [
     "Both read a category of ten messages to a stream from its start, 1,000 at a time, and call a "
     "function that counts. Ours also stores its position after each 1,000, in a table or in a "
@@ -55,9 +56,9 @@ def compare(server: Server, effort: Effort) -> list[Comparison]:
     table, stream, theirs = figures.values()
     ratios = [ratio(table, theirs, at_least=2), ratio(stream, theirs, at_least=2)]
     busy = Comparison("A consumer with a trivial handler", list(figures.values()), ratios, NOTES)
-    idle = _idle(ours, effort)
+    compared = [busy] if effort.quick else [busy, _idle(ours)]
     server.drop("consuming", "looping")
-    return [busy, idle]
+    return compared
 
 
 def _ours(store: Store, messages: int, positions: str) -> float:
@@ -114,23 +115,22 @@ class _Queries(Interceptor):
         yield
 
 
-def _idle(url: str, effort: Effort) -> Comparison:
-    seconds = 1 if effort.quick else 3
+def _idle(url: str) -> Comparison:
     figures = measure(
         "idle consumer",
         "queries/s",
         [
-            Contender("with back-off", partial(_queries_per_second, url, 1000, seconds)),
-            Contender("without", partial(_queries_per_second, url, 100, seconds)),
+            Contender("with back-off", partial(_queries_per_second, url, 1000)),
+            Contender("without", partial(_queries_per_second, url, 100)),
         ],
-        rounds=1 if effort.quick else 3,
+        rounds=3,
         warm_up=False,
     )
     ratios = [ratio(*figures.values(), at_most=0.2)]
     return Comparison("A consumer at rest", list(figures.values()), ratios, IDLE_NOTES)
 
 
-def _queries_per_second(url: str, longest_interval_ms: int, seconds: float) -> float:
+def _queries_per_second(url: str, longest_interval_ms: int) -> float:
     queries = _Queries()
     with penstock.connect(url, interceptors=[queries]) as store:
         consumer = Consumer(
@@ -145,7 +145,7 @@ def _queries_per_second(url: str, longest_interval_ms: int, seconds: float) -> f
         thread.start()
         queries.at_rest.wait()
         before, began = queries.count, time.perf_counter()
-        time.sleep(seconds)
+        time.sleep(WATCHED)
         rate = (queries.count - before) / (time.perf_counter() - began)
         consumer.stop()
         thread.join()

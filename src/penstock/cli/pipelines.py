@@ -149,13 +149,13 @@ def retire(
     back, it goes on from where it stood.
     """
     need_spark()
-    from penstock.pipeline import overview
+    from penstock.pipeline.overview import retire as retire_processor
 
     with (
         open_existing(settings_for(url, folder)) as store,
         blocking.connect(store.settings) as connection,
     ):
-        overview.retire(connection, pipeline, processor)
+        retire_processor(connection, pipeline, processor)
     note(f"{printable(f'{pipeline}.{processor}')} is retired")
 
 
