@@ -20,7 +20,7 @@ import penstock
 from penstock.database.embedded import EmbeddedServer, start
 from penstock.store import Store
 from tests import message_db
-from tests.shelf import Pattern
+from tests.shelf import Pattern, rename
 
 # Data of a test is gone with the test, so the server need not wait for the disk.
 FAST = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "on"}
@@ -82,7 +82,7 @@ class Server:
 
     def create_database(self, template: str = "template1") -> str:
         """Make a database and return its name."""
-        name = f"test_{next(self._numbers)}"
+        name = self._new_name()
         self.administer("create database {} template {} strategy file_copy", name, template)
         return name
 
@@ -100,10 +100,16 @@ class Server:
 
     def give_back(self, edition: str, name: str) -> None:
         """Keep a database for another test, if it can be made as good as new."""
-        if self._patterns[edition].restore(self.url(name)):
-            self._shelf[edition].append(name)
-        else:
+        new = self._new_name()
+        if not rename(self.url("postgres"), name, new):
             self.drop_database(name)
+        elif self._patterns[edition].restore(self.url(new)):
+            self._shelf[edition].append(new)
+        else:
+            self.drop_database(new)
+
+    def _new_name(self) -> str:
+        return f"test_{next(self._numbers)}"
 
     def template(self, edition: str) -> str:
         """Return the name of a template: 'penstock', 'beside' (both) or 'genuine' (Message DB)."""

@@ -2,7 +2,8 @@
 
 Only rows are taken away. A database goes back to the shelf if its catalogs are those of the
 template it was copied from, none of what the template holds has changed, and it has not grown much;
-any other is dropped. So a test may do to its database whatever it likes.
+any other is dropped. So a test may do to its database whatever it likes. It goes back under another
+name: what a test left running, as Spark does with the tasks of a failed job, no longer finds it.
 """
 
 from __future__ import annotations
@@ -44,10 +45,7 @@ select coalesce(sum(pg_total_relation_size(c.oid)), 0)
 from pg_class c join pg_namespace n on n.oid = c.relnamespace
 where c.relkind = 'r' and n.nspname in ('message_store', 'penstock', 'public')
 """
-_END_OTHERS: LiteralString = """
-select pg_terminate_backend(pid, 5000) from pg_stat_activity
-where datname = current_database() and pid <> pg_backend_pid()
-"""
+_END_ALL = "select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = %s"
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,6 @@ class Pattern:
     def restore(self, url: str) -> bool:
         """Make a used database like this again. False if that cannot be done by deleting rows."""
         with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute(_END_OTHERS)
             if (
                 _size(connection) > self.size + GROWN
                 or _fingerprint(connection) != self.fingerprint
@@ -92,6 +89,18 @@ class Pattern:
             connection.execute("set session_replication_role = replica")  # no triggers
             connection.execute(self.clear)
             return True
+
+
+def rename(administrator: str, old: str, new: str) -> bool:
+    """Give a database another name and send away who uses it. False if somebody comes again."""
+    statement = sql.SQL("alter database {} rename to {}")
+    with psycopg.connect(administrator, autocommit=True) as connection:
+        connection.execute(_END_ALL, (old,))
+        try:
+            connection.execute(statement.format(sql.Identifier(old), sql.Identifier(new)))
+        except psycopg.errors.ObjectInUse:
+            return False
+    return True
 
 
 def _rows(connection: psycopg.Connection[Any], table: str) -> list[Any]:

@@ -9,7 +9,7 @@ import pytest
 
 import penstock
 from tests.conftest import Server
-from tests.shelf import Pattern
+from tests.shelf import Pattern, rename
 
 
 @pytest.fixture
@@ -43,15 +43,18 @@ def test_rows_and_positions_are_as_in_a_fresh_one(
         assert [one.global_position for one in store.get_category_messages("account")] == [1]
 
 
-def test_whoever_is_still_connected_is_sent_away(
-    server: Server, name: str, pattern: Pattern
+def test_whoever_still_uses_it_is_sent_away_and_does_not_find_it_again(
+    server: Server, name: str
 ) -> None:
     with psycopg.connect(server.url(name)) as forgotten:
         forgotten.execute("lock table message_store.messages")
 
-        assert pattern.restore(server.url(name))
-        with pytest.raises(psycopg.OperationalError):
+        assert rename(server.url("postgres"), name, f"{name}_again")
+        with pytest.raises(psycopg.OperationalError, match="terminating connection"):
             forgotten.execute("select 1")
+    with pytest.raises(psycopg.OperationalError, match="does not exist"):
+        psycopg.connect(server.url(name))
+    server.drop_database(f"{name}_again")
 
 
 @pytest.mark.parametrize(
