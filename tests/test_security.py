@@ -99,7 +99,8 @@ class TestAPassword:
     ) -> None:
         with psycopg.connect(guarded, autocommit=True) as connection:
             connection.execute("create role bob login password 'old' in role message_store")
-            with penstock.connect(**address, user="bob", password="old") as store:
+            # one connection: no other can be in the making while the password is changed
+            with penstock.connect(**address, user="bob", password="old", pool_max_size=1) as store:
                 store.write_message("account-1", "Opened")
                 connection.execute("alter role bob password 'new'")
                 connection.execute(
