@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import Result
 
 from penstock import Store
 from penstock.cli.app import app
 from tests.cli.conftest import run
-from tests.fuzz.hostile import many, texts
+from tests.fuzz.hostile import UNHOLDABLE, many, texts
 
 #: these lead to other databases, to other files, to another schema or to no end
 LEFT_OUT = {"url", "folder", "follow", "source", "output", "take_over"}
@@ -48,8 +50,23 @@ def command_lines(draw: st.DrawFn) -> list[str]:
 @settings(many, max_examples=50)
 @given(line=command_lines())
 def test_any_arguments_are_answered_or_refused(store: Store, url: str, line: list[str]) -> None:
-    result = run(*line, url=url)
+    check_answered_or_refused(run(*line, url=url))
 
+
+@pytest.mark.parametrize("text", ["'; drop table message_store.messages; --", *UNHOLDABLE])
+@pytest.mark.parametrize(
+    ("path", "parameters"), [pytest.param(*one, id=" ".join(one[0])) for one in COMMANDS]
+)
+def test_every_command_answers_or_refuses_what_cannot_be_held(
+    store: Store, url: str, path: tuple[str, ...], parameters: list[Any], text: str
+) -> None:
+    arguments = [text for one in parameters if one.param_type_name == "argument"]
+
+    check_answered_or_refused(run(*path, *arguments, url=url))
+
+
+def check_answered_or_refused(result: Result) -> None:
+    """Whatever is wrong is told as a mistake of the user, not of Penstock."""
     assert result.exit_code in (0, 1, 2), result.output
     assert "mistake in Penstock" not in result.output
     assert "Traceback" not in result.output

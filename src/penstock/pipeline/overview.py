@@ -11,6 +11,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from penstock.errors import ValidationError
+from penstock.message import check_text
 from penstock.pipeline import planning
 from penstock.pipeline.frames import count_up_to, queue_target
 
@@ -76,9 +77,8 @@ def retire(connection: psycopg.Connection[Any], pipeline: str, processor: str) -
 
     If it comes back, it goes on from where it stood.
     """
-    row = connection.execute(
-        "select penstock.retire_processor(%s, %s)", (pipeline, processor)
-    ).fetchone()
+    names = check_text("pipeline", pipeline), check_text("processor", processor)
+    row = connection.execute("select penstock.retire_processor(%s, %s)", names).fetchone()
     if row != (True,):
         expected = "a pipeline and a processor that `penstock pipelines` lists"
         raise ValidationError("processor", f"{pipeline}.{processor}", expected)
