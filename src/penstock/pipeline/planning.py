@@ -96,22 +96,24 @@ def pieces(
 
 def check_nothing_removed(connection: Connection, target: Target, after: int, until: int) -> None:
     """Raise if retention removed messages in this range, which nobody can read any more."""
-    if target.attributes:
-        return
+    count = 0 if target.attributes else count_removed(connection, target, after, until)
+    if count > 0:
+        raise MessagesRemoved(target.label, after, count)
+
+
+def count_removed(connection: Connection, target: Target, after: int, until: int) -> int:
+    """Return how many messages of a category or stream retention removed there, at most."""
     if target.stream:
         oldest = connection.execute(
             "select coalesce(min(position), %(until)s) from message_store.messages"
             " where stream_name = %(stream)s and position > %(after)s",
             {"stream": target.stream, "after": after, "until": until + 1},
         )
-        count = min(_one(oldest), until + 1) - after - 1
-    else:
-        missed = connection.execute(
-            "select penstock.missed(%s, %s, %s)", (target.category, after, until + 1)
-        )
-        count = _one(missed)
-    if count > 0:
-        raise MessagesRemoved(target.label, after, count)
+        return int(min(_one(oldest), until + 1) - after - 1)
+    missed = connection.execute(
+        "select penstock.missed(%s, %s, %s)", (target.category, after, until + 1)
+    )
+    return int(_one(missed))
 
 
 def _between(after: int, inner: Iterable[int], until: int) -> list[Piece]:

@@ -11,6 +11,7 @@ A function need not give the same result when it is run again: only one attempt 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -38,6 +39,7 @@ from penstock.pipeline.projection import Projection, projection_of, switch
 from penstock.pipeline.snapshot import Snapshot
 from penstock.pipeline.staging import Published, Staged, clean_up, is_beside, tokens_and_counts
 
+log = logging.getLogger(__name__)
 Connection = psycopg.Connection[Any]
 
 
@@ -108,8 +110,25 @@ def begin(bench: Bench, current: state.State) -> Snapshot | None:
     """Choose what the step reads, and write it down unless it is written down already."""
     snapshot = choose(bench.connection, bench.processor, current, bench.memory)
     if snapshot is not None and snapshot != current.pending:
+        _tell_what_is_missing(bench, current, snapshot)
         state.write_snapshot(bench.connection, bench.pipeline.name, snapshot)
     return snapshot
+
+
+def _tell_what_is_missing(bench: Bench, current: state.State, snapshot: Snapshot) -> None:
+    """Say so if retention took what it had not read: it was told to, or thought it retired."""
+    for queue in snapshot.ranges.keys() & current.tailers.keys():
+        start, end = snapshot.ranges[queue]
+        count = planning.count_removed(bench.connection, queue_target(queue), start, end)
+        if count:
+            log.warning(
+                "%s fell behind retention: up to %d messages of %s after position %d were removed "
+                "before it could read them",
+                snapshot.processor,
+                count,
+                queue,
+                start,
+            )
 
 
 def perform(

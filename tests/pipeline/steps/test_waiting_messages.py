@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from pyspark.sql import DataFrame
 
@@ -89,6 +91,32 @@ def test_one_that_is_retired_holds_up_nobody(workshop: Workshop, queue: str, tar
     names = {one.name for one in workshop.store.health() if "processor" in one.subject}
     assert names == set()
     assert workshop.store.retain(target, keep_count=0) == Retained(5, None)
+
+
+def test_one_that_comes_back_is_told_what_was_removed(
+    workshop: Workshop, queue: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    retired(workshop)
+    workshop.write("number-1", 4, 5, 6)
+    workshop.store.retain(queue, keep_count=1)
+
+    workshop.steps(reader(queue))
+    told = list(caplog.messages)
+    workshop.write("number-1", 7)
+    workshop.steps(reader(queue))
+
+    [warning] = [one for one in told if "fell behind retention" in one]
+    assert int(re.findall(r"up to (\d+) messages", warning)[0]) >= 2
+    assert caplog.messages == told
+
+
+def test_who_begins_misses_nothing(workshop: Workshop, caplog: pytest.LogCaptureFixture) -> None:
+    workshop.write("number-1", 1, 2, 3)
+    workshop.store.retain("number", keep_count=1)
+
+    workshop.steps(reader("number"))
+
+    assert caplog.messages == []
 
 
 def test_one_that_comes_back_goes_on_where_it_stood(workshop: Workshop, queue: str) -> None:
