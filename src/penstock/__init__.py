@@ -6,6 +6,7 @@
 0
 """
 
+from penstock.async_store import AsyncBorrowedConnection, AsyncStore, AsyncTransaction
 from penstock.connecting import connect, connect_async, install
 from penstock.consumers.awaiting import AsyncConsumer
 from penstock.consumers.blocking import Consumer
@@ -123,14 +124,7 @@ from penstock.outbox.provider import MappedStores, StoreProvider
 from penstock.retrying import retry
 from penstock.serializer import JsonSerializer, Serializer, SerializerByType
 from penstock.settings import Settings
-from penstock.store import (
-    AsyncBorrowedConnection,
-    AsyncStore,
-    AsyncTransaction,
-    BorrowedConnection,
-    Store,
-    Transaction,
-)
+from penstock.store import BorrowedConnection, Store, Transaction
 from penstock.typed import TypedMessage, class_of, typed
 
 __version__ = "0.1.0"

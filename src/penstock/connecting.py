@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from penstock.async_store import AsyncStore
 from penstock.database import blocking
 from penstock.database import edition as editions
 from penstock.database.awaiting import AsyncPool
@@ -24,7 +25,7 @@ from penstock.interceptor import Interceptor
 from penstock.log.context import LogContext
 from penstock.serializer import JsonSerializer, Serializer
 from penstock.settings import Settings
-from penstock.store import AsyncStore, Store
+from penstock.store import Store
 
 
 def connect(
