@@ -25,7 +25,7 @@ from psycopg import sql
 
 from penstock.errors import WrongValue
 from penstock.pipeline.connections import PATIENCE, Place, connected, conninfo
-from penstock.pipeline.planning import Piece
+from penstock.pipeline.cutting import Piece
 from penstock.pipeline.read_plan import Plan, Typed
 from penstock.pipeline.target import Target
 

@@ -13,12 +13,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from penstock.pipeline import planning
+from penstock.pipeline import cutting, planning
 from penstock.pipeline.arrow import read_batches
 from penstock.pipeline.columns import plan
 from penstock.pipeline.connections import Place, connected
+from penstock.pipeline.cutting import Piece
 from penstock.pipeline.options import LATEST, ReadOptions
-from penstock.pipeline.planning import Piece
 from penstock.pipeline.target import Target
 
 
@@ -50,7 +50,7 @@ class BatchReader(DataSourceReader):
             after = head if options.after == LATEST else options.after
             first = target.before_first if after is None else int(after)
             until = head if options.until is None else min(head, options.until)
-            found = planning.pieces(connection, target, first, until, options.partitions)
+            found = cutting.pieces(connection, target, first, until, options.partitions)
         # Spark takes no parts at all for one that is not told what to read
         return [Part(target, one) for one in found or [Piece(first, first)]]
 

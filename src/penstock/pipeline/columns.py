@@ -24,6 +24,7 @@ from pyspark.sql.types import (
 )
 
 from penstock.errors import ValidationError, WrongColumns
+from penstock.pipeline.id_texts import id_texts
 from penstock.pipeline.read_plan import Build, Plan
 from penstock.pipeline.typed_fields import TEXT, Spot, refuse_not_null, value_at
 
@@ -74,8 +75,10 @@ def _column(plan: Plan, one: StructField, arrow: pa.DataType) -> Build:
         return value_at(plan, Spot(one.name), one.dataType, arrow)
     _check(one)
     column = sql.SQL("m.") + sql.Identifier(one.name)
-    as_text = one.name in (*_JSON, "id")
-    return plan.as_read(column + sql.SQL("::text") if as_text else column, arrow)
+    if one.name == "id":
+        number = plan.add(column)
+        return lambda columns: id_texts(columns[number])
+    return plan.as_read(column, arrow)
 
 
 def _check(one: StructField) -> None:

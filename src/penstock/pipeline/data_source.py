@@ -24,6 +24,7 @@ from penstock.pipeline.options import read_options, write_options
 from penstock.pipeline.outgoing import outgoing
 from penstock.pipeline.sink import BatchWriter, StreamWriter
 from penstock.pipeline.stream_reader import StreamReader
+from penstock.pipeline.worker import settle
 
 
 class PenstockDataSource(DataSource):
@@ -71,3 +72,6 @@ class PenstockDataSource(DataSource):
             expected = "left out: a stream's deliveries are its query and its batches"
             raise ValidationError("delivery", options.delivery, expected)
         return StreamWriter(find_place(options.url), outgoing(schema, options.order_by))
+
+
+settle()  # everything is loaded now

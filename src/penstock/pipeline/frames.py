@@ -22,7 +22,7 @@ from penstock import names
 from penstock.pipeline.arrow import read_batches
 from penstock.pipeline.columns import plan
 from penstock.pipeline.connections import Place
-from penstock.pipeline.planning import Piece
+from penstock.pipeline.cutting import Piece
 from penstock.pipeline.target import Target
 
 #: up to here the driver reads by itself

@@ -1,4 +1,4 @@
-"""Planning a read, on the driver: up to where, and cut into which pieces.
+"""Planning a read, on the driver: what can be read, and up to where.
 
 Everything here looks at indexes only. The end of a read is the last message that is complete below
 the watermark, so what lies at or below it never changes; it is taken in one statement and the rest
@@ -7,9 +7,6 @@ is read in later ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import psycopg
@@ -19,18 +16,7 @@ from penstock.errors import MessagesRemoved, UndeclaredType
 from penstock.pipeline.connections import not_installed
 from penstock.pipeline.target import Target
 
-#: below this a piece is not worth a task of its own
-SMALLEST_PIECE = 10_000
-
 Connection = psycopg.Connection[Any]
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A part of a read: the messages after one number and up to another."""
-
-    after: int
-    until: int
 
 
 def prepare(connection: Connection, target: Target, where: str) -> Target:
@@ -71,29 +57,6 @@ def end_after(connection: Connection, target: Target, after: int, until: int, mo
     return after if found is None else int(found)
 
 
-def pieces(
-    connection: Connection, target: Target, after: int, until: int, most: int
-) -> list[Piece]:
-    """Cut a range into at most so many pieces that have about as many messages each."""
-    if after >= until:
-        return []
-    steps = 8 * most  # finer than the pieces, since fewer may be wanted
-    fractions = [number / steps for number in range(1, steps)]
-    cuts = sql.SQL(
-        "select count(*), percentile_disc({fractions}::float8[]) within group (order by {axis})"
-        " {rows}"
-    ).format(fractions=fractions, axis=target.axis, rows=target.rows(after, until, filtered=False))
-    with connection.transaction():
-        connection.execute("set local enable_sort = on")
-        connection.execute("set local enable_seqscan = off")
-        count, found = connection.execute(cuts).fetchone() or (0, [])
-    if not count:
-        return []
-    wanted = min(most, max(1, count // SMALLEST_PIECE))
-    inner = [found[round(number * steps / wanted) - 1] for number in range(1, wanted)]
-    return _between(after, inner, until)
-
-
 def check_nothing_removed(connection: Connection, target: Target, after: int, until: int) -> None:
     """Raise if retention removed messages in this range, which nobody can read any more."""
     count = 0 if target.attributes else count_removed(connection, target, after, until)
@@ -114,11 +77,6 @@ def count_removed(connection: Connection, target: Target, after: int, until: int
         "select penstock.missed(%s, %s, %s)", (target.category, after, until + 1)
     )
     return int(_one(missed))
-
-
-def _between(after: int, inner: Iterable[int], until: int) -> list[Piece]:
-    bounds = [after, *dict.fromkeys(one for one in inner if after < one < until), until]
-    return [Piece(low, high) for low, high in pairwise(bounds)]
 
 
 def _one(cursor: psycopg.Cursor[Any]) -> Any:

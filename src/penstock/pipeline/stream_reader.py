@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 
 from penstock.database.execute import typed_errors
 from penstock.errors import DatabaseUnreachable
-from penstock.pipeline import planning
+from penstock.pipeline import cutting, planning
 from penstock.pipeline.arrow import read_batches
 from penstock.pipeline.batch_reader import Part
 from penstock.pipeline.columns import plan
@@ -97,7 +97,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         def cut(connection: psycopg.Connection[Any], target: Target) -> list[InputPartition]:
             if complete:
                 planning.check_nothing_removed(connection, target, after, until)
-            pieces = planning.pieces(connection, target, after, until, self.options.partitions)
+            pieces = cutting.pieces(connection, target, after, until, self.options.partitions)
             return [Part(target, one, complete) for one in pieces]
 
         return self._ask(cut)
