@@ -15,7 +15,7 @@ from bench.spark.sales import FIELDS
 
 NOTE = (
     "{messages:,} messages of one category, read in one Spark session with two cores, over TCP, "
-    "into the noop sink. Ours finds the end of the read and cuts its partitions by counting; "
+    "into the noop sink. Ours finds the end of the read and cuts its partitions by a sample; "
     f"JDBC is told the range of the primary key, and fetches {FETCH:,} rows at a time."
 )
 TYPED_NOTE = (

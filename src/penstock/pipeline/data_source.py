@@ -74,4 +74,4 @@ class PenstockDataSource(DataSource):
         return StreamWriter(find_place(options.url), outgoing(schema, options.order_by))
 
 
-settle()  # everything is loaded now
+settle()  # planners load all of it

@@ -23,6 +23,7 @@ from pyspark.sql.datasource import (
 from penstock.pipeline.connections import Place, connect
 from penstock.pipeline.outgoing import Outgoing
 from penstock.pipeline.staging import Staged, clean_up, publish, stage
+from penstock.pipeline.worker import settle
 
 
 @dataclass
@@ -101,3 +102,6 @@ def _begun(iterator: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _parts(messages: Sequence[WriterCommitMessage | None]) -> list[StagedPart]:
     return [one for one in messages if isinstance(one, StagedPart)]
+
+
+settle()  # tasks load no more than this
