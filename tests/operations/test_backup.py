@@ -6,6 +6,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import psycopg
+
 import penstock
 from penstock import Claim, Consumer, RecordedMessage, Store, TypedMessage
 from penstock.database.cluster import binaries
@@ -43,11 +45,12 @@ def fill(store: Store) -> None:
     store.outbox.enqueue("mail", "to ada")
 
 
-def dump_and_restore(source: str, target: str, file: Path) -> None:
+def dump_and_restore(source: str, target: str, file: Path, *options: str) -> None:
     programs = binaries(18)
     subprocess.run([programs / "pg_dump", "--format=custom", f"--file={file}", source], check=True)
     subprocess.run(
-        [programs / "pg_restore", "--exit-on-error", f"--dbname={target}", file], check=True
+        [programs / "pg_restore", "--exit-on-error", *options, f"--dbname={target}", file],
+        check=True,
     )
 
 
@@ -74,3 +77,22 @@ def test_a_restored_dump_goes_on_where_it_was(
         assert (second.partition_key, record.value) == ("show:Macbeth", "second")
         assert [one.payload for one in store.outbox.claim("me")] == ["to ada"]
         assert store.append(SeatTaken(show="Hamlet"), guard).position > head
+
+
+def test_rights_that_were_not_restored_are_given_by_init(
+    new_database: Callable[[str], str], tmp_path: Path
+) -> None:
+    source, target = new_database("penstock"), new_database("empty")
+    dump_and_restore(source, target, tmp_path / "dump", "--no-privileges")
+
+    done = penstock.install(target)
+    again = penstock.install(target)
+
+    assert done.needed
+    assert done.actions == ("give the roles message_store and penstock_reader their rights",)
+    assert not again.needed
+    with penstock.connect(target, user="message_store") as store:
+        store.write_message("account-1", "Opened")
+    with psycopg.connect(target) as connection:
+        connection.execute("set role penstock_reader")
+        assert len(connection.execute("table message_store.messages").fetchall()) == 1

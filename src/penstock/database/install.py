@@ -3,7 +3,8 @@
 The files in `sql/` are the whole truth: each can be run again over what it made before, so
 installing and upgrading are one act, in one transaction, under one lock. What was done is recorded
 in `penstock.installations` with a digest of the files; where the digest is the same and nothing was
-lost since, nothing is done. A genuine Message DB keeps its functions unless it is taken over.
+lost since, not even rights, nothing is done. A genuine Message DB keeps its functions unless it is
+taken over.
 """
 
 from __future__ import annotations
@@ -81,7 +82,11 @@ def _plan(connection: psycopg.Connection[Any], where: str, take_over: bool) -> P
     ours = take_over or found.has_our_functions or not found.has_message_store
     edition = Edition.PENSTOCK if ours else Edition.BESIDE
     if found.edition is edition and _is_current(last, edition) and not found.lacks_functions:
-        return Plan(edition, False, ("nothing: all is in place",))
+        if not _lacks_privileges(connection):
+            return Plan(edition, False, ("nothing: all is in place",))
+        return Plan(
+            edition, True, ("give the roles message_store and penstock_reader their rights",)
+        )
     return Plan(edition, True, tuple(_actions(found, last, edition)))
 
 
@@ -112,6 +117,17 @@ def _actions(found: Found, last: Installation | None, edition: Edition) -> Itera
 
 def _ask(connection: psycopg.Connection[Any], question: Operation[Answer]) -> Answer:
     return execute(connection, question, prepare=False)
+
+
+def _lacks_privileges(connection: psycopg.Connection[Any]) -> bool:
+    """Whether a role has no rights here, or is not there though we may make it: as in a restore."""
+    row = connection.execute(
+        "select exists (select from unnest(array['message_store', 'penstock_reader']) as r(name)"
+        " where case when to_regrole(r.name) is not null"
+        " then not has_schema_privilege(r.name, 'penstock', 'usage')"
+        " else (select rolsuper or rolcreaterole from pg_roles where rolname = current_user) end)"
+    ).fetchone()
+    return row == (True,)
 
 
 def _refuse_sequence_cache(connection: psycopg.Connection[Any]) -> None:
