@@ -17,7 +17,7 @@ import psycopg
 from penstock import Store
 from penstock.database import blocking
 from penstock.demo import stock, work
-from penstock.demo.files import Files, generate
+from penstock.demo.files import CUSTOMERS, PRODUCTS, Files, generate
 from penstock.demo.findings import Findings, look
 from penstock.demo.truth import Truth, compute
 from penstock.errors import EmbeddedServerError
@@ -119,7 +119,7 @@ def _watch(
     while helper.is_running():
         extracted, invoiced, projected = connection.execute(_PROGRESS).fetchall()[0]
         story.timeline.append((time.monotonic() - started, invoiced))
-        tell("extracting the files into the log", extracted, orders)
+        tell("extracting the files into the log", extracted, CUSTOMERS + PRODUCTS + orders)
         tell("making invoices", invoiced, orders)
         tell("keeping revenue by day", projected, orders)
         if until is not None and invoiced >= until:
