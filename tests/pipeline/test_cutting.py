@@ -82,8 +82,10 @@ def test_what_is_rare_is_counted(connection: psycopg.Connection[Any]) -> None:
     rare = Target(category="rare")
 
     [whole] = pieces(connection, rare, 0, LENGTH, 4)
+    [(fetched,)] = connection.execute(READ, ("messages_category",)).fetchall()
 
     assert whole == Piece(0, LENGTH)
+    assert fetched > 10  # of the index, in which it lies together
 
 
 def test_pieces_are_even_after_the_older_half_was_removed(

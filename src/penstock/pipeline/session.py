@@ -41,7 +41,7 @@ appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex{short}
 """
 
-# Spark asks Arrow only for values that are there, so Arrow need not check that again for each.
+# Spark asks only for values that are there and not null, so Arrow need not check that for each.
 _ARROW = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 
 # These print a page of JSON for an error that the caller gets as an exception.
