@@ -115,6 +115,12 @@ def test_pieces_are_the_range_whatever_they_hold(
         assert all(one.until == next_one.after for one, next_one in pairwise(found))
 
 
+def test_more_pieces_than_make_sense_are_not_cut(connection: psycopg.Connection[Any]) -> None:
+    found = pieces(connection, Target(category="$all"), 0, LENGTH, 10_000)
+
+    assert len(found) == LENGTH // SMALLEST_PIECE
+
+
 def test_without_statistics_a_range_is_cut_all_the_same(
     connection: psycopg.Connection[Any],
 ) -> None:

@@ -26,6 +26,8 @@ SMALLEST_PIECE = 10_000
 SHORT = 50_000
 #: rows looked at for each piece, and how many of them have to be in the range
 LOOKS, ENOUGH = 512, 16
+#: and no more than so many for all of them: else counting is as quick
+MOST_LOOKS = 32_768
 # The size of the table, and how many messages a block has: by the statistics, or about so many.
 _TABLE = """
 select pg_relation_size(oid) / current_setting('block_size')::int,
@@ -81,7 +83,7 @@ def _counted(connection: Connection, query: sql.Composed) -> tuple[int, list[int
 def _sampled(connection: Connection, query: sql.Composed, most: int) -> tuple[int, list[int]]:
     """Return about how many messages there are, and cuts; 0 if too few of them were met."""
     blocks, per_block = connection.execute(_TABLE).fetchone() or (0, 0)
-    looks = min(LOOKS * most, blocks)
+    looks = min(LOOKS * most, MOST_LOOKS, blocks)
     chance = Random(blocks)  # within a block: the log may have a rhythm, and so would the looks
     slots = max(1, int(per_block))
     spots = [f"({n * blocks // looks},{chance.randint(1, slots)})" for n in range(looks)]
