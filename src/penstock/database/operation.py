@@ -7,31 +7,30 @@ blocking and async code, in and out of transactions, on pooled connections and o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Generic, LiteralString, TypeVar
+
+import msgspec
 
 Result = TypeVar("Result")
 Result_co = TypeVar("Result_co", covariant=True)
 Row = tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(msgspec.Struct, frozen=True):
     """One SQL statement and its arguments."""
 
     sql: LiteralString
     arguments: tuple[Any, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Operation(Generic[Result_co]):
+class Operation(msgspec.Struct, Generic[Result_co], frozen=True):
     """Statements to run in one transaction; the rows of the last are decoded into the result."""
 
     name: str
     statements: tuple[Statement, ...]
     decode: Callable[[list[Row]], Result_co]
     #: what it is about, for interceptors
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = {}
 
 
 def call(

@@ -8,8 +8,9 @@
 -- otherwise: a guard or a version that does not hold, or an insert that leaves messages out. And where
 -- the index has nothing new under the guard's keys, no message can match, and none is read.
 --
--- What costs is the number of statements, so there are few, with plans that are made once. The keys of
--- the messages are computed once, to be locked and then to be indexed.
+-- What costs is to set up a statement, node by node of its plan: so there are few, with plans that are
+-- made once, and a message that comes alone, as most do, has simpler ones. The keys of the messages are
+-- computed once, to be locked and then to be indexed.
 
 create or replace function penstock.append(
   stream_name varchar,
@@ -31,11 +32,12 @@ declare
   watched bigint[] := '{}';                -- the keys of the guard's conditions, and their types
   watched_types integer[];
   checkable boolean;
-  seen bigint[];
   unseen boolean := false;
+  alone constant boolean := cardinality(append.ids) = 1;
   keys bigint[];                           -- the keys of the messages, with type and number of each
   type_ids integer[];
   numbers bigint[];
+  different_keys bigint[];
   positions bigint[];
   done text;
 begin
@@ -56,27 +58,34 @@ begin
       done := penstock.check_conditions(guard -> 'conditions');
     end if;
   end if;
-  select coalesce(array_agg(k.key), '{}'), array_agg(k.type_id), array_agg(k.number)
-  into keys, type_ids, numbers
-  from (
-    select distinct k.key, t.id as type_id, m.number  -- two attributes may share a key
-    from unnest(append.types, documents) with ordinality as m(type, data, number)
-    join penstock.message_types t on t.type = m.type
-    cross join lateral penstock.key_pairs(t.type, t.attributes, m.data) as k(key)
-  ) k;
+  if alone then
+    select array[t.id], array(  -- two attributes may share a key
+      select distinct k from penstock.key_pairs(t.type, t.attributes, documents[1]) k order by k)
+    into type_ids, keys
+    from penstock.message_types t where t.type = append.types[1];
+  else
+    select array_agg(k.type_id), array_agg(k.key), array_agg(k.number), array_agg(distinct k.key)
+    into type_ids, keys, numbers, different_keys
+    from (
+      select distinct t.id as type_id, k.key, m.number
+      from unnest(append.types, documents) with ordinality as m(type, data, number)
+      join penstock.message_types t on t.type = m.type
+      cross join lateral penstock.key_pairs(t.type, t.attributes, m.data) as k(key)
+    ) k;
+  end if;
 
-  done := penstock.lock_for_append(
-    append.stream_name, append.types, watched, keys, whole_categories);
+  done := penstock.lock_for_append(append.stream_name, append.types, watched,
+    coalesce(different_keys, keys, '{}'), whole_categories);
 
   if append.stream_name is not null then
     stream_version := coalesce(message_store.stream_version(append.stream_name), -1);
   end if;
   if guard is not null then
-    seen := translate(guard ->> 'seen', '[]', '{}');
     unseen := exists (
       select from penstock.message_attributes a
       where a.key_pair = any (watched) and a.type_id = any (watched_types)
-        and a.global_position > (guard ->> 'low')::bigint and a.global_position <> all (seen));
+        and a.global_position > (guard ->> 'low')::bigint
+        and a.global_position <> all (translate(guard ->> 'seen', '[]', '{}')::bigint[]));
   end if;
   if unseen or append.expected_version <> stream_version then
     positions := penstock.appended_before(append.stream_name, append.ids, append.types);
@@ -88,17 +97,31 @@ begin
   end if;
 
   done := set_config('penstock.appending', pg_current_xact_id()::text, true);
-  with new as (
+  if alone then
     insert into message_store.messages (id, stream_name, position, type, data, metadata)
-    select m.id, coalesce(append.stream_name, m.type || '-' || m.id),
-      case when append.stream_name is null then 0 else stream_version + m.number end,
-      m.type, m.data, m.metadata::jsonb
-    from unnest(append.ids, append.types, documents, append.metadata)
-      with ordinality as m(id, type, data, metadata, number)
+    values (
+      append.ids[1],
+      coalesce(append.stream_name, append.types[1] || '-' || append.ids[1]),
+      case when append.stream_name is null then 0 else stream_version + 1 end,
+      append.types[1],
+      documents[1],
+      append.metadata[1]::jsonb
+    )
     on conflict (id) do nothing
-    returning global_position
-  )
-  select array_agg(n.global_position) into positions from new n;
+    returning array[global_position] into positions;
+  else
+    with new as (
+      insert into message_store.messages (id, stream_name, position, type, data, metadata)
+      select m.id, coalesce(append.stream_name, m.type || '-' || m.id),
+        case when append.stream_name is null then 0 else stream_version + m.number end,
+        m.type, m.data, m.metadata::jsonb
+      from unnest(append.ids, append.types, documents, append.metadata)
+        with ordinality as m(id, type, data, metadata, number)
+      on conflict (id) do nothing
+      returning global_position
+    )
+    select array_agg(n.global_position) into positions from new n;
+  end if;
   done := set_config('penstock.appending', '', true);
 
   if positions is null then
@@ -106,9 +129,13 @@ begin
   elsif cardinality(positions) < cardinality(append.ids) then
     done := penstock.refuse_part(append.ids, positions);
   end if;
-  insert into penstock.message_attributes (key_pair, type_id, global_position)
-  select k.key, k.type_id, positions[k.number]
-  from unnest(keys, type_ids, numbers) as k(key, type_id, number);
+  if alone then
+    insert into penstock.message_attributes (key_pair, type_id, global_position)
+    select unnest(keys), type_ids[1], positions[1];
+  else
+    insert into penstock.message_attributes (key_pair, type_id, global_position)
+    select unnest(keys), unnest(type_ids), positions[unnest(numbers)];
+  end if;
   return positions;
 end
 $$;
@@ -174,9 +201,9 @@ end
 $$;
 
 -- Take all locks of an append: its categories or its stream, and then the boundary keys in their order,
--- exclusively for those that a guard watches. From 500 keys on, the gate stands for the shared ones. A
--- transaction that holds locks from before must not wait for an exclusive one: two such could wait for
--- each other.
+-- exclusively for those that a guard watches. `shared` has each key once, in order. From 500 keys on, the
+-- gate stands for the shared ones. A transaction that holds locks from before must not wait for an
+-- exclusive one: two such could wait for each other.
 create or replace function penstock.lock_for_append(
   stream_name varchar, types text[], exclusive bigint[], shared bigint[], whole_categories boolean)
 returns void language plpgsql
@@ -210,7 +237,11 @@ begin
   end if;
 
   if not gate then
-    wanted := array(select distinct k from unnest(exclusive || shared) k order by k);
+    if exclusive <@ shared then  -- as where a decision writes within its own boundary
+      wanted := shared;
+    else
+      wanted := array(select distinct k from unnest(exclusive || shared) k order by k);
+    end if;
     if held + cardinality(wanted) >= 500 then
       held := penstock.held_locks();
       gate := held + cardinality(wanted) >= 500 and shared <> '{}';
