@@ -10,8 +10,9 @@ from penstock.async_store import AsyncBorrowedConnection, AsyncStore, AsyncTrans
 from penstock.connecting import connect, connect_async, install
 from penstock.consumers.awaiting import AsyncConsumer
 from penstock.consumers.blocking import Consumer
+from penstock.consumers.claims import Claim
 from penstock.consumers.decider import Decider
-from penstock.consumers.groups import Claim, GroupStatus, ParkedPartition
+from penstock.consumers.groups import GroupStatus, ParkedPartition
 from penstock.consumers.handlers import handles
 from penstock.consumers.health import HealthFigure
 from penstock.consumers.overview import ConsumerStatus

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.consumers import groups
-from penstock.consumers.groups import Claim, GroupStatus, ParkedPartition
+from penstock.consumers import claims, groups
+from penstock.consumers.claims import Claim
+from penstock.consumers.groups import GroupStatus, ParkedPartition
 from penstock.log.append import MessageType, known_classes
 from penstock.log.boundary_awaiting import AsyncBoundaryCalls
 from penstock.log.boundary_blocking import BoundaryCalls
@@ -59,7 +60,7 @@ class GroupCalls(BoundaryCalls):
         """
         self._declare_missing(known_classes(type_name(one) for one in handled_types))
         return self.run(
-            groups.claim_next(
+            claims.claim_next(
                 self.context,
                 group_id,
                 partition_by=partition_by,
@@ -76,7 +77,7 @@ class GroupCalls(BoundaryCalls):
         Raises `StaleClaim`, and changes nothing, if the claim is not yours any more.
         """
         until = claim.last_position if position is None else position
-        self.run(groups.ack(self.context, claim.group_id, claim.offset_id, until, claim.token))
+        self.run(claims.ack(self.context, claim.group_id, claim.offset_id, until, claim.token))
 
     def release(
         self, claim: Claim, *, delay: float = 0.0, error: str | None = None, park: bool = False
@@ -86,7 +87,7 @@ class GroupCalls(BoundaryCalls):
         With `park`, only after `resume_partitions`. `error` is kept for operators to see.
         """
         self.run(
-            groups.release(
+            claims.release(
                 self.context,
                 claim.group_id,
                 claim.offset_id,
@@ -99,7 +100,7 @@ class GroupCalls(BoundaryCalls):
 
     def extend(self, claim: Claim, lease: float = 30.0) -> None:
         """Keep the claim for another `lease` seconds from now."""
-        self.run(groups.extend(self.context, claim.group_id, claim.offset_id, claim.token, lease))
+        self.run(claims.extend(self.context, claim.group_id, claim.offset_id, claim.token, lease))
 
     def groups(self) -> list[GroupStatus]:
         """Return how all consumer groups stand."""
@@ -160,7 +161,7 @@ class AsyncGroupCalls(AsyncBoundaryCalls):
         """
         await self._declare_missing(known_classes(type_name(one) for one in handled_types))
         return await self.run(
-            groups.claim_next(
+            claims.claim_next(
                 self.context,
                 group_id,
                 partition_by=partition_by,
@@ -178,7 +179,7 @@ class AsyncGroupCalls(AsyncBoundaryCalls):
         """
         until = claim.last_position if position is None else position
         await self.run(
-            groups.ack(self.context, claim.group_id, claim.offset_id, until, claim.token)
+            claims.ack(self.context, claim.group_id, claim.offset_id, until, claim.token)
         )
 
     async def release(
@@ -189,7 +190,7 @@ class AsyncGroupCalls(AsyncBoundaryCalls):
         With `park`, only after `resume_partitions`. `error` is kept for operators to see.
         """
         await self.run(
-            groups.release(
+            claims.release(
                 self.context,
                 claim.group_id,
                 claim.offset_id,
@@ -203,7 +204,7 @@ class AsyncGroupCalls(AsyncBoundaryCalls):
     async def extend(self, claim: Claim, lease: float = 30.0) -> None:
         """Keep the claim for another `lease` seconds from now."""
         await self.run(
-            groups.extend(self.context, claim.group_id, claim.offset_id, claim.token, lease)
+            claims.extend(self.context, claim.group_id, claim.offset_id, claim.token, lease)
         )
 
     async def groups(self) -> list[GroupStatus]:

@@ -1,55 +1,18 @@
-"""Partitioned consumer groups: the operations, and what a claim is.
+"""Partitioned consumer groups: made, stopped, started and reset; how they stand.
 
-The mechanism is described in `sql/penstock/33_groups.sql`.
+The mechanism is described in `sql/penstock/33_groups.sql`, what their workers do in `claims.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import LiteralString
-from uuid import UUID
 
-from penstock.database.arrays import text_array
-from penstock.database.operation import Operation, Row, call, only_value
-from penstock.errors import UnsupportedEdition, ValidationError
-from penstock.failure import kept_error
-from penstock.guard import Guard, QueryCondition
-from penstock.log.append import MessageType
-from penstock.log.context import LogContext, check_position
-from penstock.message import RecordedMessage, check_text
-from penstock.typed import type_name
-
-MOST_ATTRIBUTES = 5  # a partition of n attributes reads 2^n - 1 feeds
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A partition that is yours until you acknowledge or release it, or its lease ends."""
-
-    group_id: str
-    offset_id: int
-    #: the keys of the partition's attributes in the index
-    key_pair_ids: list[int]
-    #: such as "course_name:Algebra|user_id:joe"
-    partition_key: str
-    #: such as {"course_name": "Algebra", "user_id": "joe"}
-    partition_value: dict[str, str]
-    #: what the partition has not handled yet, oldest first
-    messages: list[RecordedMessage]
-    #: covers everything of the partition that is visible now, whether it is among the messages
-    guard: Guard
-    token: UUID
-    #: whether these messages were handled before, until the group was reset
-    replaying: bool
-    #: how often the partition was claimed since it last moved on
-    attempts: int
-
-    @property
-    def last_position(self) -> int:
-        """The global position of the last message: what to acknowledge when all are done."""
-        return self.messages[-1].global_position
+from penstock.database.operation import Operation, call, only_value
+from penstock.errors import UnsupportedEdition
+from penstock.log.context import LogContext
+from penstock.message import check_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +50,7 @@ def register(context: LogContext, group_id: str) -> Operation[None]:
 
 def is_active(context: LogContext, group_id: str) -> Operation[bool]:
     """Whether the group exists and is active."""
-    _check(context, group_id)
+    check_group(context, group_id)
     return call(
         "consumer_group_active",
         "select penstock.consumer_group_active(%s)",
@@ -131,115 +94,9 @@ def clear(context: LogContext) -> Operation[None]:
     )
 
 
-def claim_next(
-    context: LogContext,
-    group_id: str,
-    *,
-    partition_by: str | Sequence[str],
-    handled_types: Sequence[MessageType],
-    worker_id: str,
-    batch_size: int,
-    lease: float,
-) -> Operation[Claim | None]:
-    """Claim the partition whose first unhandled message is the oldest."""
-    _check(context, group_id)
-    attributes = sorted({partition_by} if isinstance(partition_by, str) else set(partition_by))
-    if not 1 <= len(attributes) <= MOST_ATTRIBUTES:
-        raise ValidationError("partition_by", partition_by, f"1 to {MOST_ATTRIBUTES} attributes")
-    for name in attributes:
-        check_text("partition_by", name)
-    if isinstance(handled_types, str) or not handled_types:
-        raise ValidationError("handled_types", handled_types, "a list of at least one type")
-    check_text("worker_id", worker_id)
-    check_position("batch_size", batch_size, 1)
-    types = list(dict.fromkeys(type_name(one) for one in handled_types))
-    for one in types:
-        check_text("handled_types", one)
-
-    def decode(rows: list[Row]) -> Claim | None:
-        if not rows:
-            return None
-        claim = rows[0][0]
-        return Claim(
-            group_id,
-            claim["offset_id"],
-            claim["key_pair_ids"],
-            claim["partition_key"],
-            dict(zip(attributes, claim["partition_values"], strict=True)),
-            context.decode([row[1:] for row in rows]),
-            Guard(_conditions(claim["conditions"]), claim["low"], tuple(claim["seen"])),
-            UUID(claim["token"]),
-            claim["replaying"],
-            claim["attempts"],
-        )
-
-    return call(
-        "claim_next",
-        "select * from penstock.claim_next(%s, %s::text[], %s::text[], %s, %s, %s)",
-        (
-            group_id,
-            text_array(attributes),
-            text_array(types),
-            worker_id,
-            batch_size,
-            as_lease(lease),
-        ),
-        decode,
-        group_id=group_id,
-    )
-
-
-def ack(
-    context: LogContext, group_id: str, offset_id: int, position: int, token: UUID
-) -> Operation[None]:
-    """Note that a partition is handled up to a position, and give it back."""
-    check_position("position", position)
-    return call(
-        "ack",
-        "select penstock.ack(%s, %s, %s, %s)",
-        (group_id, offset_id, position, token),
-        lambda _: None,
-        group_id=group_id,
-    )
-
-
-def release(
-    context: LogContext,
-    group_id: str,
-    offset_id: int,
-    token: UUID,
-    *,
-    delay: float = 0.0,
-    error: str | None = None,
-    park: bool = False,
-) -> Operation[None]:
-    """Give a partition back as it was."""
-    kept = None if error is None else kept_error(error)
-    return call(
-        "release",
-        "select penstock.release(%s, %s, %s, %s, %s, %s)",
-        (group_id, offset_id, token, timedelta(seconds=delay), kept, park),
-        lambda _: None,
-        group_id=group_id,
-    )
-
-
-def extend(
-    context: LogContext, group_id: str, offset_id: int, token: UUID, lease: float
-) -> Operation[None]:
-    """Keep a claim for another lease."""
-    return call(
-        "extend",
-        "select penstock.extend(%s, %s, %s, %s)",
-        (group_id, offset_id, token, as_lease(lease)),
-        lambda _: None,
-        group_id=group_id,
-    )
-
-
 def resume(context: LogContext, group_id: str, partition_key: str | None = None) -> Operation[int]:
     """Let parked partitions go on."""
-    _check(context, group_id)
+    check_group(context, group_id)
     if partition_key is not None:
         check_text("partition_key", partition_key)
     return call(
@@ -253,7 +110,7 @@ def resume(context: LogContext, group_id: str, partition_key: str | None = None)
 
 def overview(context: LogContext) -> Operation[list[GroupStatus]]:
     """List all groups."""
-    _check(context, "groups")
+    check_group(context, "groups")
     return call(
         "groups",
         "select * from penstock.groups()",
@@ -264,7 +121,7 @@ def overview(context: LogContext) -> Operation[list[GroupStatus]]:
 
 def parked(context: LogContext, group_id: str) -> Operation[list[ParkedPartition]]:
     """List the parked partitions of a group."""
-    _check(context, group_id)
+    check_group(context, group_id)
     return call(
         "parked_partitions",
         "select g.group_id, p.partition_key, p.attempts, p.error, p.parked_at"
@@ -276,30 +133,15 @@ def parked(context: LogContext, group_id: str) -> Operation[list[ParkedPartition
     )
 
 
-def as_lease(seconds: float) -> timedelta:
-    """Return a checked lease."""
-    if not isinstance(seconds, int | float) or not 0 < seconds <= 86_400:
-        raise ValidationError("lease", seconds, "above 0 and at most 86400 seconds")
-    return timedelta(seconds=seconds)
-
-
-def _conditions(compound: list[dict[str, dict[str, list[str]]]]) -> tuple[QueryCondition, ...]:
-    return tuple(
-        QueryCondition(str(one["type"]), name, value)
-        for one in compound
-        for name, values in sorted(one["attributes"].items())
-        for value in values
-    )
+def check_group(context: LogContext, group_id: str) -> None:
+    """Refuse a group's name that is none, and a database without groups."""
+    check_text("group_id", group_id)
+    if not context.edition.has_watermark:
+        raise UnsupportedEdition("consumer groups need Penstock's schema: run `penstock init`")
 
 
 def _group_call(
     context: LogContext, name: str, group_id: str, sql: LiteralString
 ) -> Operation[None]:
-    _check(context, group_id)
+    check_group(context, group_id)
     return call(name, sql, (group_id,), lambda _: None, group_id=group_id)
-
-
-def _check(context: LogContext, group_id: str) -> None:
-    check_text("group_id", group_id)
-    if not context.edition.has_watermark:
-        raise UnsupportedEdition("consumer groups need Penstock's schema: run `penstock init`")

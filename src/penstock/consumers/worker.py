@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
-from penstock.consumers.groups import Claim
+from penstock.consumers.claims import Claim
 from penstock.consumers.progress import logger
 from penstock.errors import (
     AuthenticationFailed,

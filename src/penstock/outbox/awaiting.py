@@ -14,7 +14,7 @@ from penstock.database.operation import Operation
 from penstock.errors import JoinNotFound, OutboxMessageNotFound
 from penstock.log.context import LogContext
 from penstock.outbox import joins as join_operations
-from penstock.outbox import messages
+from penstock.outbox import operations
 from penstock.outbox.held import Held, by_token, refuse_stale
 from penstock.outbox.joins import Join, JoinMember, Wait
 from penstock.outbox.messages import (
@@ -71,11 +71,11 @@ class AsyncOutbox:
         self, several: Iterable[NewMessage], *, joins: Iterable[JoinId | UUID] = ()
     ) -> list[OutboxMessageId]:
         """Put several messages into the outbox, all or none, and return their ids in order."""
-        return await self._runner.run(messages.enqueue(self._runner.context, several, joins))
+        return await self._runner.run(operations.enqueue(self._runner.context, several, joins))
 
     async def claim(self, owner: str, limit: int = 1, lease: float = 30.0) -> list[ClaimedMessage]:
         """Claim due messages, oldest first, for `lease` seconds; ended leases come first."""
-        return await self._runner.run(messages.claim(self._runner.context, owner, limit, lease))
+        return await self._runner.run(operations.claim(self._runner.context, owner, limit, lease))
 
     async def ack(self, held: Held) -> None:
         """Note that claimed messages were handled. Joins count them in the same transaction.
@@ -85,37 +85,37 @@ class AsyncOutbox:
         """
         stale: list[UUID] = []
         for token, ids in by_token(held):
-            stale += await self._runner.run(messages.finish(ids, token, "done"))
+            stale += await self._runner.run(operations.finish(ids, token, "done"))
         refuse_stale(stale)
 
     async def fail(self, held: Held, error: str) -> None:
         """Note that claimed messages failed for good. Joins count them in the same transaction."""
         stale: list[UUID] = []
         for token, ids in by_token(held):
-            stale += await self._runner.run(messages.finish(ids, token, "failed", error))
+            stale += await self._runner.run(operations.finish(ids, token, "failed", error))
         refuse_stale(stale)
 
     async def abandon(self, held: Held, delay: float = 0.0, error: str | None = None) -> None:
         """Give claimed messages back, to be claimed again after `delay` seconds."""
         stale: list[UUID] = []
         for token, ids in by_token(held):
-            stale += await self._runner.run(messages.abandon(ids, token, delay, error))
+            stale += await self._runner.run(operations.abandon(ids, token, delay, error))
         refuse_stale(stale)
 
     async def extend(self, held: Held, lease: float = 30.0) -> None:
         """Hold claimed messages for another `lease` seconds from now."""
         stale: list[UUID] = []
         for token, ids in by_token(held):
-            stale += await self._runner.run(messages.extend(ids, token, lease))
+            stale += await self._runner.run(operations.extend(ids, token, lease))
         refuse_stale(stale)
 
     async def reap_expired(self) -> int:
         """Make messages ready whose lease has ended, and return how many. Claims do so anyway."""
-        return await self._runner.run(messages.reap(self._runner.context))
+        return await self._runner.run(operations.reap(self._runner.context))
 
     async def get(self, id: OutboxMessageId | UUID | str) -> OutboxMessage:
         """Return a message, whatever its state, or raise `OutboxMessageNotFound`."""
-        found = await self._runner.run(messages.get(self._runner.context, id))
+        found = await self._runner.run(operations.get(self._runner.context, id))
         if found is None:
             raise OutboxMessageNotFound(str(id))
         return found
@@ -124,13 +124,13 @@ class AsyncOutbox:
         self, *, topic: str | None = None, state: str | None = None, limit: int = 100
     ) -> Sequence[OutboxMessage]:
         """Return messages, oldest first, of a topic or in a state."""
-        return await self._runner.run(messages.listing(self._runner.context, topic, state, limit))
+        return await self._runner.run(operations.listing(self._runner.context, topic, state, limit))
 
     async def retry_failed(
         self, ids: Sequence[UUID | str] | None = None, *, topic: str | None = None
     ) -> int:
         """Make failed messages ready again: these, those of a topic, or all. Return how many."""
-        return await self._runner.run(messages.retry_failed(self._runner.context, ids, topic))
+        return await self._runner.run(operations.retry_failed(self._runner.context, ids, topic))
 
     async def clean_up(
         self, older_than: timedelta = timedelta(days=7), *, failed: bool = False
@@ -142,7 +142,7 @@ class AsyncOutbox:
         removed = 0
         while True:
             batch = await self._runner.run(
-                messages.clean_up(self._runner.context, older_than, _BATCH, failed)
+                operations.clean_up(self._runner.context, older_than, _BATCH, failed)
             )
             removed += batch
             if batch < _BATCH:
@@ -150,7 +150,7 @@ class AsyncOutbox:
 
     async def summary(self) -> Sequence[TopicState]:
         """Return how many messages there are by topic and state."""
-        return await self._runner.run(messages.summary(self._runner.context))
+        return await self._runner.run(operations.summary(self._runner.context))
 
 
 class AsyncJoins:

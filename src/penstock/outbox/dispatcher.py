@@ -20,7 +20,8 @@ from penstock.errors import ValidationError
 from penstock.failure import FailurePolicy
 from penstock.log.context import is_whole
 from penstock.message import check_text
-from penstock.outbox import messages, routes
+from penstock.outbox import routes
+from penstock.outbox.checks import WAIT_TOPIC, as_interval
 from penstock.outbox.provider import StoreProvider
 from penstock.outbox.routes import Route, RunsTransactions, ToStream
 from penstock.outbox.serving import Serving, Terms
@@ -60,12 +61,12 @@ class Dispatcher:
         ):
             if not is_whole(value) or value < 1:
                 raise ValidationError(name, value, "at least 1")
-        messages.as_interval("lease", lease)
+        as_interval("lease", lease)
         self.owner = check_text("owner", owner or this_process())
         self._policy = on_failure or FailurePolicy.retry(
             attempts=10, delay=1.0, longest_delay=300.0
         )
-        self._routes: dict[str, Route] = {messages.WAIT_TOPIC: routes.WAITING}
+        self._routes: dict[str, Route] = {WAIT_TOPIC: routes.WAITING}
         self._loop = routes.EventLoop()
         terms = Terms(
             self.owner, concurrency, batch_size, lease, polling_interval_ms / 1000, keep_done

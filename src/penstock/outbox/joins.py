@@ -19,15 +19,8 @@ from penstock.errors import PermanentFailure, ValidationError
 from penstock.log.context import LogContext, is_whole
 from penstock.message import as_uuid, check_text, new_id
 from penstock.outbox import payload as payloads
-from penstock.outbox.messages import (
-    ClaimedMessage,
-    JoinId,
-    OutboxMessageId,
-    as_interval,
-    check_edition,
-    check_limit,
-    check_topic,
-)
+from penstock.outbox.checks import as_interval, check_edition, check_limit, check_topic
+from penstock.outbox.messages import ClaimedMessage, JoinId, OutboxMessageId
 from penstock.outbox.payload import Payload
 
 STATUSES = ("pending", "completed", "failed", "cancelled")

@@ -15,7 +15,7 @@ from penstock.errors import DuplicateMessageId, PermanentFailure, StaleLease, Va
 from penstock.failure import FailurePolicy
 from penstock.log import write
 from penstock.log.context import LogContext
-from penstock.outbox import joins, messages
+from penstock.outbox import joins, operations
 from penstock.outbox.messages import ClaimedMessage
 
 Result = TypeVar("Result")
@@ -107,7 +107,7 @@ def publishing(to_stream: ToStream, type: str | None, policy: FailurePolicy) -> 
             operation = _write(message, to_stream, type, store.context)
             with store.transaction() as transaction:
                 transaction.run(operation)
-                stale = transaction.run(messages.finish([message.id], message.token, "done"))
+                stale = transaction.run(operations.finish([message.id], message.token, "done"))
                 if stale:
                     raise StaleLease((str(message.id),))
         except (ValidationError, DuplicateMessageId) as error:

@@ -21,7 +21,7 @@ from typing import Any
 from uuid import UUID
 
 from penstock.errors import JoinNotFound, PenstockError, PermanentFailure, StaleLease, first_line
-from penstock.outbox import messages
+from penstock.outbox import operations
 from penstock.outbox.crew import Crew
 from penstock.outbox.floor import Floor
 from penstock.outbox.held import by_token
@@ -137,7 +137,7 @@ class Serving:
         if not self._at_work:
             self._next_extension = time.monotonic() + terms.lease / 3
         claimed = self._store.run(
-            messages.claim(
+            operations.claim(
                 self._store.context, terms.owner, room, terms.lease, self._floor.take(whole=whole)
             )
         )
@@ -194,7 +194,7 @@ class Serving:
                     yield outcome
 
     def _ack(self, ids: list[UUID], token: UUID) -> None:
-        stale = self._store.run(messages.finish(ids, token, "done"))
+        stale = self._store.run(operations.finish(ids, token, "done"))
         if stale:
             logger.warning("dispatcher %s: leases had ended of %s", self._terms.owner, stale)
 
@@ -204,9 +204,9 @@ class Serving:
         if isinstance(error, StaleLease):
             logger.warning("dispatcher %s: %s", self._terms.owner, error)
         elif isinstance(error, NoHandler):
-            self._store.run(messages.abandon(*held, NO_HANDLER_DELAY, str(error), counts=False))
+            self._store.run(operations.abandon(*held, NO_HANDLER_DELAY, str(error), counts=False))
         elif isinstance(error, PermanentFailure | JoinNotFound):
-            self._store.run(messages.finish(*held, "failed", reason))
+            self._store.run(operations.finish(*held, "failed", reason))
         else:
             self._failed_once(message, reason)
 
@@ -223,10 +223,10 @@ class Serving:
             reason,
         )
         if message.attempts >= policy.attempts:
-            self._store.run(messages.finish(*held, "failed", reason))
+            self._store.run(operations.finish(*held, "failed", reason))
         else:
             pause = policy.pause(message.attempts)
-            self._store.run(messages.abandon(*held, pause, reason))
+            self._store.run(operations.abandon(*held, pause, reason))
 
     def _extend(self) -> None:
         """Keep the leases of messages whose handlers are still at work."""
@@ -234,14 +234,14 @@ class Serving:
             return
         self._next_extension = time.monotonic() + self._terms.lease / 3
         for token, ids in by_token(self._at_work.values()):
-            self._store.run(messages.extend(ids, token, self._terms.lease))
+            self._store.run(operations.extend(ids, token, self._terms.lease))
 
     def _clean_up(self) -> None:
         """Now and then, remove messages that were done long ago."""
         keep, now = self._terms.keep_done, time.monotonic()
         if keep is None or now < self._next_clean_up:
             return
-        operation = messages.clean_up(self._store.context, keep, _CLEAN_UP_BATCH, failed=False)
+        operation = operations.clean_up(self._store.context, keep, _CLEAN_UP_BATCH, failed=False)
         if self._store.run(operation) < _CLEAN_UP_BATCH:
             self._next_clean_up = now + _CLEAN_UP_EVERY
 
@@ -251,7 +251,7 @@ class Serving:
         for message in unbegun:
             del self._at_work[message.id]
         for token, ids in by_token(unbegun):
-            operation = messages.abandon(ids, token, 0.0, None, counts=False)
+            operation = operations.abandon(ids, token, 0.0, None, counts=False)
             self._surely(lambda one=operation: self._store.run(one))  # type: ignore[misc]
         while self._at_work:
             self._wait()

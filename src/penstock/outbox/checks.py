@@ -1,0 +1,42 @@
+"""What the arguments of the outbox and of joins must be."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from penstock.errors import UnsupportedEdition, ValidationError
+from penstock.log.context import LogContext, check_position
+from penstock.message import check_text
+
+#: the topic of messages that wait for a join, which dispatchers resolve
+WAIT_TOPIC = "join.wait"
+
+_LONGEST = 10 * 366 * 86_400  # seconds
+
+
+def as_interval(name: str, seconds: float, lowest: float = 0.001) -> timedelta:
+    """Return a checked number of seconds."""
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not is_number or not lowest <= seconds <= _LONGEST:
+        raise ValidationError(name, seconds, f"{lowest:g} seconds or more, and up to ten years")
+    return timedelta(seconds=seconds)
+
+
+def check_topic(name: str, topic: str) -> str:
+    """Return a checked topic for a message."""
+    if check_text(name, topic) == WAIT_TOPIC:
+        raise ValidationError(name, topic, "another topic: enqueue_join_wait makes such messages")
+    return topic
+
+
+def check_limit(limit: int) -> int:
+    """Return a checked limit."""
+    if check_position("limit", limit, 1) >= 2**31:
+        raise ValidationError("limit", limit, "less than 2,147,483,648")
+    return limit
+
+
+def check_edition(context: LogContext) -> None:
+    """Refuse a database without Penstock's schema."""
+    if not context.edition.has_watermark:
+        raise UnsupportedEdition("the outbox needs Penstock's schema: run `penstock init`")

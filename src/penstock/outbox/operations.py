@@ -1,0 +1,191 @@
+"""The operations on outbox messages.
+
+The mechanism is described in `sql/penstock/40_outbox.sql`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from penstock.database.operation import Operation, call, only_value
+from penstock.errors import ValidationError
+from penstock.failure import kept_error
+from penstock.log.context import LogContext
+from penstock.message import as_uuid, check_text
+from penstock.outbox.checks import as_interval, check_edition, check_limit
+from penstock.outbox.messages import (
+    COLUMNS,
+    STATES,
+    ClaimedMessage,
+    NewMessage,
+    OutboxMessage,
+    OutboxMessageId,
+    TopicState,
+    as_claimed,
+    as_message,
+    as_row,
+)
+
+
+def enqueue(
+    context: LogContext, messages: Iterable[NewMessage], joins: Iterable[UUID | str] = ()
+) -> Operation[list[OutboxMessageId]]:
+    """Put messages into the outbox; the result is their ids."""
+    check_edition(context)
+    if isinstance(joins, str):
+        raise ValidationError("joins", joins, "several join ids, such as a list")
+    checked = [as_row(one) for one in messages]
+    if not checked:
+        raise ValidationError("messages", checked, "at least one message")
+    columns = [list(column) for column in zip(*checked, strict=True)]
+    return call(
+        "enqueue",
+        "select penstock.enqueue(%s::uuid[], %s::text[], %s::bytea[], %s::text[],"
+        " %s::timestamptz[], %s::text[], %s::text[], %s::uuid[])",
+        (*columns, [as_uuid(one) for one in joins]),
+        only_value,
+        count=len(checked),
+    )
+
+
+def claim(
+    context: LogContext,
+    owner: str,
+    limit: int,
+    lease: float,
+    floor: tuple[datetime | None, UUID | None] = (None, None),
+) -> Operation[list[ClaimedMessage]]:
+    """Claim due messages, oldest first."""
+    check_edition(context)
+    check_text("owner", owner)
+    check_limit(limit)
+    return call(
+        "claim",
+        "select * from penstock.claim_outbox(%s, %s, %s, %s, %s)",
+        (owner, limit, as_interval("lease", lease), *floor),
+        lambda rows: sorted((as_claimed(row) for row in rows), key=lambda one: (one.due, one.id)),
+        owner=owner,
+    )
+
+
+def finish(
+    ids: Sequence[UUID], token: UUID, outcome: str, error: str | None = None
+) -> Operation[list[OutboxMessageId]]:
+    """Finish messages as 'done' or 'failed'; the result is the ids that were not held."""
+    return call(
+        "ack" if outcome == "done" else "fail",
+        "select penstock.finish_outbox(%s::uuid[], %s, %s, %s)",
+        (list(ids), token, outcome, None if outcome == "done" else kept_error(error)),
+        only_value,
+        count=len(ids),
+    )
+
+
+def abandon(
+    ids: Sequence[UUID], token: UUID, delay: float, error: str | None, counts: bool = True
+) -> Operation[list[OutboxMessageId]]:
+    """Give messages back; the result is the ids that were not held.
+
+    Unless it `counts`, no attempt was used up.
+    """
+    kept = None if error is None else kept_error(error)
+    return call(
+        "abandon",
+        "select penstock.abandon_outbox(%s::uuid[], %s, %s, %s, %s)",
+        (list(ids), token, as_interval("delay", delay, lowest=0), kept, counts),
+        only_value,
+        count=len(ids),
+    )
+
+
+def extend(ids: Sequence[UUID], token: UUID, lease: float) -> Operation[list[OutboxMessageId]]:
+    """Hold messages for another lease; the result is the ids that were not held."""
+    return call(
+        "extend",
+        "select penstock.extend_outbox(%s::uuid[], %s, %s)",
+        (list(ids), token, as_interval("lease", lease)),
+        only_value,
+        count=len(ids),
+    )
+
+
+def reap(context: LogContext) -> Operation[int]:
+    """Make messages ready whose lease has ended."""
+    check_edition(context)
+    return call("reap_expired", "select penstock.reap_outbox()", (), only_value)
+
+
+def get(context: LogContext, id: UUID | str) -> Operation[OutboxMessage | None]:
+    """Look up one message."""
+    check_edition(context)
+    return call(
+        "get",
+        f"select {COLUMNS} from penstock.outbox where id = %s",  # noqa: S608
+        (as_uuid(id),),
+        lambda rows: as_message(rows[0]) if rows else None,
+    )
+
+
+def listing(
+    context: LogContext,
+    topic: str | None,
+    state: str | None,
+    limit: int,
+) -> Operation[list[OutboxMessage]]:
+    """List messages, oldest first."""
+    check_edition(context)
+    if state is not None and state not in STATES:
+        raise ValidationError("state", state, f"one of {', '.join(STATES)}")
+    if topic is not None:
+        check_text("topic", topic)
+    return call(
+        "list",
+        f"select {COLUMNS} from penstock.outbox"  # noqa: S608
+        " where (%s::text is null or topic = %s) and (%s::text is null or state = %s)"
+        " order by created_at, id limit %s",
+        (topic, topic, state, state, check_limit(limit)),
+        lambda rows: [as_message(row) for row in rows],
+    )
+
+
+def retry_failed(
+    context: LogContext, ids: Sequence[UUID | str] | None, topic: str | None
+) -> Operation[int]:
+    """Make failed messages ready again."""
+    check_edition(context)
+    if isinstance(ids, str):
+        raise ValidationError("ids", ids, "several ids, such as a list")
+    if topic is not None:
+        check_text("topic", topic)
+    wanted = None if ids is None else [as_uuid(one) for one in ids]
+    return call(
+        "retry_failed", "select penstock.retry_outbox(%s::uuid[], %s)", (wanted, topic), only_value
+    )
+
+
+def clean_up(
+    context: LogContext, older_than: timedelta, limit: int, failed: bool
+) -> Operation[int]:
+    """Remove a batch of finished messages and of finished joins."""
+    check_edition(context)
+    if not isinstance(older_than, timedelta) or older_than < timedelta(0):
+        raise ValidationError("older_than", older_than, "a timedelta of 0 or more")
+    return call(
+        "clean_up",
+        "select penstock.clean_outbox(clock_timestamp() - %s, %s, %s)",
+        (older_than, limit, failed),
+        only_value,
+    )
+
+
+def summary(context: LogContext) -> Operation[list[TopicState]]:
+    """Count messages by topic and state."""
+    check_edition(context)
+    return call(
+        "outbox_summary",
+        "select * from penstock.outbox_summary()",
+        (),
+        lambda rows: [TopicState(*row) for row in rows],
+    )
