@@ -10,7 +10,13 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 import penstock
-from penstock import DatabaseUnreachable, PenstockError, Settings, ValidationError
+from penstock import (
+    DatabaseUnreachable,
+    PenstockError,
+    PreparedStatementLost,
+    Settings,
+    ValidationError,
+)
 from penstock.settings import redact
 
 URL = "postgresql://ada:hunter2@db.example:5433/store"
@@ -331,12 +337,36 @@ class TestEachConnection:
             for _ in range(8):
                 store.write_message("account-1", "Opened")
                 store.get_stream_messages("account-1")
+                with store.transaction() as transaction:  # its statements count, too
+                    transaction.savepoint("here")
+                    transaction.release_savepoint("here")
             with store.transaction() as transaction:
                 row = transaction.connection.execute(
                     "select count(*) > 0 from pg_prepared_statements"
                 ).fetchone()
 
         assert row == (prepared,)
+
+    @pytest.mark.parametrize(
+        "meanwhile",
+        [
+            [b"deallocate all"],  # as if this were a session where we have prepared nothing
+            [b"prepare _pg3_%d as select 1" % number for number in range(9)],  # or others have
+        ],
+    )
+    def test_says_what_to_do_behind_a_pooler_that_mixes_sessions(
+        self, database_url: str, meanwhile: list[bytes]
+    ) -> None:
+        with penstock.connect(database_url, pool_max_size=1) as store:
+            store.write_message("account-1", "Opened")
+            with store.transaction() as transaction:
+                connection = transaction.connection
+            for one in meanwhile:
+                connection.pgconn.exec_(one)  # behind psycopg's back
+
+            with pytest.raises(PreparedStatementLost, match="prepared_statements=False"):
+                store.write_message("account-1", "Opened")
+                store.stream_version("account-1")
 
     def test_of_a_server_that_is_not_there_is_told_clearly(self) -> None:
         with pytest.raises(DatabaseUnreachable) as caught:

@@ -117,7 +117,7 @@ def _detect(settings: Settings) -> Edition:
     """Return what the database holds, or say why this client cannot work with it."""
     where = settings.where()
     with blocking.connect(settings) as connection:
-        ask = partial(execute, connection, prepare=settings.prepared_statements, where=where)
+        ask = partial(execute, connection, where=where)
         found = ask(editions.find())
         editions.check_found(found, where)
         editions.check_message_db(ask(editions.message_store_version()), where)

@@ -39,7 +39,9 @@ Connection = psycopg.AsyncConnection[Any]
 async def connect(settings: Settings) -> Connection:
     """Return one connection of its own, or say clearly why there is none."""
     try:
-        return await psycopg.AsyncConnection.connect(settings.conninfo(), autocommit=True)
+        return await psycopg.AsyncConnection.connect(
+            settings.conninfo(), **session.connection_options(settings)
+        )
     except psycopg.Error as error:
         raise session.connection_failed(error, settings.where()) from None
 
@@ -55,7 +57,6 @@ class AsyncPool:
         self._lent: set[int] = set()
         self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
             settings.conninfo(),
-            kwargs={"autocommit": True},
             configure=self._configure,
             open=False,
             **session.pool_options(settings),
@@ -87,8 +88,7 @@ class AsyncPool:
 
     async def execute(self, connection: Connection, operation: Operation[Result]) -> Result:
         """Run one operation on this connection."""
-        prepare = self.settings.prepared_statements
-        return await execute_async(connection, operation, prepare=prepare, where=self.where)
+        return await execute_async(connection, operation, where=self.where)
 
     async def take(self) -> Connection:
         """Take a connection out of the pool. Give it back with `give_back`."""

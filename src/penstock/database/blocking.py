@@ -45,7 +45,7 @@ Connection = psycopg.Connection[Any]
 def connect(settings: Settings) -> Connection:
     """Return one connection of its own, or say clearly why there is none."""
     try:
-        return psycopg.connect(settings.conninfo(), autocommit=True)
+        return psycopg.connect(settings.conninfo(), **session.connection_options(settings))
     except psycopg.Error as error:
         raise session.connection_failed(error, settings.where()) from None
 
@@ -61,7 +61,6 @@ class Pool:
         self._lent: set[int] = set()  # not the connections: one that is forgotten must close
         self._pool: ConnectionPool[Connection] = ConnectionPool(
             settings.conninfo(),
-            kwargs={"autocommit": True},
             configure=self._configure,
             open=False,
             **session.pool_options(settings),
@@ -93,8 +92,7 @@ class Pool:
 
     def execute(self, connection: Connection, operation: Operation[Result]) -> Result:
         """Run one operation on this connection."""
-        prepare = self.settings.prepared_statements
-        return execute(connection, operation, prepare=prepare, where=self.where)
+        return execute(connection, operation, where=self.where)
 
     def take(self) -> Connection:
         """Take a connection out of the pool. Give it back with `give_back`."""

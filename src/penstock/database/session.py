@@ -46,6 +46,13 @@ def session_settings(settings: Settings) -> tuple[list[str], list[str]]:
     return list(values), list(values.values())
 
 
+def connection_options(settings: Settings) -> dict[str, Any]:
+    """Return how psycopg is to treat a connection, in a pool or alone."""
+    # With no threshold psycopg prepares nothing, whatever else it is asked to.
+    threshold = 5 if settings.prepared_statements else None
+    return {"autocommit": True, "prepare_threshold": threshold}
+
+
 def pool_options(settings: Settings) -> dict[str, Any]:
     """Return the options that the blocking and the async pool share."""
     return {
@@ -54,6 +61,7 @@ def pool_options(settings: Settings) -> dict[str, Any]:
         "timeout": settings.pool_timeout_ms / 1000,
         "reconnect_timeout": 2.0,
         "name": settings.application_name,
+        "kwargs": connection_options(settings),
     }
 
 

@@ -71,6 +71,7 @@
         ├── NotInstalled
         ├── IncompatibleVersion
         ├── UnsupportedEdition     only a database that Penstock set up can do this
+        ├── PreparedStatementLost  behind a pooler of transactions
         ├── UnsafeSequence         the log's sequence has a cache
         └── EmbeddedServerError
 
@@ -102,6 +103,7 @@ from penstock.errors.database import (
     IncompatibleVersion,
     NotInstalled,
     PoolExhausted,
+    PreparedStatementLost,
     SetupError,
     TransactionTimeout,
     UnavailableError,
@@ -208,6 +210,7 @@ __all__ = [
     "PipelineRunning",
     "PoolExhausted",
     "PositionConflict",
+    "PreparedStatementLost",
     "SessionClosed",
     "SessionError",
     "SessionFenced",

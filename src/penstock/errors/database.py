@@ -80,6 +80,11 @@ class UnsupportedEdition(SetupError):
 
 
 @dataclass(eq=False)
+class PreparedStatementLost(SetupError):
+    """The server does not know a statement that was prepared, as behind a pooler."""
+
+
+@dataclass(eq=False)
 class UnsafeSequence(SetupError):
     """The log's sequence hands out positions in blocks, so the watermark could not be kept."""
 

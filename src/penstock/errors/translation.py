@@ -12,7 +12,12 @@ import psycopg
 
 from penstock.errors.base import PenstockError, first_line
 from penstock.errors.consumers import OffsetBeyondTail, PositionConflict, SessionFenced
-from penstock.errors.database import CommandTimeout, DatabaseUnreachable, TransactionTimeout
+from penstock.errors.database import (
+    CommandTimeout,
+    DatabaseUnreachable,
+    PreparedStatementLost,
+    TransactionTimeout,
+)
 from penstock.errors.groups import (
     DeclarationBlocked,
     GroupNotFound,
@@ -82,6 +87,7 @@ _MESSAGE_DB_VERSION = re.compile(
 )
 
 _TRANSACTION_CONFLICTS = {"40001", "40P01", "55P03"}
+_PREPARED_FOR_ANOTHER_SESSION = {"26000", "42P05"}
 
 
 def translate(error: psycopg.Error, where: str) -> Exception:
@@ -110,6 +116,11 @@ def translate(error: psycopg.Error, where: str) -> Exception:
         return CommandTimeout(where, diag.message_primary or str(error))
     if code in ("25P03", "25P04"):
         return TransactionTimeout(where, diag.message_primary or str(error))
+    if code in _PREPARED_FOR_ANOTHER_SESSION:
+        return PreparedStatementLost(
+            f"{where}: {first_line(error)}. A pooler that gives each transaction another session "
+            "needs prepared_statements=False, or must pool by session"
+        )
     if is_lost_connection(error):
         return DatabaseUnreachable(where, first_line(error))
     return error
