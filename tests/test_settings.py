@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from penstock import (
     PenstockError,
     PreparedStatementLost,
     Settings,
+    Store,
     ValidationError,
 )
 from penstock.settings import redact
@@ -348,14 +350,17 @@ class TestEachConnection:
         assert row == (prepared,)
 
     @pytest.mark.parametrize(
-        "meanwhile",
-        [
-            [b"deallocate all"],  # as if this were a session where we have prepared nothing
-            [b"prepare _pg3_%d as select 1" % number for number in range(9)],  # or others have
+        ("meanwhile", "then"),
+        [  # as if this were a session where we have prepared nothing, or where others have
+            ([b"deallocate all"], lambda store: store.write_message("account-1", "Opened")),
+            (
+                [b"prepare _pg3_%d as select 1" % number for number in range(9)],
+                lambda store: store.stream_version("account-1"),
+            ),
         ],
     )
     def test_says_what_to_do_behind_a_pooler_that_mixes_sessions(
-        self, database_url: str, meanwhile: list[bytes]
+        self, database_url: str, meanwhile: list[bytes], then: Callable[[Store], object]
     ) -> None:
         with penstock.connect(database_url, pool_max_size=1) as store:
             store.write_message("account-1", "Opened")
@@ -365,8 +370,7 @@ class TestEachConnection:
                 connection.pgconn.exec_(one)  # behind psycopg's back
 
             with pytest.raises(PreparedStatementLost, match="prepared_statements=False"):
-                store.write_message("account-1", "Opened")
-                store.stream_version("account-1")
+                then(store)
 
     def test_of_a_server_that_is_not_there_is_told_clearly(self) -> None:
         with pytest.raises(DatabaseUnreachable) as caught:
