@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from penstock.errors import ValidationError
 
 _LONGEST_ERROR = 10_000
+_LONGEST_DELAY = 366 * 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,10 @@ class FailurePolicy:
         """Refuse a policy that could never try."""
         if not isinstance(self.attempts, int) or self.attempts < 1:
             raise ValidationError("attempts", self.attempts, "at least 1")
-        if self.delay < 0 or self.longest_delay < self.delay:
+        longest = self.longest_delay
+        if not isinstance(longest, int | float) or not 0 <= longest <= _LONGEST_DELAY:
+            raise ValidationError("longest_delay", longest, "from 0 seconds to a year of them")
+        if not isinstance(self.delay, int | float) or not 0 <= self.delay <= longest:
             raise ValidationError("delay", self.delay, "from 0 to longest_delay, in seconds")
 
     @classmethod
@@ -52,6 +56,15 @@ class FailurePolicy:
         """Return the seconds to wait after this attempt (the first is 1) has failed."""
         doubled = self.delay * 2.0 ** min(attempt - 1, 60)
         return min(self.longest_delay, doubled) * random.uniform(0.5, 1.0)
+
+
+def checked_policy(policy: FailurePolicy | None, default: FailurePolicy) -> FailurePolicy:
+    """Return the policy, or the default if there is none; refuse anything else."""
+    if policy is None:
+        return default
+    if not isinstance(policy, FailurePolicy):
+        raise ValidationError("on_failure", policy, "a FailurePolicy")
+    return policy
 
 
 def kept_error(error: object) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -48,6 +48,23 @@ def test_the_outbox_as_json_is_one_object(penstock: Run, failed: OutboxMessageId
     assert found["topics"][0]["failed"] == 1
     assert found["topics"][1]["oldest_ready"] == "2026-05-01T12:00:00Z"
     assert [one["id"] for one in found["failed"]] == [str(failed)]
+
+
+def test_what_is_not_due_yet_is_not_the_oldest_ready(penstock: Run, store: Store) -> None:
+    store.outbox.enqueue("later", due=datetime.now(UTC) + timedelta(days=30))
+
+    [topic] = json.loads(penstock("outbox", "--json").stdout)["topics"]
+
+    assert (topic["ready"], topic["oldest_ready"]) == (1, None)
+
+
+def test_as_many_failures_are_shown_as_asked_for(penstock: Run, store: Store) -> None:
+    store.outbox.enqueue_many([NewMessage("call", n) for n in range(25)])
+    store.outbox.fail(store.outbox.claim("me", 25), "busy")
+
+    assert penstock("outbox").stderr == "the oldest 20 of 25 that failed: --failures N shows more\n"
+    assert penstock("outbox", "--failures", "25").stderr == ""
+    assert len(json.loads(penstock("outbox", "--failures", "25", "--json").stdout)["failed"]) == 25
 
 
 def test_an_empty_outbox_has_nothing_to_tell(penstock: Run) -> None:

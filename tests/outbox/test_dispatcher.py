@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
+import penstock
 from penstock import (
     ClaimedMessage,
     Dispatcher,
@@ -122,6 +123,7 @@ class TestHandlers:
         "wrong",
         [
             {"concurrency": 0},
+            {"on_failure": "retry"},
             {"batch_size": 0},
             {"lease": 0},
             {"polling_interval_ms": 0},
@@ -134,6 +136,32 @@ class TestHandlers:
 
 
 class TestFailures:
+    @pytest.mark.parametrize("delay", [float("nan"), float("inf"), 1e9, "1", -1])
+    def test_a_pause_that_never_ends_is_no_policy(self, delay: Any) -> None:
+        with pytest.raises(ValidationError):
+            FailurePolicy.retry(delay=delay, longest_delay=delay)
+
+    @pytest.mark.parametrize(
+        "use",
+        [
+            lambda store: Dispatcher(None),  # type: ignore[arg-type]
+            lambda store: Dispatcher(store).handler("mail")(5),  # type: ignore[type-var]
+            lambda store: Dispatcher(store).handler("mail", on_failure="x"),  # type: ignore[arg-type]
+            lambda store: Dispatcher(store).publish("mail", 5),  # type: ignore[arg-type]
+            lambda store: Dispatcher(store).publish("mail", "counter-1", 5),  # type: ignore[arg-type]
+        ],
+    )
+    def test_what_could_only_fail_later_is_refused_at_once(
+        self, store: Store, use: Callable[[Any], object]
+    ) -> None:
+        with pytest.raises(ValidationError):
+            use(store)
+
+    async def test_an_async_store_has_no_dispatcher(self, database_url: str) -> None:
+        async with await penstock.connect_async(database_url) as store:
+            with pytest.raises(ValidationError, match="a Store, or a provider of Stores"):
+                Dispatcher(store)  # type: ignore[arg-type]
+
     def test_a_failing_handler_is_tried_again_and_the_last_error_kept(self, store: Store) -> None:
         dispatcher, attempts = Dispatcher(store, on_failure=SOON), list[int]()
 
@@ -227,6 +255,64 @@ class TestFailures:
             "no handler for topic mail in the dispatcher that claimed it"
         )
         assert states(store) == ["done"]
+
+    def test_a_topic_that_it_has_no_handler_for_is_left_to_others(self, store: Store) -> None:
+        handled: list[object] = []
+        without, having = Dispatcher(store), Dispatcher(store)
+        having.handler("mail")(lambda message: handled.append(message.payload))
+        for number in range(3):
+            store.outbox.enqueue("mail", number)
+
+        claimed = [without.run_until_idle(), without.run_until_idle()]
+        having.run_until_idle()
+
+        assert claimed == [3, 0]
+        assert sorted(handled, key=str) == [0, 1, 2]
+
+    def test_a_handler_that_is_added_later_gets_what_was_passed_over(self, store: Store) -> None:
+        dispatcher = Dispatcher(store)
+        store.outbox.enqueue("mail")
+        dispatcher.run_until_idle()
+        dispatcher.handler("mail")(lambda message: None)
+
+        dispatcher.run_until_idle()
+
+        assert states(store) == ["done"]
+
+    def test_an_error_that_cannot_even_be_told_is_an_error_like_others(self, store: Store) -> None:
+        class Unspeakable(Exception):
+            def __str__(self) -> str:
+                raise ValueError("no words for it")
+
+        def handle(message: ClaimedMessage) -> None:
+            raise Unspeakable
+
+        dispatcher = Dispatcher(store, on_failure=ONE_TRY)
+        dispatcher.handler("mail")(handle)
+        store.outbox.enqueue("mail")
+
+        dispatcher.run_until_idle()
+
+        assert store.outbox.list()[0].last_error == "Unspeakable: Unspeakable"
+
+    @pytest.mark.parametrize("due", ["-infinity", "0044-03-15 12:00:00+00 BC"])
+    def test_a_due_time_that_python_cannot_hold_keeps_nobody_waiting(
+        self, store: Store, due: str
+    ) -> None:
+        dispatcher = Dispatcher(store)
+        dispatcher.handler("mail")(lambda message: None)
+        store.outbox.enqueue_many([NewMessage("mail"), NewMessage("mail")])
+        sql(
+            store,
+            "update penstock.outbox set due = %s::timestamptz"
+            " where id = (select min(id::text)::uuid from penstock.outbox) returning id",
+            due,
+        )
+
+        dispatcher.run_until_idle()
+
+        assert states(store) == ["done", "done"]
+        assert min(one.due.year for one in store.outbox.list() if one.due) == 1
 
     def test_a_lost_connection_does_not_end_it(self, store: Store) -> None:
         handled = threading.Event()
@@ -504,7 +590,7 @@ class TestPublish:
     def test_what_can_never_be_published_fails_at_once(self, store: Store) -> None:
         dispatcher = Dispatcher(store)
         dispatcher.publish("counted", "counter-1")
-        dispatcher.publish("nowhere", "")
+        dispatcher.publish("nowhere", lambda message: "")
         store.outbox.enqueue("counted", "no object")
         store.outbox.enqueue("nowhere", {})
         taken = store.outbox.enqueue("counted", {})

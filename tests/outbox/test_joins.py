@@ -389,6 +389,47 @@ class TestDecided:
         assert awake.due < asleep.due
         assert resolved(store, join).status == "completed"
 
+    def test_what_lands_after_the_timeout_does_not_count(self, store: Store) -> None:
+        join = store.joins.start_join(None, 1, timeout=3600)
+        [id] = steps(store, join, 1)
+        store.joins.enqueue_join_wait(join, on_complete_topic="good", on_fail_topic="bad")
+        sql(
+            store,
+            "update penstock.joins set times_out_at = clock_timestamp() where join_id = %s"
+            " returning join_id",
+            join,
+        )
+
+        store.joins.report_step_completed(join, id)
+        sql(
+            store,
+            "update penstock.outbox set due = clock_timestamp() where topic = 'join.wait'"
+            " returning id",
+        )
+
+        assert resolved(store, join).status == "failed"
+        assert store.joins.get_join(join).completed_steps == 0
+
+    def test_a_wait_cannot_be_a_step_of_its_own_join(self, store: Store) -> None:
+        join = store.joins.start_join(None, 1)
+        wait = store.joins.enqueue_join_wait(join, on_complete_topic="good")
+
+        with pytest.raises(penstock.JoinOfItsOwnWait, match="cannot be a step of it"):
+            store.joins.attach_message_to_join(join, wait)
+
+        assert store.joins.members(join) == []
+
+    def test_all_old_joins_are_cleaned_up_however_many(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("penstock.outbox.blocking._BATCH", 2)
+        for _ in range(5):
+            store.joins.cancel_join(store.joins.start_join(None, 1))
+
+        store.outbox.clean_up(timedelta(0))
+
+        assert store.joins.list_joins() == []
+
     def test_a_wait_without_a_timeout_sleeps_without_end(self, store: Store) -> None:
         join = store.joins.start_join(None, 1)
 
@@ -578,7 +619,7 @@ class TestDecided:
 
 class TestBadInput:
     def test_an_unknown_join_is_not_found(self, store: Store) -> None:
-        unknown, id = penstock.new_id(), store.outbox.enqueue("step")
+        unknown, id = penstock.JoinId(penstock.new_id()), store.outbox.enqueue("step")
         calls: list[Callable[[], object]] = [
             lambda: store.joins.get_join(unknown),
             lambda: store.joins.members(unknown),
@@ -598,7 +639,7 @@ class TestBadInput:
         assert [one.id for one in store.outbox.list()] == [id]
 
     def test_an_unknown_message_cannot_be_attached(self, store: Store) -> None:
-        join, unknown = store.joins.start_join(None, 1), penstock.new_id()
+        join, unknown = store.joins.start_join(None, 1), str(penstock.new_id())
 
         with pytest.raises(penstock.OutboxMessageNotFound):
             store.joins.attach_message_to_join(join, unknown)
@@ -875,7 +916,7 @@ async def test_async_joins_do_the_same(async_store: penstock.AsyncStore) -> None
     await joins.cancel_join(join)
     assert (await joins.get_join(join)).status == "cancelled"
     with pytest.raises(JoinNotFound):
-        await joins.get_join(penstock.new_id())
+        await joins.get_join(str(penstock.new_id()))
 
 
 async def test_the_async_outbox_joins_the_transaction_of_your_connection(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
 from typing import Any
 
 import psycopg
@@ -462,12 +463,23 @@ class TestBadInput:
             {"payload": {"a": object()}},
             {"payload": float("nan")},
             {"payload": "\ud800"},
+            {"payload": {1}},
+            {"payload": (1, 2)},
+            {"payload": {1: 2}},
+            {"payload": {"a": b"x"}},
+            {"payload": Decimal("1.5")},
+            {"payload": uuid.uuid4()},
+            {"payload": PAST},
+            {"due": datetime.min.replace(tzinfo=timezone(timedelta(hours=1)))},
+            {"due": datetime.max.replace(tzinfo=UTC)},
             {"due": datetime(2030, 1, 1)},  # noqa: DTZ001
             {"due": "tomorrow"},
             {"id": "7"},
             {"dedupe_key": ""},
             {"correlation_id": 7},
             {"joins": ["no id"]},
+            {"joins": None},
+            {"joins": uuid.uuid4()},
             {"joins": "0190a0a0-0000-7000-8000-000000000000"},
         ],
     )
@@ -513,9 +525,17 @@ class TestBadInput:
             lambda outbox: outbox.ack([uuid.uuid4()]),
             lambda outbox: outbox.fail(outbox.claim("me"), None),
             lambda outbox: outbox.abandon(outbox.claim("me"), -1),
+            lambda outbox: outbox.ack(None),
+            lambda outbox: outbox.abandon(uuid.uuid4()),
+            lambda outbox: outbox.extend(5),
             lambda outbox: outbox.retry_failed("7"),
+            lambda outbox: outbox.retry_failed(uuid.uuid4()),
             lambda outbox: outbox.clean_up(timedelta(-1)),
             lambda outbox: outbox.clean_up(7),
+            lambda outbox: outbox.clean_up(timedelta.max),
+            lambda outbox: outbox.clean_up(timedelta(1), failed="x"),
+            lambda outbox: outbox.enqueue_many(None),
+            lambda outbox: outbox.enqueue_many(NewMessage("mail")),
             lambda outbox: outbox.enqueue_many([]),
             lambda outbox: outbox.enqueue_many(["mail"]),
         ],
@@ -525,6 +545,14 @@ class TestBadInput:
 
         with pytest.raises(ValidationError):
             call(store.outbox)
+
+    def test_a_value_that_cannot_be_shown_is_refused_all_the_same(self, store: Store) -> None:
+        deep: list[Any] = []
+        for _ in range(5000):
+            deep = [deep]
+
+        with pytest.raises(ValidationError, match="a list that cannot be shown"):
+            store.outbox.enqueue("mail", deep)
 
     def test_an_unknown_message_is_not_found(self, store: Store) -> None:
         unknown = OutboxMessageId(penstock.new_id())
@@ -540,8 +568,8 @@ class TestBadInput:
                 lambda: store.outbox.enqueue("mail"),
                 lambda: store.outbox.claim("me"),
                 lambda: store.joins.start_join(None, 1),
-                lambda: store.joins.get_join(penstock.new_id()),
-                lambda: store.joins.cancel_join(penstock.new_id()),
+                lambda: store.joins.get_join(penstock.JoinId(penstock.new_id())),
+                lambda: store.joins.cancel_join(str(penstock.new_id())),
             ):
                 with pytest.raises(penstock.UnsupportedEdition):
                     call()

@@ -26,7 +26,9 @@ from penstock.outbox.messages import STATES
 
 outbox = typer.Typer(name="outbox", help="See to the messages of the outbox.")
 
-_FAILURES_SHOWN = 20
+Failures = Annotated[
+    int, typer.Option(metavar="N", min=1, help="Show so many of the messages that failed.")
+]
 
 MessageId = Annotated[
     str, typer.Argument(metavar="ID", help="The message's id.", show_default=False)
@@ -35,7 +37,11 @@ MessageId = Annotated[
 
 @outbox.callback(invoke_without_command=True)
 def overview(
-    context: typer.Context, json: Json = False, url: Url = None, folder: Folder = None
+    context: typer.Context,
+    failures: Failures = 20,
+    json: Json = False,
+    url: Url = None,
+    folder: Folder = None,
 ) -> None:
     """Count the messages of the outbox by topic and state, and show what failed.
 
@@ -45,13 +51,13 @@ def overview(
         return
     with open_existing(settings_for(url, folder)) as store:
         topics = by_topic(store.outbox.summary())
-        failed = store.outbox.list(state="failed", limit=_FAILURES_SHOWN)
+        failed = store.outbox.list(state="failed", limit=failures)
     if json:
         print_json({"topics": topics, "failed": failed})
         return
     _print_topics(topics)
     if failed:
-        _print_failures(failed)
+        _print_failures(failed, sum(int(str(row["failed"])) for row in topics))
 
 
 @outbox.command()
@@ -121,7 +127,7 @@ def _print_topics(topics: list[dict[str, object]]) -> None:
     console().print(listed)
 
 
-def _print_failures(failed: Sequence[OutboxMessage]) -> None:
+def _print_failures(failed: Sequence[OutboxMessage], in_all: int) -> None:
     listed = table(failed="left", topic="left", attempts="right", error="left")
     for one in failed:
         listed.add_row(
@@ -130,8 +136,8 @@ def _print_failures(failed: Sequence[OutboxMessage]) -> None:
     out = console()
     out.print()
     out.print(listed)
-    if len(failed) == _FAILURES_SHOWN:
-        note("there may be more; `penstock outbox --json` and `penstock outbox show` tell more")
+    if len(failed) < in_all:
+        note(f"the oldest {len(failed)} of {in_all} that failed: --failures N shows more")
 
 
 def _shown(value: object) -> str:

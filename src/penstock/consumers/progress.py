@@ -25,7 +25,7 @@ from penstock.errors import (
     ValidationError,
     first_line,
 )
-from penstock.failure import FailurePolicy
+from penstock.failure import FailurePolicy, checked_policy
 from penstock.log import paging, read
 from penstock.log.context import LogContext, check_position, is_whole
 from penstock.log.write import check_category
@@ -104,7 +104,7 @@ class Progress:
         self._update_interval = position_update_interval
         self._filters = (correlation, consumer_group_member, consumer_group_size, condition)
         self._sparse = paging.is_sparse(context, correlation, consumer_group_size, condition)
-        self._policy = on_failure or FailurePolicy.stop()
+        self._policy = checked_policy(on_failure, FailurePolicy.stop())
         self._transactional = transactional
         self._middleware = self._checked(middleware)
         self.parked_stream = parked_stream(category, consumer_id)

@@ -29,7 +29,7 @@ from penstock.errors import (
     ValidationError,
     first_line,
 )
-from penstock.failure import FailurePolicy
+from penstock.failure import FailurePolicy, checked_policy
 from penstock.log import paging
 from penstock.log.append import MessageType
 from penstock.message import Message
@@ -102,7 +102,7 @@ class Worker:
         self.worker_id = worker_id or f"{this_process()}:{threading.get_ident()}"
         self._batch_size = batch_size
         self._lease = lease
-        self._policy = on_failure or FailurePolicy.park()
+        self._policy = checked_policy(on_failure, FailurePolicy.park())
         if not self._policy.parks:
             raise ValidationError("on_failure", on_failure, "a FailurePolicy.park(...)")
         self._polling_interval = polling_interval_ms / 1000

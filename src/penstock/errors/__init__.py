@@ -35,6 +35,7 @@
     │   ├── JoinFinished           the join is completed, failed or cancelled
     │   ├── JoinFull               the join has all the members it expects
     │   ├── NotAJoinMember
+    │   ├── JoinOfItsOwnWait
     │   ├── JoinAwaited            the join is waited for already
     │   └── PermanentFailure       raise it in a handler: do not try this message again
     ├── PipelineError
@@ -145,6 +146,7 @@ from penstock.errors.outbox import (
     JoinFinished,
     JoinFull,
     JoinNotFound,
+    JoinOfItsOwnWait,
     NotAJoinMember,
     OutboxError,
     OutboxMessageNotFound,
@@ -192,6 +194,7 @@ __all__ = [
     "JoinFinished",
     "JoinFull",
     "JoinNotFound",
+    "JoinOfItsOwnWait",
     "MessageTypeError",
     "MessagesRemoved",
     "NotAJoinMember",

@@ -48,7 +48,10 @@ class ValidationError(PenstockError, ValueError):
 
 def shown(value: object, limit: int = 120) -> str:
     """Return `repr(value)`, shortened, for an error message."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception:  # somebody else's, or one that goes too deep
+        text = f"a {type(value).__name__} that cannot be shown"
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
@@ -58,8 +61,12 @@ _PY4J = "An error occurred while calling"
 
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's text that says something, or the error's name."""
+    try:
+        told = str(error)
+    except Exception:  # an error may be as broken as anything else
+        told = ""
     # fit for any log and database
-    text = str(error).encode(errors="backslashreplace").decode().replace("\0", "\\0")
+    text = told.encode(errors="backslashreplace").decode().replace("\0", "\\0")
     lines = (line.removeprefix(": ") for line in text.strip().splitlines())
-    told = (line for line in lines if not line.startswith(_PY4J))
-    return next(told, type(error).__name__)
+    telling = (line for line in lines if not line.startswith(_PY4J))
+    return next(telling, type(error).__name__)

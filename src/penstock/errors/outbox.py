@@ -79,6 +79,17 @@ class NotAJoinMember(OutboxError):
 
 
 @dataclass(eq=False)
+class JoinOfItsOwnWait(OutboxError):
+    """The message waits for the join, which could never be complete if it were a step of it."""
+
+    join_id: str
+    message_id: str
+
+    def __str__(self) -> str:
+        return f"message {self.message_id} waits for join {self.join_id} and cannot be a step of it"
+
+
+@dataclass(eq=False)
 class JoinAwaited(OutboxError):
     """The join is waited for already: it has one wait and one follow-up."""
 

@@ -44,6 +44,7 @@ from penstock.errors.outbox import (
     JoinFinished,
     JoinFull,
     JoinNotFound,
+    JoinOfItsOwnWait,
     NotAJoinMember,
     OutboxMessageNotFound,
     StaleLease,
@@ -74,6 +75,7 @@ _BY_CODE: Mapping[str, type[PenstockError]] = {
     "PS064": NotAJoinMember,
     "PS065": JoinAwaited,
     "PS066": StaleLease,
+    "PS067": JoinOfItsOwnWait,
     "PS070": StagingLost,
     "PS071": StepSuperseded,
 }

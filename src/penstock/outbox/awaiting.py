@@ -56,7 +56,7 @@ class AsyncOutbox:
         correlation_id: str | None = None,
         id: UUID | str | None = None,
         dedupe_key: str | None = None,
-        joins: Iterable[JoinId | UUID] = (),
+        joins: Iterable[JoinId | str] = (),
     ) -> OutboxMessageId:
         """Put a message into the outbox and return its id.
 
@@ -68,7 +68,7 @@ class AsyncOutbox:
         return (await self.enqueue_many([message], joins=joins))[0]
 
     async def enqueue_many(
-        self, several: Iterable[NewMessage], *, joins: Iterable[JoinId | UUID] = ()
+        self, several: Iterable[NewMessage], *, joins: Iterable[JoinId | str] = ()
     ) -> list[OutboxMessageId]:
         """Put several messages into the outbox, all or none, and return their ids in order."""
         return await self._runner.run(operations.enqueue(self._runner.context, several, joins))
@@ -113,7 +113,7 @@ class AsyncOutbox:
         """Make messages ready whose lease has ended, and return how many. Claims do so anyway."""
         return await self._runner.run(operations.reap(self._runner.context))
 
-    async def get(self, id: OutboxMessageId | UUID | str) -> OutboxMessage:
+    async def get(self, id: OutboxMessageId | str) -> OutboxMessage:
         """Return a message, whatever its state, or raise `OutboxMessageNotFound`."""
         found = await self._runner.run(operations.get(self._runner.context, id))
         if found is None:
@@ -127,7 +127,7 @@ class AsyncOutbox:
         return await self._runner.run(operations.listing(self._runner.context, topic, state, limit))
 
     async def retry_failed(
-        self, ids: Sequence[UUID | str] | None = None, *, topic: str | None = None
+        self, ids: Sequence[OutboxMessageId | str] | None = None, *, topic: str | None = None
     ) -> int:
         """Make failed messages ready again: these, those of a topic, or all. Return how many."""
         return await self._runner.run(operations.retry_failed(self._runner.context, ids, topic))
@@ -144,8 +144,8 @@ class AsyncOutbox:
             batch = await self._runner.run(
                 operations.clean_up(self._runner.context, older_than, _BATCH, failed)
             )
-            removed += batch
-            if batch < _BATCH:
+            removed += batch.messages
+            if batch.messages < _BATCH and batch.joins < _BATCH:
                 return removed
 
     async def summary(self) -> Sequence[TopicState]:
@@ -178,7 +178,7 @@ class AsyncJoins:
         )
 
     async def attach_message_to_join(
-        self, join_id: JoinId | UUID | str, outbox_message_id: OutboxMessageId | UUID | str
+        self, join_id: JoinId | str, outbox_message_id: OutboxMessageId | str
     ) -> None:
         """Make a message a member of a join. Twice is once; a finished one counts at once."""
         await self._runner.run(
@@ -186,7 +186,7 @@ class AsyncJoins:
         )
 
     async def report_step_completed(
-        self, join_id: JoinId | UUID | str, outbox_message_id: OutboxMessageId | UUID | str
+        self, join_id: JoinId | str, outbox_message_id: OutboxMessageId | str
     ) -> None:
         """Count a member as completed by hand, for work done elsewhere. First outcome stands."""
         await self._runner.run(
@@ -194,7 +194,7 @@ class AsyncJoins:
         )
 
     async def report_step_failed(
-        self, join_id: JoinId | UUID | str, outbox_message_id: OutboxMessageId | UUID | str
+        self, join_id: JoinId | str, outbox_message_id: OutboxMessageId | str
     ) -> None:
         """Count a member as failed by hand, for work done elsewhere. Its first outcome stands."""
         await self._runner.run(
@@ -203,7 +203,7 @@ class AsyncJoins:
 
     async def enqueue_join_wait(
         self,
-        join_id: JoinId | UUID | str,
+        join_id: JoinId | str,
         fail_if_any_step_failed: bool = True,
         on_complete_topic: str | None = None,
         on_complete_payload: Payload = None,
@@ -226,11 +226,11 @@ class AsyncJoins:
             join_operations.enqueue_wait(self._runner.context, join_id, wait)
         )
 
-    async def cancel_join(self, join_id: JoinId | UUID | str) -> None:
+    async def cancel_join(self, join_id: JoinId | str) -> None:
         """Cancel a join for good: no follow-up will be enqueued."""
         await self._runner.run(join_operations.cancel(self._runner.context, join_id))
 
-    async def get_join(self, join_id: JoinId | UUID | str) -> Join:
+    async def get_join(self, join_id: JoinId | str) -> Join:
         """Return a join, or raise `JoinNotFound`."""
         found = await self._runner.run(join_operations.get(self._runner.context, join_id))
         if found is None:
@@ -245,7 +245,7 @@ class AsyncJoins:
             join_operations.listing(self._runner.context, grouping_key, status, limit)
         )
 
-    async def members(self, join_id: JoinId | UUID | str) -> list[JoinMember]:
+    async def members(self, join_id: JoinId | str) -> list[JoinMember]:
         """Return the members of a join and their outcomes."""
         await self.get_join(join_id)
         return await self._runner.run(join_operations.members(self._runner.context, join_id))

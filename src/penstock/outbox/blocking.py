@@ -57,7 +57,7 @@ class Outbox:
         correlation_id: str | None = None,
         id: UUID | str | None = None,
         dedupe_key: str | None = None,
-        joins: Iterable[JoinId | UUID] = (),
+        joins: Iterable[JoinId | str] = (),
     ) -> OutboxMessageId:
         """Put a message into the outbox and return its id.
 
@@ -69,7 +69,7 @@ class Outbox:
         return self.enqueue_many([message], joins=joins)[0]
 
     def enqueue_many(
-        self, several: Iterable[NewMessage], *, joins: Iterable[JoinId | UUID] = ()
+        self, several: Iterable[NewMessage], *, joins: Iterable[JoinId | str] = ()
     ) -> list[OutboxMessageId]:
         """Put several messages into the outbox, all or none, and return their ids in order."""
         return self._runner.run(operations.enqueue(self._runner.context, several, joins))
@@ -114,7 +114,7 @@ class Outbox:
         """Make messages ready whose lease has ended, and return how many. Claims do so anyway."""
         return self._runner.run(operations.reap(self._runner.context))
 
-    def get(self, id: OutboxMessageId | UUID | str) -> OutboxMessage:
+    def get(self, id: OutboxMessageId | str) -> OutboxMessage:
         """Return a message, whatever its state, or raise `OutboxMessageNotFound`."""
         found = self._runner.run(operations.get(self._runner.context, id))
         if found is None:
@@ -128,7 +128,7 @@ class Outbox:
         return self._runner.run(operations.listing(self._runner.context, topic, state, limit))
 
     def retry_failed(
-        self, ids: Sequence[UUID | str] | None = None, *, topic: str | None = None
+        self, ids: Sequence[OutboxMessageId | str] | None = None, *, topic: str | None = None
     ) -> int:
         """Make failed messages ready again: these, those of a topic, or all. Return how many."""
         return self._runner.run(operations.retry_failed(self._runner.context, ids, topic))
@@ -143,8 +143,8 @@ class Outbox:
             batch = self._runner.run(
                 operations.clean_up(self._runner.context, older_than, _BATCH, failed)
             )
-            removed += batch
-            if batch < _BATCH:
+            removed += batch.messages
+            if batch.messages < _BATCH and batch.joins < _BATCH:
                 return removed
 
     def summary(self) -> Sequence[TopicState]:
@@ -177,13 +177,13 @@ class Joins:
         )
 
     def attach_message_to_join(
-        self, join_id: JoinId | UUID | str, outbox_message_id: OutboxMessageId | UUID | str
+        self, join_id: JoinId | str, outbox_message_id: OutboxMessageId | str
     ) -> None:
         """Make a message a member of a join. Twice is once; a finished one counts at once."""
         self._runner.run(join_operations.attach(self._runner.context, join_id, outbox_message_id))
 
     def report_step_completed(
-        self, join_id: JoinId | UUID | str, outbox_message_id: OutboxMessageId | UUID | str
+        self, join_id: JoinId | str, outbox_message_id: OutboxMessageId | str
     ) -> None:
         """Count a member as completed by hand, for work done elsewhere. First outcome stands."""
         self._runner.run(
@@ -191,7 +191,7 @@ class Joins:
         )
 
     def report_step_failed(
-        self, join_id: JoinId | UUID | str, outbox_message_id: OutboxMessageId | UUID | str
+        self, join_id: JoinId | str, outbox_message_id: OutboxMessageId | str
     ) -> None:
         """Count a member as failed by hand, for work done elsewhere. Its first outcome stands."""
         self._runner.run(
@@ -200,7 +200,7 @@ class Joins:
 
     def enqueue_join_wait(
         self,
-        join_id: JoinId | UUID | str,
+        join_id: JoinId | str,
         fail_if_any_step_failed: bool = True,
         on_complete_topic: str | None = None,
         on_complete_payload: Payload = None,
@@ -221,11 +221,11 @@ class Joins:
         )
         return self._runner.run(join_operations.enqueue_wait(self._runner.context, join_id, wait))
 
-    def cancel_join(self, join_id: JoinId | UUID | str) -> None:
+    def cancel_join(self, join_id: JoinId | str) -> None:
         """Cancel a join for good: no follow-up will be enqueued."""
         self._runner.run(join_operations.cancel(self._runner.context, join_id))
 
-    def get_join(self, join_id: JoinId | UUID | str) -> Join:
+    def get_join(self, join_id: JoinId | str) -> Join:
         """Return a join, or raise `JoinNotFound`."""
         found = self._runner.run(join_operations.get(self._runner.context, join_id))
         if found is None:
@@ -240,7 +240,7 @@ class Joins:
             join_operations.listing(self._runner.context, grouping_key, status, limit)
         )
 
-    def members(self, join_id: JoinId | UUID | str) -> list[JoinMember]:
+    def members(self, join_id: JoinId | str) -> list[JoinMember]:
         """Return the members of a join and their outcomes."""
         self.get_join(join_id)
         return self._runner.run(join_operations.members(self._runner.context, join_id))

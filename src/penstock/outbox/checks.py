@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
 
 from penstock.errors import UnsupportedEdition, ValidationError
 from penstock.log.context import LogContext, check_position
@@ -12,6 +14,11 @@ from penstock.message import check_text
 WAIT_TOPIC = "join.wait"
 
 _LONGEST = 10 * 366 * 86_400  # seconds
+#: what Python can hold in any time zone
+_EARLIEST = datetime(1, 1, 2, tzinfo=UTC)
+_LATEST = datetime(9999, 12, 30, tzinfo=UTC)
+
+Item = TypeVar("Item")
 
 
 def as_interval(name: str, seconds: float, lowest: float = 0.001) -> timedelta:
@@ -20,6 +27,24 @@ def as_interval(name: str, seconds: float, lowest: float = 0.001) -> timedelta:
     if not is_number or not lowest <= seconds <= _LONGEST:
         raise ValidationError(name, seconds, f"{lowest:g} seconds or more, and up to ten years")
     return timedelta(seconds=seconds)
+
+
+def check_due(due: datetime | None) -> datetime | None:
+    """Return a checked moment from which a message is due."""
+    if due is None:
+        return None
+    if not isinstance(due, datetime) or due.utcoffset() is None:
+        raise ValidationError("due", due, "a datetime with a time zone")
+    if not _EARLIEST <= due <= _LATEST:
+        raise ValidationError("due", due, "from the year 1 to the year 9999, in any time zone")
+    return due
+
+
+def listed(name: str, several: Iterable[Item]) -> list[Item]:
+    """Return several things as a list; refuse one alone."""
+    if isinstance(several, str | bytes) or not isinstance(several, Iterable):
+        raise ValidationError(name, several, "several, such as a list of them")
+    return list(several)
 
 
 def check_topic(name: str, topic: str) -> str:

@@ -3,7 +3,7 @@
 The promise: each message is handled at least once. It is acknowledged after its handler returned,
 in batches; a message of a dispatcher that died comes again when its lease ends. A handler that
 raises is tried again, with growing pauses, and then the message fails with its last error kept. A
-message without a handler goes back, for another dispatcher that may have one.
+message without a handler goes back, and its topic is left to other dispatchers from then on.
 
 Each store is served by itself (`serving.py`), so that one whose database is away keeps nobody
 waiting.
@@ -11,13 +11,14 @@ waiting.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any, TypeVar
 
 from penstock.errors import ValidationError
-from penstock.failure import FailurePolicy
+from penstock.failure import FailurePolicy, checked_policy
 from penstock.log.context import is_whole
 from penstock.message import check_text
 from penstock.outbox import routes
@@ -28,6 +29,8 @@ from penstock.outbox.serving import Serving, Terms
 from penstock.process import stopping_on_signals, this_process
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+DEFAULT_POLICY = FailurePolicy.retry(attempts=10, delay=1.0, longest_delay=300.0)
 
 
 class Dispatcher:
@@ -63,24 +66,23 @@ class Dispatcher:
                 raise ValidationError(name, value, "at least 1")
         as_interval("lease", lease)
         self.owner = check_text("owner", owner or this_process())
-        self._policy = on_failure or FailurePolicy.retry(
-            attempts=10, delay=1.0, longest_delay=300.0
-        )
+        self._policy = checked_policy(on_failure, DEFAULT_POLICY)
         self._routes: dict[str, Route] = {WAIT_TOPIC: routes.WAITING}
         self._loop = routes.EventLoop()
         terms = Terms(
             self.owner, concurrency, batch_size, lease, polling_interval_ms / 1000, keep_done
         )
         stores = store.stores() if hasattr(store, "stores") else [store]
-        self._servings = [Serving(one, self._routes, terms) for one in stores]
+        self._servings = [Serving(_blocking(one), self._routes, terms) for one in stores]
 
     def handler(
         self, topic: str, *, on_failure: FailurePolicy | None = None
     ) -> Callable[[Function], Function]:
         """Decorate the handler of a topic. It gets the message; async functions are awaited."""
+        policy = checked_policy(on_failure, self._policy)
 
         def register(function: Function) -> Function:
-            self._add(topic, routes.calling(function, on_failure or self._policy, self._loop))
+            self._add(topic, routes.calling(function, policy, self._loop))
             return function
 
         return register
@@ -98,7 +100,8 @@ class Dispatcher:
         The payload, a JSON object, becomes the data; the outbox message's id becomes the message's;
         `type` is the topic unless given. Writing and acknowledging are one transaction.
         """
-        self._add(topic, routes.publishing(to_stream, type, on_failure or self._policy))
+        policy = checked_policy(on_failure, self._policy)
+        self._add(topic, routes.publishing(to_stream, type, policy))
 
     def run(self) -> None:
         """Dispatch messages as they become due, until `stop()`, SIGTERM or SIGINT."""
@@ -139,3 +142,11 @@ class Dispatcher:
                 raise
 
         return serve_or_stop
+
+
+def _blocking(store: RunsTransactions) -> RunsTransactions:
+    """Return the store, if its calls are blocking: handlers may be async, the dispatcher is not."""
+    run = getattr(store, "run", None)
+    if not callable(run) or inspect.iscoroutinefunction(run):
+        raise ValidationError("store", store, "a Store, or a provider of Stores")
+    return store

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from uuid import UUID
 
 from penstock.errors import StaleLease, ValidationError
+from penstock.outbox.checks import listed
 from penstock.outbox.messages import ClaimedMessage
 
 Held = ClaimedMessage | Iterable[ClaimedMessage]
@@ -13,7 +14,7 @@ Held = ClaimedMessage | Iterable[ClaimedMessage]
 
 def by_token(held: Held) -> list[tuple[UUID, list[UUID]]]:
     """Return the ids of the messages, by the token of their claim."""
-    several = [held] if isinstance(held, ClaimedMessage) else list(held)
+    several = [held] if isinstance(held, ClaimedMessage) else listed("messages", held)
     tokens: dict[UUID, list[UUID]] = {}
     for one in several:
         if not isinstance(one, ClaimedMessage):

@@ -11,7 +11,7 @@ from penstock.database.operation import Row
 from penstock.errors import ValidationError
 from penstock.message import as_uuid, check_text, new_id
 from penstock.outbox import payload as payloads
-from penstock.outbox.checks import check_topic
+from penstock.outbox.checks import check_due, check_topic
 from penstock.outbox.payload import Payload
 
 OutboxMessageId = NewType("OutboxMessageId", UUID)
@@ -19,10 +19,10 @@ JoinId = NewType("JoinId", UUID)
 
 STATES = ("ready", "in_progress", "done", "failed")
 
-#: of the table, in the order of `OutboxMessage`
+#: of the table, in the order of `OutboxMessage`; another client may have put any moment there
 COLUMNS = (
-    "id, topic, payload, encoding, state, due, correlation_id, dedupe_key, owner, lease_until,"
-    " attempts, last_error, created_at, finished_at"
+    "id, topic, payload, encoding, state, penstock.readable_moment(due), correlation_id,"
+    " dedupe_key, owner, lease_until, attempts, last_error, created_at, finished_at"
 )
 
 
@@ -74,6 +74,14 @@ class OutboxMessage:
 
 
 @dataclass(frozen=True, slots=True)
+class CleanedUp:
+    """How much of a batch was removed."""
+
+    messages: int
+    joins: int
+
+
+@dataclass(frozen=True, slots=True)
 class TopicState:
     """How many messages of a topic are in a state, and since when the oldest."""
 
@@ -91,16 +99,13 @@ def as_row(message: NewMessage) -> tuple[Any, ...]:
     for name in ("correlation_id", "dedupe_key"):
         if getattr(message, name) is not None:
             check_text(name, getattr(message, name))
-    due = message.due
-    if due is not None and (not isinstance(due, datetime) or due.utcoffset() is None):
-        raise ValidationError("due", due, "a datetime with a time zone")
     payload, encoding = payloads.encode(message.payload)
     return (
         new_id() if message.id is None else as_uuid(message.id),
         message.topic,
         payload,
         encoding,
-        due,
+        check_due(message.due),
         message.correlation_id,
         message.dedupe_key,
     )

@@ -9,16 +9,18 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from penstock.database.arrays import text_array
 from penstock.database.operation import Operation, call, only_value
 from penstock.errors import ValidationError
 from penstock.failure import kept_error
 from penstock.log.context import LogContext
 from penstock.message import as_uuid, check_text
-from penstock.outbox.checks import as_interval, check_edition, check_limit
+from penstock.outbox.checks import as_interval, check_edition, check_limit, listed
 from penstock.outbox.messages import (
     COLUMNS,
     STATES,
     ClaimedMessage,
+    CleanedUp,
     NewMessage,
     OutboxMessage,
     OutboxMessageId,
@@ -28,15 +30,15 @@ from penstock.outbox.messages import (
     as_row,
 )
 
+_AGES = timedelta(days=366_000)
+
 
 def enqueue(
     context: LogContext, messages: Iterable[NewMessage], joins: Iterable[UUID | str] = ()
 ) -> Operation[list[OutboxMessageId]]:
     """Put messages into the outbox; the result is their ids."""
     check_edition(context)
-    if isinstance(joins, str):
-        raise ValidationError("joins", joins, "several join ids, such as a list")
-    checked = [as_row(one) for one in messages]
+    checked = [as_row(one) for one in listed("messages", messages)]
     if not checked:
         raise ValidationError("messages", checked, "at least one message")
     columns = [list(column) for column in zip(*checked, strict=True)]
@@ -44,7 +46,7 @@ def enqueue(
         "enqueue",
         "select penstock.enqueue(%s::uuid[], %s::text[], %s::bytea[], %s::text[],"
         " %s::timestamptz[], %s::text[], %s::text[], %s::uuid[])",
-        (*columns, [as_uuid(one) for one in joins]),
+        (*columns, [as_uuid(one) for one in listed("joins", joins)]),
         only_value,
         count=len(checked),
     )
@@ -56,17 +58,19 @@ def claim(
     limit: int,
     lease: float,
     floor: tuple[datetime | None, UUID | None] = (None, None),
+    passed_over: Sequence[str] = (),
 ) -> Operation[list[ClaimedMessage]]:
-    """Claim due messages, oldest first."""
+    """Claim due messages, oldest first, of all topics but those to be passed over."""
     check_edition(context)
     check_text("owner", owner)
     check_limit(limit)
     return call(
         "claim",
-        "select * from penstock.claim_outbox(%s, %s, %s, %s, %s)",
-        (owner, limit, as_interval("lease", lease), *floor),
+        "select * from penstock.claim_outbox(%s, %s, %s, %s, %s, %s::text[])",
+        (owner, limit, as_interval("lease", lease), *floor, text_array(passed_over)),
         lambda rows: sorted((as_claimed(row) for row in rows), key=lambda one: (one.due, one.id)),
         owner=owner,
+        whole=floor[0] is None,
     )
 
 
@@ -155,11 +159,9 @@ def retry_failed(
 ) -> Operation[int]:
     """Make failed messages ready again."""
     check_edition(context)
-    if isinstance(ids, str):
-        raise ValidationError("ids", ids, "several ids, such as a list")
     if topic is not None:
         check_text("topic", topic)
-    wanted = None if ids is None else [as_uuid(one) for one in ids]
+    wanted = None if ids is None else [as_uuid(one) for one in listed("ids", ids)]
     return call(
         "retry_failed", "select penstock.retry_outbox(%s::uuid[], %s)", (wanted, topic), only_value
     )
@@ -167,16 +169,19 @@ def retry_failed(
 
 def clean_up(
     context: LogContext, older_than: timedelta, limit: int, failed: bool
-) -> Operation[int]:
+) -> Operation[CleanedUp]:
     """Remove a batch of finished messages and of finished joins."""
     check_edition(context)
-    if not isinstance(older_than, timedelta) or older_than < timedelta(0):
-        raise ValidationError("older_than", older_than, "a timedelta of 0 or more")
+    if not isinstance(older_than, timedelta) or not timedelta(0) <= older_than <= _AGES:
+        raise ValidationError("older_than", older_than, "a timedelta from 0 to a thousand years")
+    if not isinstance(failed, bool):
+        raise ValidationError("failed", failed, "True or False")
     return call(
         "clean_up",
-        "select penstock.clean_outbox(clock_timestamp() - %s, %s, %s)",
-        (older_than, limit, failed),
-        only_value,
+        "select penstock.clean_outbox(b.before, %s, %s), penstock.clean_joins(b.before, %s)"
+        " from (values (clock_timestamp() - %s)) as b(before)",
+        (limit, failed, limit, older_than),
+        lambda rows: CleanedUp(*rows[0]),
     )
 
 

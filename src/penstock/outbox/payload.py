@@ -23,8 +23,14 @@ def encode(payload: object, name: str = "payload") -> tuple[bytes, str]:
             return payload.encode(), "text"
         except UnicodeEncodeError:
             raise ValidationError(name, payload, "text without halves of surrogate pairs") from None
-    wrapped = encode_object(_JSON, "", name, {"payload": payload})
-    return wrapped[len('{"payload":') : -1].encode(), "json"
+    try:
+        wrapped = encode_object(_JSON, "", name, {"payload": payload})
+    except ValidationError as error:
+        raise ValidationError(name, payload, error.expected) from None
+    encoded = wrapped[len('{"payload":') : -1].encode()
+    if msgspec.json.decode(encoded) != payload:  # as of a UUID, a set, a tuple, keys of numbers
+        raise ValidationError(name, payload, "text, bytes, or what JSON gives back as it was")
+    return encoded, "json"
 
 
 def decode(payload: bytes, encoding: str) -> Payload:

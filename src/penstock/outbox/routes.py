@@ -15,6 +15,7 @@ from penstock.errors import DuplicateMessageId, PermanentFailure, StaleLease, Va
 from penstock.failure import FailurePolicy
 from penstock.log import write
 from penstock.log.context import LogContext
+from penstock.message import check_text
 from penstock.outbox import joins, operations
 from penstock.outbox.messages import ClaimedMessage
 
@@ -89,6 +90,8 @@ def calling(
     function: Callable[[ClaimedMessage], Any], policy: FailurePolicy, loop: EventLoop
 ) -> Route:
     """Call a function, plain or async, with the message."""
+    if not callable(function):
+        raise ValidationError("handler", function, "a function, plain or async")
 
     def handle(message: ClaimedMessage, store: RunsTransactions) -> bool:
         result = function(message)
@@ -101,6 +104,12 @@ def calling(
 
 def publishing(to_stream: ToStream, type: str | None, policy: FailurePolicy) -> Route:
     """Write the message to a stream of the log and acknowledge it, in one transaction."""
+    if isinstance(to_stream, str):
+        write.check_stream_name(to_stream)
+    elif not callable(to_stream):
+        raise ValidationError("to_stream", to_stream, "a stream's name, or a function for it")
+    if type is not None:
+        check_text("type", type)
 
     def handle(message: ClaimedMessage, store: RunsTransactions) -> bool:
         try:

@@ -31,8 +31,6 @@ from penstock.retrying import retry
 
 logger = logging.getLogger("penstock")
 
-#: how long, in seconds, a message without a handler waits before it is claimed again
-NO_HANDLER_DELAY = 5.0
 #: for how many seconds of work is claimed beforehand
 _AHEAD = 0.2
 _CLEAN_UP_EVERY = 60.0
@@ -77,6 +75,7 @@ class Serving:
         self._terms = terms
         self._floor = Floor()
         self._at_work: dict[UUID, ClaimedMessage] = {}
+        self._not_ours: set[str] = set()
         self._finished: queue.SimpleQueue[Outcome | None] = queue.SimpleQueue()
         self._stopping = False
         self._seconds_each = _AHEAD
@@ -138,7 +137,12 @@ class Serving:
             self._next_extension = time.monotonic() + terms.lease / 3
         claimed = self._store.run(
             operations.claim(
-                self._store.context, terms.owner, room, terms.lease, self._floor.take(whole=whole)
+                self._store.context,
+                terms.owner,
+                room,
+                terms.lease,
+                self._floor.take(whole=whole),
+                sorted(self._not_ours - self._routes.keys()),
             )
         )
         self._floor.note(claimed)
@@ -204,7 +208,8 @@ class Serving:
         if isinstance(error, StaleLease):
             logger.warning("dispatcher %s: %s", self._terms.owner, error)
         elif isinstance(error, NoHandler):
-            self._store.run(operations.abandon(*held, NO_HANDLER_DELAY, str(error), counts=False))
+            self._not_ours.add(message.topic)  # from now on, it is left to others
+            self._store.run(operations.abandon(*held, 0.0, str(error), counts=False))
         elif isinstance(error, PermanentFailure | JoinNotFound):
             self._store.run(operations.finish(*held, "failed", reason))
         else:
@@ -242,7 +247,8 @@ class Serving:
         if keep is None or now < self._next_clean_up:
             return
         operation = operations.clean_up(self._store.context, keep, _CLEAN_UP_BATCH, failed=False)
-        if self._store.run(operation) < _CLEAN_UP_BATCH:
+        removed = self._store.run(operation)
+        if max(removed.messages, removed.joins) < _CLEAN_UP_BATCH:
             self._next_clean_up = now + _CLEAN_UP_EVERY
 
     def _drain(self, crew: Crew) -> None:

@@ -38,6 +38,14 @@ create index if not exists outbox_failed on penstock.outbox (topic, finished_at)
 create unique index if not exists outbox_dedupe on penstock.outbox (topic, dedupe_key)
   where dedupe_key is not null;
 
+-- A moment as clients can hold it, whoever wrote it and however far off it is.
+create or replace function penstock.readable_moment(moment timestamptz)
+returns timestamptz language sql immutable parallel safe
+as $$
+  select case when moment is not null
+    then greatest(least(moment, '9999-12-30 00:00:00+00'), '0001-01-02 00:00:00+00') end
+$$;
+
 -- Put messages into the outbox; with a join, as members of it. Returns their ids in order: that of the
 -- message there already, where an id or a dedupe key is known.
 create or replace function penstock.enqueue(
@@ -82,9 +90,12 @@ end
 $$;
 
 -- Give at most `most` due messages to an owner: from the floor on, or, without one, by a whole look.
+-- Topics that it has no handler for are passed over.
+drop function if exists penstock.claim_outbox(text, integer, interval, timestamptz, uuid);
+
 create or replace function penstock.claim_outbox(
   owner text, most integer, lease interval,
-  floor_due timestamptz default null, floor_id uuid default null)
+  floor_due timestamptz default null, floor_id uuid default null, passed_over text[] default '{}')
 returns table (
   id uuid, topic text, payload bytea, encoding text, correlation_id text, due timestamptz,
   attempts integer, token uuid, created_at timestamptz
@@ -100,6 +111,7 @@ begin
     chosen := array(
       select o.id from penstock.outbox o
       where o.state = 'in_progress' and o.lease_until < clock_timestamp()
+        and o.topic <> all (passed_over)
       order by o.lease_until limit most
       for update skip locked);
   end if;
@@ -108,6 +120,7 @@ begin
       select o.id from penstock.outbox o
       where o.state = 'ready' and o.due <= clock_timestamp()
         and (floor_due is null or (o.due, o.id) >= (floor_due, floor_id))
+        and o.topic <> all (passed_over)
       order by o.due, o.id limit most - cardinality(chosen)
       for update skip locked);
   end if;
@@ -120,8 +133,8 @@ begin
     set state = 'in_progress', owner = claim_outbox.owner, token = new_token,
       lease_until = clock_timestamp() + claim_outbox.lease, attempts = o.attempts + 1
     where o.id = any (chosen)
-    returning o.id, o.topic, o.payload, o.encoding, o.correlation_id, o.due, o.attempts, o.token,
-      o.created_at;
+    returning o.id, o.topic, o.payload, o.encoding, o.correlation_id,
+      penstock.readable_moment(o.due), o.attempts, o.token, o.created_at;
 end
 $$;
 
@@ -229,7 +242,7 @@ begin
 end
 $$;
 
--- Remove at most `most` messages that were done, or failed, before a moment, and as many joins.
+-- Remove at most `most` messages that were done, or failed, before a moment.
 create or replace function penstock.clean_outbox(
   before timestamptz, most integer default 10000, failed boolean default false)
 returns bigint language plpgsql volatile
@@ -244,17 +257,19 @@ begin
     order by d.finished_at limit most
     for update skip locked);
   get diagnostics removed = row_count;
-  perform penstock.clean_joins(before, most);
   return removed;
 end
 $$;
 
--- How the outbox stands, by topic and state.
+-- How the outbox stands, by topic and state: with the moment since when the first ready message is due,
+-- if one is, and when the first of the others was enqueued.
 create or replace function penstock.outbox_summary()
 returns table (topic text, state text, message_count bigint, oldest timestamptz)
 language sql stable
 as $$
-  select o.topic, o.state, count(*), min(case when o.state = 'ready' then o.due else o.created_at end)
+  select o.topic, o.state, count(*), penstock.readable_moment(min(case
+    when o.state <> 'ready' then o.created_at
+    when o.due <= clock_timestamp() then o.due end))
   from penstock.outbox o
   group by o.topic, o.state
   order by o.topic, o.state

@@ -110,6 +110,7 @@ as $$
     set status = case when outcome = 'done' then 'completed' else 'failed' end
     from penstock.joins j
     where j.join_id = m.join_id and j.status = 'pending' and m.join_id = any (join_ids)
+      and coalesce(j.times_out_at > clock_timestamp(), true)
       and m.message_id = any (message_ids) and m.status = 'pending'
     returning m.join_id
   ),
@@ -182,6 +183,11 @@ begin
     raise exception using errcode = 'PS062',
       message = format('there is no outbox message %s', unknown),
       detail = jsonb_build_object('message_id', unknown);
+  end if;
+  if own.wait_id = any (new_ids) then
+    raise exception using errcode = 'PS067',
+      message = format('message %s waits for join %s', own.wait_id, own.join_id),
+      detail = jsonb_build_object('join_id', own.join_id, 'message_id', own.wait_id);
   end if;
   if own.attached_steps + cardinality(new_ids) > own.expected_steps then
     raise exception using errcode = 'PS063',
