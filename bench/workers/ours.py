@@ -17,7 +17,6 @@ def main(url: str, count: str, workers: str = "10") -> None:
     with penstock.connect(url) as store:
         dispatcher = Dispatcher(store, concurrency=int(workers))
         dispatcher.handler("noop")(lambda message: None)
-        dispatcher.run_until_idle()
         began = time.perf_counter()
         for begin in range(0, int(count), BATCH):
             numbers = range(begin, min(begin + BATCH, int(count)))
