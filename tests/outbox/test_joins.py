@@ -393,22 +393,25 @@ class TestDecided:
         join = store.joins.start_join(None, 1, timeout=3600)
         [id] = steps(store, join, 1)
         store.joins.enqueue_join_wait(join, on_complete_topic="good", on_fail_topic="bad")
-        sql(
-            store,
-            "update penstock.joins set times_out_at = clock_timestamp() where join_id = %s"
-            " returning join_id",
-            join,
-        )
+        time_out_joins(store)
 
         store.joins.report_step_completed(join, id)
-        sql(
-            store,
-            "update penstock.outbox set due = clock_timestamp() where topic = 'join.wait'"
-            " returning id",
-        )
 
         assert resolved(store, join).status == "failed"
         assert store.joins.get_join(join).completed_steps == 0
+
+    def test_a_join_has_failed_once_its_time_is_up_also_if_nobody_waits(self, store: Store) -> None:
+        join = store.joins.start_join(None, 2, timeout=3600)
+        [id] = steps(store, join, 1)
+        time_out_joins(store)
+
+        with pytest.raises(JoinFinished, match="failed"):
+            store.outbox.enqueue("step", joins=[join])
+
+        assert store.joins.get_join(join).status == "failed"
+        assert store.joins.list_joins(status="pending") == []
+        assert [one.join_id for one in store.joins.list_joins(status="failed")] == [join]
+        assert [one.message_id for one in store.joins.members(join)] == [id]
 
     def test_a_wait_cannot_be_a_step_of_its_own_join(self, store: Store) -> None:
         join = store.joins.start_join(None, 1)

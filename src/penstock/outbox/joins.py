@@ -26,8 +26,9 @@ from penstock.outbox.payload import Payload
 STATUSES = ("pending", "completed", "failed", "cancelled")
 
 _COLUMNS = (
-    "join_id, grouping_key, expected_steps, attached_steps, completed_steps, failed_steps, status,"
-    " metadata, times_out_at, wait_id, follow_up_id, created_at, updated_at"
+    "join_id, grouping_key, expected_steps, attached_steps, completed_steps, failed_steps,"
+    " penstock.join_status(joins), metadata, times_out_at, wait_id, follow_up_id, created_at,"
+    " updated_at"
 )
 
 
@@ -184,7 +185,8 @@ def listing(
     return call(
         "list_joins",
         f"select {_COLUMNS} from penstock.joins"  # noqa: S608
-        " where (%s::text is null or grouping_key = %s) and (%s::text is null or status = %s)"
+        " where (%s::text is null or grouping_key = %s)"
+        " and (%s::text is null or penstock.join_status(joins) = %s)"
         " order by created_at, join_id limit %s",
         (grouping_key, grouping_key, status, status, check_limit(limit)),
         lambda rows: [_join(row) for row in rows],

@@ -42,6 +42,16 @@ create table if not exists penstock.join_members (
 create index if not exists join_members_pending on penstock.join_members (message_id)
   where status = 'pending';
 
+-- How a join stands, with its timeout: one that ran out has failed, though the wait that says so to others
+-- may still have to be resolved.
+create or replace function penstock.join_status(one penstock.joins)
+returns text language sql volatile
+as $$
+  select case when one.status = 'pending' and one.times_out_at <= clock_timestamp()
+      and one.completed_steps + one.failed_steps < one.expected_steps
+    then 'failed' else one.status end
+$$;
+
 create or replace function penstock.start_join(
   join_id uuid, grouping_key text, expected_steps integer, metadata text default null,
   timeout interval default null)
@@ -172,10 +182,11 @@ begin
   if new_ids = '{}' then
     return;
   end if;
-  if own.status <> 'pending' then
+  if penstock.join_status(own) <> 'pending' then
     raise exception using errcode = 'PS061',
-      message = format('join %s is %s, and takes no more members', own.join_id, own.status),
-      detail = jsonb_build_object('join_id', own.join_id, 'status', own.status);
+      message = format('join %s is %s, and takes no more members',
+        own.join_id, penstock.join_status(own)),
+      detail = jsonb_build_object('join_id', own.join_id, 'status', penstock.join_status(own));
   end if;
   select i into unknown from unnest(new_ids) i
   where not exists (select from penstock.outbox o where o.id = i) limit 1;
