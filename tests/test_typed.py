@@ -299,3 +299,34 @@ def test_half_a_condition_is_refused() -> None:
         QueryCondition("typed.order_placed", None, "1")
     with pytest.raises(ValidationError):
         QueryCondition("")
+
+
+def test_attributes_kept_out_of_the_index_may_come_from_anywhere() -> None:
+    class Noted(TypedMessage, type="typed.noted", unindexed=(name for name in ["text"])):
+        course: str
+        text: str
+
+    assert Noted.indexed_attribute_names == ("course",)
+
+
+def test_a_schema_version_is_a_text() -> None:
+    with pytest.raises(ValidationError, match="schema_version"):
+
+        class Versioned(TypedMessage, type="typed.versioned", schema_version=2):  # type: ignore[arg-type]
+            course: str
+
+
+def test_an_upcaster_that_fails_in_its_own_way_makes_the_message_undecodable(store: Store) -> None:
+    class Moved(
+        TypedMessage,
+        type="typed.moved",
+        schema_version="2",
+        upcasters={None: lambda data: data["missing"] + None},
+    ):
+        course: str
+
+    store.write_message("some-1", "typed.moved", {"missing": "x"})
+    [message] = store.get_stream_messages("some-1")
+
+    with pytest.raises(DecodingError):
+        Moved.from_recorded(message)

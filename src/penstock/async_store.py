@@ -13,7 +13,7 @@ from penstock.consumers.operators import AsyncOperatorCalls
 from penstock.consumers.queue_awaiting import AsyncQueue
 from penstock.database import awaiting
 from penstock.database.edition import Edition
-from penstock.database.execute import execute_async
+from penstock.database.execute import execute_async, in_transaction
 from penstock.database.intercepted import intercepted_async
 from penstock.database.operation import Operation
 from penstock.database.transaction import IsolationLevel, Terms, terms
@@ -23,6 +23,7 @@ from penstock.log.awaiting import AsyncLogOperations
 from penstock.log.context import LogContext
 from penstock.outbox.awaiting import AsyncJoins, AsyncOutbox
 from penstock.settings import Settings
+from penstock.typed import TypedMessage
 
 Result = TypeVar("Result")
 AsyncConnection = psycopg.AsyncConnection[Any]
@@ -87,6 +88,10 @@ class AsyncBorrowedConnection(AsyncOperations):
     def __init__(self, connection: AsyncConnection, context: LogContext) -> None:
         self.connection = connection
         self.context = context
+
+    def _remember(self, one: type[TypedMessage], *, indexed: bool) -> None:
+        if not in_transaction(self.connection):  # else it may be undone
+            super()._remember(one, indexed=indexed)
 
     async def run(self, operation: Operation[Result]) -> Result:
         """Run an operation on the connection and return its result. Commits nothing."""

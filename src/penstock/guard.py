@@ -52,8 +52,11 @@ class Guard:
 
     def __post_init__(self) -> None:
         """Refuse a guard that guards nothing."""
-        object.__setattr__(self, "conditions", tuple(self.conditions))
-        object.__setattr__(self, "seen", tuple(self.seen))
+        for name in ("conditions", "seen"):
+            several = getattr(self, name)
+            if isinstance(several, str) or not isinstance(several, Iterable):
+                raise ValidationError(name, several, "several, such as a list of them")
+            object.__setattr__(self, name, tuple(several))
         if not self.conditions:
             raise ValidationError("conditions", self.conditions, "at least one condition")
         for one in self.conditions:

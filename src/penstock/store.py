@@ -18,7 +18,7 @@ from penstock.consumers.operators import OperatorCalls
 from penstock.consumers.queue import Queue
 from penstock.database import blocking
 from penstock.database.edition import Edition
-from penstock.database.execute import execute
+from penstock.database.execute import execute, in_transaction
 from penstock.database.intercepted import intercepted
 from penstock.database.operation import Operation
 from penstock.database.transaction import IsolationLevel, Terms, terms
@@ -28,6 +28,7 @@ from penstock.log.blocking import LogOperations
 from penstock.log.context import LogContext
 from penstock.outbox.blocking import Joins, Outbox
 from penstock.settings import Settings
+from penstock.typed import TypedMessage
 
 Result = TypeVar("Result")
 Connection = psycopg.Connection[Any]
@@ -92,6 +93,10 @@ class BorrowedConnection(Operations):
     def __init__(self, connection: Connection, context: LogContext) -> None:
         self.connection = connection
         self.context = context
+
+    def _remember(self, one: type[TypedMessage], *, indexed: bool) -> None:
+        if not in_transaction(self.connection):  # else it may be undone
+            super()._remember(one, indexed=indexed)
 
     def run(self, operation: Operation[Result]) -> Result:
         """Run an operation on the connection and return its result. Commits nothing."""

@@ -72,7 +72,10 @@ class TypedMessage:
     ) -> None:
         """Define the class of a message type."""
         super().__init_subclass__()
+        unindexed = tuple(unindexed)
         check_text("type", type)
+        if schema_version is not None:
+            check_text("schema_version", schema_version)
         if "-" in type:
             raise ValidationError("type", type, "a name without '-', since it is a category")
         dataclass(frozen=True, kw_only=True)(cls)
@@ -85,7 +88,7 @@ class TypedMessage:
         cls._payload = _payload_of(cls, hints)
         cls.payload_attribute_names = names
         cls.indexed_attribute_names = tuple(
-            name for name in names if name not in set(unindexed) and _is_indexable(hints[name])
+            name for name in names if name not in unindexed and _is_indexable(hints[name])
         )
         _register(cls)
 
@@ -145,7 +148,7 @@ class TypedMessage:
         """Return the typed message that a recorded one stands for, brought up to date."""
         try:
             payload = msgspec.convert(cls._up_to_date(message), cls._payload)
-        except (msgspec.ValidationError, LookupError) as error:
+        except Exception as error:  # an upcaster may raise any
             raise DecodingError(
                 message.stream_name, message.position, message.global_position, first_line(error)
             ) from error

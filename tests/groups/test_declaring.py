@@ -7,6 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import psycopg
 import pytest
+from psycopg import conninfo
 
 import penstock
 from penstock import IndexingUnfinished, Message, QueryCondition, Store
@@ -212,3 +213,56 @@ def test_many_stores_may_declare_at_once(store: Store, database_url: str) -> Non
     store.append(seen())
 
     assert at_once(*[use] * 4) == [[1]] * 4
+
+
+def test_what_was_declared_in_a_transaction_that_failed_is_declared_again(
+    store: Store, database_url: str
+) -> None:
+    with psycopg.connect(database_url) as connection:
+        store.using(connection).append(DeviceSeen(device_id="a"))
+        connection.rollback()
+
+    store.append(DeviceSeen(device_id="a"))
+
+    assert len(found(store)) == 1
+
+
+def test_the_snapshot_of_another_role_is_waited_for_too(store: Store, database_url: str) -> None:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        for role in ("ada", "bob"):
+            connection.execute(f"create role {role} login in role message_store")
+    ada, bob = (conninfo.make_conninfo(database_url, user=role) for role in ("ada", "bob"))
+    try:
+        with psycopg.connect(ada) as old:
+            old.execute("begin isolation level repeatable read")
+            old.execute("select count(*) from message_store.messages")
+            with penstock.connect(bob) as other, pytest.raises(IndexingUnfinished):
+                other.read(SEEN)
+    finally:
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            connection.execute("drop role ada")
+            connection.execute("drop role bob")
+
+
+def test_what_a_trigger_of_yours_inserts_during_an_append_is_indexed(
+    store: Store, database_url: str
+) -> None:
+    store.declare(DeviceSeen)
+    with psycopg.connect(database_url) as connection:
+        connection.execute("""
+            create function public.echo() returns trigger language plpgsql as $$
+            begin
+              if new.data ->> 'device_id' <> 'a' then
+                insert into message_store.messages (stream_name, position, type, data)
+                values ('echo-' || new.id, 0, 'device.seen', '{"device_id": "a"}');
+              end if;
+              return null;
+            end $$;
+            create trigger echo after insert on message_store.messages
+              for each row execute function public.echo();
+        """)
+
+    store.append(DeviceSeen(device_id="b"))
+    store.append([DeviceSeen(device_id="c"), DeviceSeen(device_id="d")])
+
+    assert len(found(store)) == 3

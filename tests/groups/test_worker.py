@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -218,3 +219,121 @@ def test_a_worker_of_a_stopped_group_rests(store: Store) -> None:
 def test_a_policy_that_does_not_park_is_refused(store: Store) -> None:
     with pytest.raises(ValidationError):
         worker(store, lambda claim: None, on_failure=FailurePolicy.stop())
+
+
+def test_a_message_that_cannot_be_decoded_parks_its_partition_alone(store: Store) -> None:
+    store.append([DeviceSeen(device_id="a"), DeviceSeen(device_id="b")])
+    with psycopg.connect(store.settings.conninfo()) as connection:
+        connection.execute(
+            "select message_store.write_message(gen_random_uuid()::text, 'poison-1', 'device.seen',"
+            " '{\"device_id\": \"a\"}', '[1]')"
+        )
+    store.append(DeviceSeen(device_id="b"))
+    handled: list[tuple[str, int]] = []
+    policy = FailurePolicy.park(attempts=2, delay=0.0, longest_delay=0.0)
+    one = worker(
+        store,
+        lambda claim: handled.append((claim.partition_key, len(claim.messages))),
+        on_failure=policy,
+    )
+
+    while one.run_once():
+        pass
+
+    assert sorted(handled) == [("device_id:a", 1), ("device_id:b", 2)]
+    [parked] = store.parked_partitions("group")
+    assert (parked.partition_key, parked.attempts) == ("device_id:a", 2)
+    assert str(parked.error).startswith("DecodingError: ")
+
+
+def test_a_partition_that_is_always_too_late_is_parked_and_the_others_go_on(store: Store) -> None:
+    store.append([DeviceSeen(device_id="a"), DeviceSeen(device_id="b")])
+    handled: list[str] = []
+
+    def handle(claim: Claim) -> None:
+        handled.append(claim.partition_key)
+        if claim.partition_key == "device_id:a":
+            store.write_message("some-1", "Done", expected_version=7)
+
+    policy = FailurePolicy.park(attempts=2, delay=0.1, longest_delay=0.1)
+    one = worker(store, handle, on_failure=policy)
+    while not store.parked_partitions("group"):
+        one.run_once()
+
+    assert "device_id:b" in handled[:4]
+    assert store.parked_partitions("group")[0].partition_key == "device_id:a"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"handler": None},
+        {"handler": asyncio.sleep},
+        {"lease": float("nan")},
+        {"partition_by": []},
+        {"partition_by": None},
+        {"handled_types": None},
+        {"handled_types": [5]},
+        {"handled_types": iter([])},
+        {"on_failure": "park"},
+    ],
+)
+def test_a_worker_that_could_only_fail_is_refused(store: Store, wrong: dict[str, Any]) -> None:
+    fine = {"handler": print, "partition_by": "device_id", "handled_types": [DeviceSeen]}
+
+    with pytest.raises(ValidationError):
+        Worker(store, "group", **{**fine, **wrong})
+
+    assert store.groups() == []
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda store, claim: store.append(None),
+        lambda store, claim: store.append(5),
+        lambda store, claim: store.read(None),
+        lambda store, claim: store.read(["x"]),
+        lambda store, claim: store.read_partition(5, [DeviceSeen]),
+        lambda store, claim: store.declare("device.seen"),
+        lambda store, claim: penstock.Guard(None),  # type: ignore[arg-type]
+        lambda store, claim: store.claim_next("g", partition_by=5, handled_types=[DeviceSeen]),
+        lambda store, claim: store.claim_next("g", partition_by="a", handled_types=[5]),
+        lambda store, claim: store.claim_next(
+            "g", partition_by="a", handled_types=[DeviceSeen], batch_size=2**31
+        ),
+        lambda store, claim: store.ack(None),
+        lambda store, claim: store.release(5),
+        lambda store, claim: store.extend(None),
+        lambda store, claim: store.release(claim, delay=float("nan")),
+        lambda store, claim: store.release(claim, delay=float("inf")),
+        lambda store, claim: store.release(claim, park=5),
+    ],
+)
+def test_what_is_of_a_wrong_type_is_refused_by_name(
+    store: Store, call: Callable[[Store, Claim], object]
+) -> None:
+    store.register_consumer_group("group")
+    store.append(DeviceSeen(device_id="a"))
+    claim = claim_device(store)
+    assert claim is not None
+
+    with pytest.raises(ValidationError):
+        call(store, claim)
+
+    assert store.groups()[0].claimed == 1
+
+
+def test_no_more_is_acknowledged_than_was_claimed(store: Store) -> None:
+    store.register_consumer_group("group")
+    store.append([DeviceSeen(device_id="a") for _ in range(3)])
+    claim = store.claim_next(
+        "group", partition_by="device_id", handled_types=[DeviceSeen], batch_size=1
+    )
+    assert claim is not None
+
+    with pytest.raises(penstock.InvalidAck):
+        store.ack(claim, claim.last_position + 1)
+    store.ack(claim)
+
+    assert positions(claim_device(store)) == [2, 3]

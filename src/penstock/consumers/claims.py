@@ -5,7 +5,8 @@ The mechanism is described in `sql/penstock/33_groups.sql`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
@@ -13,14 +14,15 @@ from uuid import UUID
 from penstock.consumers.groups import check_group
 from penstock.database.arrays import text_array
 from penstock.database.operation import Operation, Row, call
-from penstock.errors import ValidationError
+from penstock.errors import DecodingError, InvalidAck, ValidationError
 from penstock.failure import kept_error
 from penstock.guard import Guard, QueryCondition
-from penstock.log.append import MessageType
+from penstock.log.append import MessageType, check_types
 from penstock.log.context import LogContext, check_position
 from penstock.message import RecordedMessage, check_text
 from penstock.typed import type_name
 
+_LONGEST_DELAY = 366 * 86_400  # seconds
 MOST_ATTRIBUTES = 5  # a partition of n attributes reads 2^n - 1 feeds
 
 
@@ -45,10 +47,14 @@ class Claim:
     replaying: bool
     #: how often the partition was claimed since it last moved on
     attempts: int
+    #: why the message after these cannot be read, if it cannot; there may be none before it
+    undecodable: DecodingError | None = None
 
     @property
     def last_position(self) -> int:
         """The global position of the last message: what to acknowledge when all are done."""
+        if not self.messages and self.undecodable:
+            raise self.undecodable
         return self.messages[-1].global_position
 
 
@@ -64,15 +70,11 @@ def claim_next(
 ) -> Operation[Claim | None]:
     """Claim the partition whose first unhandled message is the oldest."""
     check_group(context, group_id)
-    attributes = sorted({partition_by} if isinstance(partition_by, str) else set(partition_by))
-    if not 1 <= len(attributes) <= MOST_ATTRIBUTES:
-        raise ValidationError("partition_by", partition_by, f"1 to {MOST_ATTRIBUTES} attributes")
-    for name in attributes:
-        check_text("partition_by", name)
-    if isinstance(handled_types, str) or not handled_types:
-        raise ValidationError("handled_types", handled_types, "a list of at least one type")
+    attributes = partition_attributes(partition_by)
+    check_types(handled_types)
     check_text("worker_id", worker_id)
-    check_position("batch_size", batch_size, 1)
+    if check_position("batch_size", batch_size, 1) >= 2**31:
+        raise ValidationError("batch_size", batch_size, "less than 2,147,483,648")
     types = list(dict.fromkeys(type_name(one) for one in handled_types))
     for one in types:
         check_text("handled_types", one)
@@ -81,17 +83,19 @@ def claim_next(
         if not rows:
             return None
         claim = rows[0][0]
+        messages, undecodable = _readable(context, [row[1:] for row in rows])
         return Claim(
             group_id,
             claim["offset_id"],
             claim["key_pair_ids"],
             claim["partition_key"],
             dict(zip(attributes, claim["partition_values"], strict=True)),
-            context.decode([row[1:] for row in rows]),
+            messages,
             Guard(_conditions(claim["conditions"]), claim["low"], tuple(claim["seen"])),
             UUID(claim["token"]),
             claim["replaying"],
             claim["attempts"],
+            undecodable,
         )
 
     return call(
@@ -110,52 +114,63 @@ def claim_next(
     )
 
 
-def ack(
-    context: LogContext, group_id: str, offset_id: int, position: int, token: UUID
-) -> Operation[None]:
+def ack(context: LogContext, claim: Claim, position: int | None) -> Operation[None]:
     """Note that a partition is handled up to a position, and give it back."""
-    check_position("position", position)
+    _check_claim(claim)
+    until = claim.last_position if position is None else check_position("position", position)
+    if until > claim.last_position:
+        raise InvalidAck(claim.group_id, until, claim.last_position)
     return call(
         "ack",
         "select penstock.ack(%s, %s, %s, %s)",
-        (group_id, offset_id, position, token),
+        (claim.group_id, claim.offset_id, until, claim.token),
         lambda _: None,
-        group_id=group_id,
+        group_id=claim.group_id,
     )
 
 
 def release(
-    context: LogContext,
-    group_id: str,
-    offset_id: int,
-    token: UUID,
-    *,
-    delay: float = 0.0,
-    error: str | None = None,
-    park: bool = False,
+    context: LogContext, claim: Claim, *, delay: float, error: str | None, park: bool
 ) -> Operation[None]:
     """Give a partition back as it was."""
+    _check_claim(claim)
+    if not isinstance(delay, int | float) or not 0 <= delay <= _LONGEST_DELAY:
+        raise ValidationError("delay", delay, "from 0 seconds to a year of them")
+    if not isinstance(park, bool):
+        raise ValidationError("park", park, "True or False")
     kept = None if error is None else kept_error(error)
     return call(
         "release",
         "select penstock.release(%s, %s, %s, %s, %s, %s)",
-        (group_id, offset_id, token, timedelta(seconds=delay), kept, park),
+        (claim.group_id, claim.offset_id, claim.token, timedelta(seconds=delay), kept, park),
         lambda _: None,
-        group_id=group_id,
+        group_id=claim.group_id,
     )
 
 
-def extend(
-    context: LogContext, group_id: str, offset_id: int, token: UUID, lease: float
-) -> Operation[None]:
+def extend(context: LogContext, claim: Claim, lease: float) -> Operation[None]:
     """Keep a claim for another lease."""
+    _check_claim(claim)
     return call(
         "extend",
         "select penstock.extend(%s, %s, %s, %s)",
-        (group_id, offset_id, token, as_lease(lease)),
+        (claim.group_id, claim.offset_id, claim.token, as_lease(lease)),
         lambda _: None,
-        group_id=group_id,
+        group_id=claim.group_id,
     )
+
+
+def partition_attributes(partition_by: str | Sequence[str]) -> list[str]:
+    """Return the checked names of the attributes of a partition, in order."""
+    wanted: Iterable[str] = [partition_by] if isinstance(partition_by, str) else partition_by
+    if not isinstance(wanted, Iterable):
+        raise ValidationError("partition_by", partition_by, "an attribute, or a list of them")
+    names = list(wanted)
+    for name in names:
+        check_text("partition_by", name)
+    if not 1 <= len(set(names)) <= MOST_ATTRIBUTES:
+        raise ValidationError("partition_by", partition_by, f"1 to {MOST_ATTRIBUTES} attributes")
+    return sorted(set(names))
 
 
 def as_lease(seconds: float) -> timedelta:
@@ -163,6 +178,26 @@ def as_lease(seconds: float) -> timedelta:
     if not isinstance(seconds, int | float) or not 0 < seconds <= 86_400:
         raise ValidationError("lease", seconds, "above 0 and at most 86400 seconds")
     return timedelta(seconds=seconds)
+
+
+def _check_claim(claim: Claim) -> None:
+    if not isinstance(claim, Claim):
+        raise ValidationError("claim", claim, "what claim_next() returned")
+
+
+def _readable(
+    context: LogContext, rows: list[Row]
+) -> tuple[list[RecordedMessage], DecodingError | None]:
+    """Return the messages up to one that cannot be decoded, and what is wrong with that."""
+    with suppress(DecodingError):
+        return context.decode(rows), None
+    messages: list[RecordedMessage] = []
+    for row in rows:
+        try:
+            messages += context.decode([row])
+        except DecodingError as error:
+            return messages, error
+    return messages, None
 
 
 def _conditions(compound: list[dict[str, dict[str, list[str]]]]) -> tuple[QueryCondition, ...]:

@@ -108,13 +108,15 @@ class Outcome:
             ) from self.error
         got = [_comparable(event) for event in self.events]
         wanted = [_comparable(event) for event in expected]
-        assert got == wanted, f"expected {wanted}, got {got}"
+        if got != wanted:
+            raise AssertionError(f"expected {wanted}, got {got}")
 
     def then_raises(self, error_class: type[Exception]) -> None:
         """Assert that the command was refused with this error."""
-        assert isinstance(self.error, error_class), (
-            f"expected {error_class.__name__}, got {self.error or self.events!r}"
-        )
+        if not isinstance(self.error, error_class):
+            raise AssertionError(
+                f"expected {error_class.__name__}, got {self.error or self.events!r}"
+            )
 
 
 def _typed(event: Any) -> Any:

@@ -58,26 +58,24 @@ class GroupCalls(BoundaryCalls):
         `handled_types` (classes or type names), at most `batch_size`, and a guard. It is yours for
         `lease` seconds; `ack`, `release` or `extend` it before that.
         """
-        self._declare_missing(known_classes(type_name(one) for one in handled_types))
-        return self.run(
-            claims.claim_next(
-                self.context,
-                group_id,
-                partition_by=partition_by,
-                handled_types=handled_types,
-                worker_id=worker_id or this_process(),
-                batch_size=batch_size,
-                lease=lease,
-            )
+        operation = claims.claim_next(
+            self.context,
+            group_id,
+            partition_by=partition_by,
+            handled_types=handled_types,
+            worker_id=worker_id or this_process(),
+            batch_size=batch_size,
+            lease=lease,
         )
+        self._declare_missing(known_classes(type_name(one) for one in handled_types))
+        return self.run(operation)
 
     def ack(self, claim: Claim, position: int | None = None) -> None:
         """Note that the claim's messages up to `position` (default: all) are done; give it back.
 
         Raises `StaleClaim`, and changes nothing, if the claim is not yours any more.
         """
-        until = claim.last_position if position is None else position
-        self.run(claims.ack(self.context, claim.group_id, claim.offset_id, until, claim.token))
+        self.run(claims.ack(self.context, claim, position))
 
     def release(
         self, claim: Claim, *, delay: float = 0.0, error: str | None = None, park: bool = False
@@ -86,21 +84,11 @@ class GroupCalls(BoundaryCalls):
 
         With `park`, only after `resume_partitions`. `error` is kept for operators to see.
         """
-        self.run(
-            claims.release(
-                self.context,
-                claim.group_id,
-                claim.offset_id,
-                claim.token,
-                delay=delay,
-                error=error,
-                park=park,
-            )
-        )
+        self.run(claims.release(self.context, claim, delay=delay, error=error, park=park))
 
     def extend(self, claim: Claim, lease: float = 30.0) -> None:
         """Keep the claim for another `lease` seconds from now."""
-        self.run(claims.extend(self.context, claim.group_id, claim.offset_id, claim.token, lease))
+        self.run(claims.extend(self.context, claim, lease))
 
     def groups(self) -> list[GroupStatus]:
         """Return how all consumer groups stand."""
@@ -159,28 +147,24 @@ class AsyncGroupCalls(AsyncBoundaryCalls):
         `handled_types` (classes or type names), at most `batch_size`, and a guard. It is yours for
         `lease` seconds; `ack`, `release` or `extend` it before that.
         """
-        await self._declare_missing(known_classes(type_name(one) for one in handled_types))
-        return await self.run(
-            claims.claim_next(
-                self.context,
-                group_id,
-                partition_by=partition_by,
-                handled_types=handled_types,
-                worker_id=worker_id or this_process(),
-                batch_size=batch_size,
-                lease=lease,
-            )
+        operation = claims.claim_next(
+            self.context,
+            group_id,
+            partition_by=partition_by,
+            handled_types=handled_types,
+            worker_id=worker_id or this_process(),
+            batch_size=batch_size,
+            lease=lease,
         )
+        await self._declare_missing(known_classes(type_name(one) for one in handled_types))
+        return await self.run(operation)
 
     async def ack(self, claim: Claim, position: int | None = None) -> None:
         """Note that the claim's messages up to `position` (default: all) are done; give it back.
 
         Raises `StaleClaim`, and changes nothing, if the claim is not yours any more.
         """
-        until = claim.last_position if position is None else position
-        await self.run(
-            claims.ack(self.context, claim.group_id, claim.offset_id, until, claim.token)
-        )
+        await self.run(claims.ack(self.context, claim, position))
 
     async def release(
         self, claim: Claim, *, delay: float = 0.0, error: str | None = None, park: bool = False
@@ -189,23 +173,11 @@ class AsyncGroupCalls(AsyncBoundaryCalls):
 
         With `park`, only after `resume_partitions`. `error` is kept for operators to see.
         """
-        await self.run(
-            claims.release(
-                self.context,
-                claim.group_id,
-                claim.offset_id,
-                claim.token,
-                delay=delay,
-                error=error,
-                park=park,
-            )
-        )
+        await self.run(claims.release(self.context, claim, delay=delay, error=error, park=park))
 
     async def extend(self, claim: Claim, lease: float = 30.0) -> None:
         """Keep the claim for another `lease` seconds from now."""
-        await self.run(
-            claims.extend(self.context, claim.group_id, claim.offset_id, claim.token, lease)
-        )
+        await self.run(claims.extend(self.context, claim, lease))
 
     async def groups(self) -> list[GroupStatus]:
         """Return how all consumer groups stand."""

@@ -16,12 +16,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
-from penstock.consumers.claims import Claim
+from penstock.consumers.claims import Claim, as_lease, partition_attributes
+from penstock.consumers.handlers import is_async
 from penstock.consumers.progress import logger
 from penstock.errors import (
     AuthenticationFailed,
     ConcurrencyError,
     DatabaseUnreachable,
+    DeclarationBlocked,
     IndexingUnfinished,
     PoolExhausted,
     StaleClaim,
@@ -31,10 +33,13 @@ from penstock.errors import (
 )
 from penstock.failure import FailurePolicy, checked_policy
 from penstock.log import paging
-from penstock.log.append import MessageType
+from penstock.log.append import MessageType, check_types
 from penstock.message import Message
 from penstock.process import StopEvent, stopping_on_signals, this_process
 from penstock.typed import TypedMessage
+
+#: how often in a row somebody else may have been quicker before that is a failure
+MOST_CONFLICTS = 20
 
 #: gets the claim, and returns the messages to append, or None
 ClaimHandler = Callable[[Claim], Iterable[Message | TypedMessage] | Message | TypedMessage | None]
@@ -94,6 +99,13 @@ class Worker:
         polling_interval_ms: int = 100,
     ) -> None:
         paging.check_interval(polling_interval_ms)
+        if not callable(handler) or is_async(handler):
+            raise ValidationError("handler", handler, "a plain function")
+        if is_async(getattr(store, "claim_next", None)):
+            raise ValidationError("store", store, "a Store")
+        partition_attributes(partition_by)
+        check_types(handled_types)
+        as_lease(lease)
         self._store = store
         self.group_id = group_id
         self._handler = handler
@@ -107,6 +119,7 @@ class Worker:
             raise ValidationError("on_failure", on_failure, "a FailurePolicy.park(...)")
         self._polling_interval = polling_interval_ms / 1000
         self._stopping = StopEvent()
+        self._conflicts: dict[int, int] = {}  # one after the other, by partition
         store.register_consumer_group(group_id)
 
     def run(self) -> None:
@@ -117,7 +130,12 @@ class Worker:
                     busy = self.run_once()
                 except AuthenticationFailed:
                     raise
-                except (UnavailableError, ConcurrencyError, IndexingUnfinished) as error:
+                except (
+                    UnavailableError,
+                    ConcurrencyError,
+                    IndexingUnfinished,
+                    DeclarationBlocked,
+                ) as error:
                     logger.warning("worker %s waits: %s", self.worker_id, error)
                     busy = False
                 if not busy:
@@ -138,14 +156,17 @@ class Worker:
         if claim.attempts > self._policy.attempts:
             self._fail(claim, RuntimeError("the workers that claimed it died, or hung"))
             return True
+        if not claim.messages and claim.undecodable:
+            self._fail(claim, claim.undecodable)
+            return True
         try:
             with self._kept_alive(claim):
                 self._settle(claim, self._handler(claim))
+            self._conflicts.pop(claim.offset_id, None)
         except StaleClaim as error:
             logger.warning("worker %s: %s", self.worker_id, error)
         except ConcurrencyError as error:
-            logger.info("worker %s decides again: %s", self.worker_id, error)
-            self._give_back(claim)
+            self._decide_again(claim, error)
         except (DatabaseUnreachable, PoolExhausted):
             raise  # not the handler's fault
         except Exception as error:
@@ -166,6 +187,18 @@ class Worker:
             if messages:
                 transaction.append(messages, guard=claim.guard)
             transaction.ack(claim)
+
+    def _decide_again(self, claim: Claim, error: ConcurrencyError) -> None:
+        """Give the partition back: at first for at once, then so that others have their turn.
+
+        Somebody else was quicker, which is no failure, unless it never ends.
+        """
+        conflicts = self._conflicts[claim.offset_id] = self._conflicts.get(claim.offset_id, 0) + 1
+        if conflicts > MOST_CONFLICTS:
+            self._fail(claim, error)
+        else:
+            logger.info("worker %s decides again: %s", self.worker_id, error)
+            self._give_back(claim, 0.0 if conflicts == 1 else self._policy.pause(1))
 
     def _fail(self, claim: Claim, error: Exception) -> None:
         park = claim.attempts >= self._policy.attempts

@@ -125,5 +125,5 @@ class InvalidAck(GroupError):
     def __str__(self) -> str:
         return (
             f"position {self.position} cannot be acknowledged in group {self.group_id}: it is not "
-            f"after {self.last_position}, or the group has not come so far"
+            f"after {self.last_position}, or it is beyond what was claimed"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -16,7 +16,7 @@ from penstock.database.operation import Operation, Row, call
 from penstock.errors import UnsupportedEdition, ValidationError
 from penstock.guard import Guard, QueryCondition, attribute_text, grouped
 from penstock.log.context import LogContext, check_position
-from penstock.log.write import check_stream_name, check_version, checked_messages
+from penstock.log.write import check_stream_name, check_version, checked_messages, listed
 from penstock.message import Message, RecordedMessage, check_text
 from penstock.typed import TypedMessage, class_of, find_class, type_name
 
@@ -115,7 +115,7 @@ def read_boundary(
 
 def lock_guard(context: LogContext, guard: Guard | Iterable[QueryCondition]) -> Operation[None]:
     """Keep others from deciding on the same boundary until the transaction ends."""
-    conditions = guard.conditions if isinstance(guard, Guard) else Guard(tuple(guard)).conditions
+    conditions = (guard if isinstance(guard, Guard) else Guard(guard)).conditions  # type: ignore[arg-type]
     return call(
         "lock",
         "select penstock.lock_guard(%s::jsonb)",
@@ -128,10 +128,9 @@ def partition_conditions(
     attributes: Mapping[str, object], handled_types: Sequence[MessageType]
 ) -> list[QueryCondition]:
     """Return the conditions of a partition, for classes or names of classes."""
-    if not attributes:
-        raise ValidationError("attributes", attributes, "at least one attribute")
-    if not handled_types or isinstance(handled_types, str):
-        raise ValidationError("handled_types", handled_types, "a list of at least one type")
+    if not isinstance(attributes, Mapping) or not attributes:
+        raise ValidationError("attributes", attributes, "at least one attribute and its value")
+    check_types(handled_types)
     values = {name: attribute_text(name, value) for name, value in attributes.items()}
     conditions = [
         condition
@@ -141,6 +140,25 @@ def partition_conditions(
     if not conditions:
         raise ValidationError("attributes", dict(attributes), "attributes of the handled types")
     return conditions
+
+
+def check_types(handled_types: Sequence[MessageType]) -> None:
+    """Refuse anything but a list of classes or names of types."""
+    if isinstance(handled_types, str) or not isinstance(handled_types, Collection):
+        raise ValidationError("handled_types", handled_types, "a list of at least one type")
+    if not handled_types:
+        raise ValidationError("handled_types", handled_types, "a list of at least one type")
+    for one in handled_types:
+        if not isinstance(one, str) and not _is_class(one):
+            raise ValidationError("handled_types", one, "a typed message class, or a type's name")
+
+
+def checked_classes(classes: Iterable[type[TypedMessage]]) -> list[type[TypedMessage]]:
+    """Return the classes; refuse what is no class of typed messages."""
+    for one in classes:
+        if not _is_class(one):
+            raise ValidationError("classes", one, "classes of typed messages")
+    return list(classes)
 
 
 def declare(context: LogContext, type: str, attributes: Sequence[str]) -> Operation[None]:
@@ -173,7 +191,7 @@ def several(
     messages: Message | TypedMessage | Iterable[Message | TypedMessage],
 ) -> list[Message | TypedMessage]:
     """Return one message, or several, as a list."""
-    return [messages] if isinstance(messages, Message | TypedMessage) else list(messages)
+    return [messages] if isinstance(messages, Message | TypedMessage) else listed(messages)
 
 
 def classes_of(messages: Iterable[object]) -> list[type[TypedMessage]]:
@@ -226,3 +244,7 @@ def _json(value: object) -> str:
 def _check_edition(context: LogContext, what: str) -> None:
     if not context.edition.has_watermark:
         raise UnsupportedEdition(f"{what} needs Penstock's schema: run `penstock init`")
+
+
+def _is_class(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, TypedMessage)

@@ -46,7 +46,7 @@ class AsyncBoundaryCalls(ABC):
         with the same messages returns the first result.
         """
         several = append.several(messages)
-        await self._declare_missing(append.classes_of(several))
+        await self._declare_missing(append.classes_of(several), to_write=True)
         return await self.run(
             append.append(
                 self.context,
@@ -65,7 +65,7 @@ class AsyncBoundaryCalls(ABC):
         They are all that is visible at this moment, whatever is being written. The guard covers
         everything that matches, whether it was fetched or not.
         """
-        wanted = list(conditions)
+        wanted = Guard(conditions).conditions  # type: ignore[arg-type] # which checks them
         await self._declare_missing(append.known_classes(one.type for one in wanted))
         return await self.run(append.read_boundary(self.context, wanted, after, limit))
 
@@ -94,22 +94,30 @@ class AsyncBoundaryCalls(ABC):
         happens by itself. Online: others go on writing. It can be stopped and repeated. `progress`
         is told the type, how far it is and how far it has to go.
         """
-        await self._declare_missing(classes)
-        for one in classes:
+        for one in append.checked_classes(classes):
+            await self._declare(one)
             while (
                 state := await self._run_apart(append.fill(self.context, one.message_type))
             ) is not None:
                 progress(one.message_type, *state)
                 await append.pause_if_waiting_async(state)
 
-    async def _declare_missing(self, classes: Iterable[type[TypedMessage]]) -> None:
+    async def _declare_missing(
+        self, classes: Iterable[type[TypedMessage]], *, to_write: bool = False
+    ) -> None:
         for one in classes:
-            if one.message_type not in self.context.declared:
-                await self._run_apart(
-                    append.declare(self.context, one.message_type, one.indexed_attribute_names)
-                )
-                if await self._fill_a_little(one.message_type):
-                    self.context.declared.add(one.message_type)
+            if self.context.declared.lack(one, to_write=to_write):
+                await self._declare(one)
+                self._remember(one, indexed=await self._fill_a_little(one.message_type))
+
+    async def _declare(self, one: type[TypedMessage]) -> None:
+        await self._run_apart(
+            append.declare(self.context, one.message_type, one.indexed_attribute_names)
+        )
+
+    def _remember(self, one: type[TypedMessage], *, indexed: bool) -> None:
+        """Declare the class no more, since that is done for good."""
+        self.context.declared.note(one, indexed=indexed)
 
     async def _fill_a_little(self, type: str) -> bool:
         """Index older messages of a type, if there are not too many; return whether it is done."""

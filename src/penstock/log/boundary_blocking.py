@@ -47,7 +47,7 @@ class BoundaryCalls(ABC):
         with the same messages returns the first result.
         """
         several = append.several(messages)
-        self._declare_missing(append.classes_of(several))
+        self._declare_missing(append.classes_of(several), to_write=True)
         return self.run(
             append.append(
                 self.context,
@@ -66,7 +66,7 @@ class BoundaryCalls(ABC):
         They are all that is visible at this moment, whatever is being written. The guard covers
         everything that matches, whether it was fetched or not.
         """
-        wanted = list(conditions)
+        wanted = Guard(conditions).conditions  # type: ignore[arg-type] # which checks them
         self._declare_missing(append.known_classes(one.type for one in wanted))
         return self.run(append.read_boundary(self.context, wanted, after, limit))
 
@@ -95,22 +95,28 @@ class BoundaryCalls(ABC):
         happens by itself. Online: others go on writing. It can be stopped and repeated. `progress`
         is told the type, how far it is and how far it has to go.
         """
-        self._declare_missing(classes)
-        for one in classes:
+        for one in append.checked_classes(classes):
+            self._declare(one)
             while (
                 state := self._run_apart(append.fill(self.context, one.message_type))
             ) is not None:
                 progress(one.message_type, *state)
                 append.pause_if_waiting(state)
 
-    def _declare_missing(self, classes: Iterable[type[TypedMessage]]) -> None:
+    def _declare_missing(
+        self, classes: Iterable[type[TypedMessage]], *, to_write: bool = False
+    ) -> None:
         for one in classes:
-            if one.message_type not in self.context.declared:
-                self._run_apart(
-                    append.declare(self.context, one.message_type, one.indexed_attribute_names)
-                )
-                if self._fill_a_little(one.message_type):
-                    self.context.declared.add(one.message_type)
+            if self.context.declared.lack(one, to_write=to_write):
+                self._declare(one)
+                self._remember(one, indexed=self._fill_a_little(one.message_type))
+
+    def _declare(self, one: type[TypedMessage]) -> None:
+        self._run_apart(append.declare(self.context, one.message_type, one.indexed_attribute_names))
+
+    def _remember(self, one: type[TypedMessage], *, indexed: bool) -> None:
+        """Declare the class no more, since that is done for good."""
+        self.context.declared.note(one, indexed=indexed)
 
     def _fill_a_little(self, type: str) -> bool:
         """Index older messages of a type, if there are not too many; return whether it is done."""

@@ -14,6 +14,7 @@ from penstock.database.edition import Edition
 from penstock.database.operation import Row
 from penstock.errors import ConditionNotActivated, DecodingError, ValidationError, first_line
 from penstock.interceptor import Interceptor, overrides
+from penstock.log.declarations import Declarations
 from penstock.message import Message, RecordedMessage, check_text
 from penstock.serializer import Serializer, encode_object
 
@@ -37,8 +38,8 @@ class LogContext:
     sql_condition: bool = False
     #: taken before the transaction began, where it keeps its snapshot
     watermark: int | None = None
-    #: the message types that this store has declared already
-    declared: set[str] = field(default_factory=set)
+    #: the typed messages that this store has declared already
+    declared: Declarations = field(default_factory=Declarations)
 
     def until(self, watermark: int | None) -> LogContext:
         """Return the context for a read that ends at this watermark, if there is one."""

@@ -44,13 +44,14 @@ as $$
   where data ->> a.name is not null
 $$;
 
--- Index what a statement has inserted, and share the locks on it. penstock.append does both itself,
--- and says so in `penstock.appending`.
+-- Index what a statement has inserted, and share the locks on it. penstock.append does both itself, and
+-- says so in `penstock.appending`; what somebody's trigger inserts meanwhile is deeper down.
 create or replace function penstock.index_attributes()
 returns trigger language plpgsql security definer set search_path = pg_catalog
 as $$
 begin
-  if current_setting('penstock.appending', true) = pg_current_xact_id()::text then
+  if current_setting('penstock.appending', true)
+      = pg_current_xact_id()::text || ':' || pg_trigger_depth() then
     return null;
   end if;
   insert into penstock.message_attributes (key_pair, type_id, global_position)
@@ -159,9 +160,10 @@ begin
 end
 $$;
 
--- Whether somebody may still write without having seen a declaration: their snapshot is older.
+-- Whether somebody may still write without having seen a declaration: their snapshot is older. Other
+-- roles' snapshots are for few to see: so it looks with the eyes of the role that installed Penstock.
 create or replace function penstock.older_snapshot_open(declared_by xid8)
-returns boolean language sql volatile
+returns boolean language sql volatile security definer set search_path = pg_catalog
 as $$
   select exists (
     select from pg_catalog.pg_stat_activity s

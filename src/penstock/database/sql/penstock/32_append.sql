@@ -96,7 +96,8 @@ begin
     done := penstock.check_guard(guard);
   end if;
 
-  done := set_config('penstock.appending', pg_current_xact_id()::text, true);
+  done := set_config('penstock.appending',
+    pg_current_xact_id()::text || ':' || pg_trigger_depth() + 1, true);
   if alone then
     insert into message_store.messages (id, stream_name, position, type, data, metadata)
     values (
