@@ -337,3 +337,30 @@ def test_no_more_is_acknowledged_than_was_claimed(store: Store) -> None:
     store.ack(claim)
 
     assert positions(claim_device(store)) == [2, 3]
+
+
+def test_a_group_is_not_bound_to_a_name_that_no_message_has(store: Store) -> None:
+    store.register_consumer_group("group")
+    store.append(DeviceSeen(device_id="a"))
+
+    mistyped = store.claim_next("group", partition_by="devise", handled_types=[DeviceSeen])
+    claim = claim_device(store)
+
+    assert mistyped is None
+    assert positions(claim) == [1]
+    with pytest.raises(penstock.PartitionByChanged):
+        store.claim_next("group", partition_by="devise", handled_types=[DeviceSeen])
+
+
+def test_a_group_that_nobody_works_for_tells_how_long_its_messages_wait(store: Store) -> None:
+    store.register_consumer_group("group")
+    store.append(DeviceSeen(device_id="a"))
+    claim = claim_device(store)
+    assert claim is not None
+    store.ack(claim)
+    done = store.groups()[0]
+
+    store.append(DeviceSeen(device_id="b"))
+
+    assert done.oldest_pending is None
+    assert store.groups()[0].oldest_pending == store.get_category_messages("device.seen")[1].time

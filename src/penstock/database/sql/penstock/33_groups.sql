@@ -518,7 +518,12 @@ as $$
 begin
   perform pg_advisory_xact_lock(1885693286, own.id);
   select g.* into own from penstock.consumer_groups g where g.id = own.id;  -- under the lock
-  if own.partition_by <> names then
+  if own.partition_by <> names
+      and not exists (select from penstock.group_feeds f where f.group_pk = own.id)
+      and not exists (select from penstock.partitions p where p.group_pk = own.id) then
+    perform penstock.reset_consumer_group(own.group_id);  -- no message had the others
+    select g.* into own from penstock.consumer_groups g where g.id = own.id;
+  elsif own.partition_by <> names then
     raise exception using errcode = 'PS046',
       message = format('group %s is partitioned by %s, not by %s: reset it to change that',
         own.group_id, own.partition_by, names),
@@ -860,27 +865,4 @@ as $$
   delete from penstock.group_replays;
   delete from penstock.group_types;
   delete from penstock.consumer_groups
-$$;
-
--- How the groups stand, for operators.
-create or replace function penstock.groups()
-returns table (
-  group_id text, status text, partition_by text[], partitions bigint, pending bigint,
-  claimed bigint, parked bigint, routed_to bigint, oldest_pending timestamptz
-)
-language sql stable
-as $$
-  select g.group_id, g.status, g.partition_by, c.partitions, c.pending, c.claimed, c.parked,
-    g.routed_to, m.time at time zone 'utc'
-  from penstock.consumer_groups g
-  cross join lateral (
-    select count(*) as partitions,
-      count(*) filter (where p.next_position is not null) as pending,
-      count(*) filter (where p.token is not null) as claimed,
-      count(*) filter (where p.parked_at is not null) as parked,
-      min(p.next_position) as oldest
-    from penstock.partitions p where p.group_pk = g.id
-  ) c
-  left join message_store.messages m on m.global_position = c.oldest
-  order by g.group_id
 $$;

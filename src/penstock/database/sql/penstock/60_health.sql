@@ -175,6 +175,30 @@ as $$
      where g.group_pk = own.id and g.handled))
 $$;
 
+-- How the groups stand, for operators.
+create or replace function penstock.groups()
+returns table (
+  group_id text, status text, partition_by text[], partitions bigint, pending bigint,
+  claimed bigint, parked bigint, routed_to bigint, oldest_pending timestamptz
+)
+language sql stable
+as $$
+  select g.group_id, g.status, g.partition_by, c.partitions, c.pending, c.claimed, c.parked,
+    g.routed_to, m.time at time zone 'utc'
+  from penstock.consumer_groups g
+  cross join lateral (
+    select count(*) as partitions,
+      count(*) filter (where p.next_position is not null) as pending,
+      count(*) filter (where p.token is not null) as claimed,
+      count(*) filter (where p.parked_at is not null) as parked,
+      min(p.next_position) as oldest
+    from penstock.partitions p where p.group_pk = g.id
+  ) c
+  left join message_store.messages m
+    on m.global_position = least(c.oldest, penstock.first_pending(g))
+  order by g.group_id
+$$;
+
 -- The lags of partitioned groups, their oldest claims, and how many partitions they have parked.
 create or replace function penstock.group_figures()
 returns table (name text, value double precision, detail jsonb)
