@@ -78,7 +78,12 @@ def test_what_runs_with_the_owners_rights_and_is_open_to_readers_only_reads(
         """,
     )
 
-    assert open_to_readers == [("last_position",), ("open_writers",), ("watermark",)]
+    assert [name for (name,) in open_to_readers] == [
+        "last_position",
+        "older_snapshot_open",
+        "open_writers",
+        "watermark",
+    ]
 
 
 @pytest.mark.parametrize("kind", ["penstock", "beside", "genuine"])

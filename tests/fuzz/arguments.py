@@ -35,11 +35,12 @@ PLACED: dict[str, Callable[[str], Any]] = {
     "UUID | str | None": lambda text: text,
     "IsolationLevel | str | None": lambda text: text,
     "str | Message | TypedMessage": lambda text: text,
-    "JoinId | UUID | str": lambda text: text,
-    "OutboxMessageId | UUID | str": lambda text: text,
+    "JoinId | str": lambda text: text,
+    "OutboxMessageId | str": lambda text: text,
     "str | Sequence[str]": lambda text: [text, "device"],
     "Sequence[MessageType]": lambda text: [text],
-    "Sequence[UUID | str] | None": lambda text: [text],
+    "Sequence[OutboxMessageId | str] | None": lambda text: [text],
+    "Iterable[JoinId | str]": lambda text: [text],
     "Mapping[str, Any] | None": lambda text: {text: [text, {text: text}]},
     "Mapping[str, str] | None": lambda text: {text: text},
     "Mapping[str, object]": lambda text: {"device": text, text: text},
@@ -59,7 +60,7 @@ PLACED: dict[str, Callable[[str], Any]] = {
 #: annotations of arguments that take no text
 _NO_TEXT = re.compile(
     r"(int|float|bool|datetime|timedelta)( \| None)?|Callable\[.*|CommitMode|Claim|Held|Connection"
-    r"|Iterable\[JoinId \| UUID\]|Operation\[Result\]|type\[TypedMessage\]"
+    r"|Operation\[Result\]|type\[TypedMessage\]"
 )
 
 SUBJECTS = {
