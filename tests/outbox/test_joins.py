@@ -641,6 +641,17 @@ class TestBadInput:
 
         assert [one.id for one in store.outbox.list()] == [id]
 
+    def test_the_ids_of_messages_and_joins_are_types_of_their_own(self, store: Store) -> None:
+        id = store.outbox.enqueue("step")
+
+        # mypy refuses each of these, and would say so if an ignore were not needed
+        with pytest.raises(JoinNotFound):
+            store.joins.get_join(id)  # type: ignore[arg-type]
+        with pytest.raises(JoinNotFound):
+            store.joins.attach_message_to_join(id, id)  # type: ignore[arg-type]
+        with pytest.raises(JoinNotFound):
+            store.outbox.enqueue("step", joins=[id])  # type: ignore[list-item]
+
     def test_an_unknown_message_cannot_be_attached(self, store: Store) -> None:
         join, unknown = store.joins.start_join(None, 1), str(penstock.new_id())
 
