@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 import re
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from penstock import (
     DuplicateMessageId,
     PenstockError,
     Store,
+    TooLarge,
     TransactionConflict,
     TransactionTimeout,
     ValidationError,
@@ -239,6 +241,14 @@ class TestTranslation:
                 failing.run(fail(code, detail))
 
             assert caught.value.sqlstate == code
+        assert failing.write_message("account-1", "Opened") == 0
+
+    def test_tells_a_name_that_no_index_can_hold(self, failing: Store) -> None:
+        noise = "".join(hashlib.sha256(bytes([n])).hexdigest() for n in range(200))
+
+        with pytest.raises(TooLarge, match="index row"):
+            failing.write_message(f"account-{noise}", "Opened")
+
         assert failing.write_message("account-1", "Opened") == 0
 
     def test_is_the_same_in_a_transaction(self, failing: Store) -> None:

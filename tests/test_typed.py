@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import inspect
 from dataclasses import FrozenInstanceError, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -89,10 +90,65 @@ def test_a_wrong_value_is_refused(values: dict[str, Any]) -> None:
 
 
 def test_a_missing_or_unknown_attribute_is_refused() -> None:
-    with pytest.raises(TypeError, match="order_id"):
+    with pytest.raises(ValidationError, match="OrderPlaced must be given order_id"):
         OrderPlaced()  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match="colour"):
+    with pytest.raises(ValidationError, match="OrderPlaced must be without colour"):
         OrderPlaced(order_id="1", colour="red")  # type: ignore[call-arg]
+
+
+def test_a_class_may_check_values_against_each_other_but_not_those_of_the_past(
+    store: Store,
+) -> None:
+    class Moved(TypedMessage, type="typed.moved_forward"):
+        start: int
+        end: int
+
+        def __post_init__(self) -> None:
+            if self.end < self.start:
+                raise ValidationError("end", self.end, f"at least {self.start}")
+
+    assert Moved(start=1, end=2).end == 2
+    with pytest.raises(ValidationError, match="end must be at least 2"):
+        Moved(start=2, end=1)
+
+    assert write(store, Message("typed.moved_forward", {"start": 2, "end": 1})).end == 1
+
+
+def test_a_default_that_does_not_fit_is_refused_at_definition() -> None:
+    with pytest.raises(ValidationError, match=r"the default of Wrong\.quantity must be valid"):
+
+        class Wrong(TypedMessage, type="typed.wrong_default"):
+            quantity: int = "many"  # type: ignore[assignment]
+
+
+def test_an_attribute_that_may_be_none_has_no_other_default_since_none_is_absent() -> None:
+    with pytest.raises(ValidationError, match="means absent"):
+
+        class Ambiguous(TypedMessage, type="typed.ambiguous"):
+            quantity: int | None = 5
+
+
+def test_a_class_tells_how_its_messages_are_made() -> None:
+    class Told(TypedMessage, type="typed.told"):
+        name: str
+        quantity: int = 1
+
+    assert str(inspect.signature(Told)) == "(*, name: str, quantity: int = 1)"
+
+
+@pytest.mark.parametrize(
+    "versions", [("2", None), ("2", "1"), (None, "10", "9"), ("3",), (None, "4")]
+)
+def test_upcasters_that_would_be_passed_over_are_refused(versions: tuple[str | None, ...]) -> None:
+    with pytest.raises(ValidationError, match="the oldest first"):
+
+        class Passed(
+            TypedMessage,
+            type="typed.passed_over",
+            schema_version="3",
+            upcasters=dict.fromkeys(versions, dict),
+        ):
+            pass
 
 
 def test_a_message_is_immutable() -> None:
@@ -104,6 +160,9 @@ def test_a_message_is_immutable() -> None:
         placed.order_id = "2"  # type: ignore[misc]
 
     assert placed.lines == ["pen"]
+    tagged = placed.with_metadata(user="joe")
+    (tagged.message_metadata or {})["user"] = "jake"
+    assert tagged.message_metadata == {"user": "joe"}
 
 
 def test_messages_with_the_same_values_are_equal_and_have_ids_of_their_own() -> None:

@@ -10,12 +10,13 @@ be found by them and decisions guarded; name those to keep out in `unindexed`. N
 
 A type has exactly one class in a process. Old versions of a message are brought up to date as they
 are read: `schema_version` is written to the metadata, and `upcasters` says for each older version
-how to make the next one of it.
+how to make the next one of it, oldest first.
 """
 
 from __future__ import annotations
 
 import enum
+import inspect
 import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
@@ -49,7 +50,10 @@ _registry: dict[str, type[TypedMessage]] = {}
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class TypedMessage:
-    """The base of typed messages. Immutable; the values are checked when one is made."""
+    """The base of typed messages. Immutable; the values are checked when one is made.
+
+    A class may define `__post_init__` for checks of its own, on messages that are made.
+    """
 
     #: the message type, such as "user.joined_course"
     message_type: ClassVar[str] = ""
@@ -61,6 +65,9 @@ class TypedMessage:
     schema_version: ClassVar[str | None] = None
     _upcasters: ClassVar[Mapping[str | None, Upcaster]] = {}
     _payload: ClassVar[type[msgspec.Struct]]
+    _required: ClassVar[frozenset[str]] = frozenset()
+    _known: ClassVar[frozenset[str]] = frozenset()
+    __signature__: ClassVar[inspect.Signature]
 
     def __init_subclass__(
         cls,
@@ -78,28 +85,40 @@ class TypedMessage:
             check_text("schema_version", schema_version)
         if "-" in type:
             raise ValidationError("type", type, "a name without '-', since it is a category")
-        dataclass(frozen=True, kw_only=True)(cls)
+        dataclass(frozen=True, kw_only=True, init=False)(cls)
         hints = get_type_hints(cls)
-        names = tuple(one.name for one in fields(cls))  # type: ignore[arg-type]
+        attributes: tuple[Field[Any], ...] = fields(cls)  # type: ignore[arg-type]
+        names = tuple(one.name for one in attributes)
         _check_names(cls, names, unindexed)
         cls.message_type = type
         cls.schema_version = schema_version
-        cls._upcasters = dict(upcasters or {})
-        cls._payload = _payload_of(cls, hints)
+        cls._upcasters = _checked_upcasters(upcasters or {}, schema_version)
+        cls._payload = _payload_of(cls, attributes, hints)
+        cls._required = frozenset(one.name for one in attributes if not _has_default(one))
+        cls._known = frozenset(names)
+        cls.__signature__ = _signature(attributes, hints)
         cls.payload_attribute_names = names
         cls.indexed_attribute_names = tuple(
             name for name in names if name not in unindexed and _is_indexable(hints[name])
         )
         _register(cls)
 
-    def __post_init__(self) -> None:
-        """Check the values against the annotations, and give the message its id."""
-        values = self.__dict__
+    def __init__(self, /, **attributes: Any) -> None:
+        """Make a message, checking the values against the annotations. It gets an id at once."""
+        if not self._required <= attributes.keys() <= self._known:
+            missing = ", ".join(sorted(self._required - attributes.keys()))
+            unknown = ", ".join(sorted(attributes.keys() - self._known))
+            expected = f"given {missing}" if missing else f"without {unknown}, which it has not"
+            raise ValidationError(type(self).__name__, attributes, expected)
         try:
-            payload = msgspec.convert(values, self._payload)
+            payload = msgspec.convert(attributes, self._payload)
         except msgspec.ValidationError as error:
-            raise ValidationError(type(self).__name__, {**values}, f"valid: {error}") from None
+            raise ValidationError(type(self).__name__, attributes, f"valid: {error}") from None
         self._fill(payload, new_id(), None)
+        self.__post_init__()
+
+    def __post_init__(self) -> None:
+        """Check values against each other, where a class has something to check."""
 
     @property
     def message_id(self) -> UUID:
@@ -108,8 +127,9 @@ class TypedMessage:
 
     @property
     def message_metadata(self) -> dict[str, Any] | None:
-        """The metadata that the message will have in the log."""
-        return self._message_metadata  # type: ignore[attr-defined, no-any-return]
+        """A copy of the metadata that the message will have in the log."""
+        metadata: dict[str, Any] | None = self.__dict__["_message_metadata"]
+        return None if metadata is None else dict(metadata)
 
     def with_id(self, id: UUID | str) -> Self:
         """Return the same message with this id, so that writing it twice is once."""
@@ -229,27 +249,70 @@ def _check_names(cls: type[TypedMessage], names: tuple[str, ...], unindexed: Ite
             raise ValidationError("unindexed", name, f"one of {', '.join(names)}")
 
 
-def _payload_of(cls: type[TypedMessage], hints: Mapping[str, Any]) -> type[msgspec.Struct]:
+def _checked_upcasters(
+    upcasters: Mapping[str | None, Upcaster], schema_version: str | None
+) -> dict[str | None, Upcaster]:
+    """Refuse upcasters in an order in which some of them would never be used."""
+    versions = [*upcasters, schema_version]
+    numbered = [int(one) for one in versions if one is not None and one.isdecimal()]
+    if len({*versions}) < len(versions) or None in versions[1:] or numbered != sorted(numbered):
+        raise ValidationError(
+            "upcasters", versions[:-1], f"older versions than {schema_version}, the oldest first"
+        )
+    return dict(upcasters)
+
+
+def _payload_of(
+    cls: type[TypedMessage], attributes: Iterable[Field[Any]], hints: Mapping[str, Any]
+) -> type[msgspec.Struct]:
     """Return a struct with the same attributes, which msgspec checks values against."""
     return msgspec.defstruct(
         cls.__name__,
-        [
-            (one.name, hints[one.name], _default(one, hints[one.name]))
-            for one in fields(cls)  # type: ignore[arg-type]
-        ],
+        [(one.name, hints[one.name], _default(cls, one, hints[one.name])) for one in attributes],
         kw_only=True,
     )
 
 
-def _default(attribute: Field[Any], hint: Any) -> Any:
+def _default(cls: type[TypedMessage], attribute: Field[Any], hint: Any) -> Any:
     """Return msgspec's form of a default. An attribute that may be None may be missing, too."""
-    if attribute.default is not MISSING:
-        return msgspec.field(default=attribute.default)
-    if attribute.default_factory is not MISSING:
-        return msgspec.field(default_factory=attribute.default_factory)
-    if types.NoneType in get_args(hint):
-        return msgspec.field(default=None)
-    return msgspec.field()
+    may_be_none = types.NoneType in get_args(hint)
+    if not _has_default(attribute):
+        return msgspec.field(default=None) if may_be_none else msgspec.field()
+
+    factory = attribute.default_factory
+    default = attribute.default if factory is MISSING else factory()
+    name = f"the default of {cls.__name__}.{attribute.name}"
+    if may_be_none and default is not None:
+        raise ValidationError(name, default, "None, which it may be, and which means absent")
+    try:
+        default = msgspec.convert(default, hint)
+    except msgspec.ValidationError as error:
+        raise ValidationError(name, default, f"valid: {error}") from None
+    if factory is MISSING:
+        return msgspec.field(default=default)
+    return msgspec.field(default_factory=factory)
+
+
+def _has_default(attribute: Field[Any]) -> bool:
+    return attribute.default is not MISSING or attribute.default_factory is not MISSING
+
+
+def _signature(attributes: Iterable[Field[Any]], hints: Mapping[str, Any]) -> inspect.Signature:
+    """Return how a message is made, for `help` and for editors."""
+    empty = inspect.Parameter.empty
+    return inspect.Signature(
+        [
+            inspect.Parameter(
+                one.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                annotation=hints[one.name],
+                default=(one.default if one.default is not MISSING else ...)
+                if _has_default(one)
+                else empty,
+            )
+            for one in attributes
+        ]
+    )
 
 
 def _is_indexable(hint: Any) -> bool:

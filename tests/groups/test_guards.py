@@ -273,15 +273,22 @@ def test_a_bulk_append_waits_for_a_decision_in_flight(school: Store, waiting: Wa
         school.append(joined("mary"), decided.guard)
 
 
-def test_a_bulk_append_takes_few_locks(school: Store, database_url: str) -> None:
+def test_a_bulk_append_of_100_000_takes_few_locks_and_keeps_its_attributes(
+    school: Store, database_url: str
+) -> None:
+    many = 100_000
     with school.transaction() as bulk:
-        bulk.append([joined(f"user {number}", f"course {number}") for number in range(3000)])
+        appended = bulk.append([joined(f"user {n}", f"course {n % 1000}") for n in range(many)])
         with psycopg.connect(database_url) as connection:
             row = connection.execute("select count(*) from pg_locks where locktype = 'advisory'")
             (locks,) = row.fetchone() or (None,)
 
     assert locks < 10
-    assert len(school.read(UserJoinedCourse.to_conditions(user_id="user 2999"))[0]) == 1
+    assert len(appended.positions) == many
+    for n in (0, 50_000, many - 1):
+        found, _ = school.read(UserJoinedCourse.to_conditions(user_id=f"user {n}"))
+        assert [one.global_position for one in found] == [appended.positions[n]]
+    assert len(school.read(UserJoinedCourse.to_conditions(course_name="course 7"))[0]) == 100
 
 
 def test_many_writes_past_penstock_in_one_transaction_take_a_bounded_number_of_locks(

@@ -119,7 +119,7 @@ class Worker:
             raise ValidationError("on_failure", on_failure, "a FailurePolicy.park(...)")
         self._polling_interval = polling_interval_ms / 1000
         self._stopping = StopEvent()
-        self._conflicts: dict[int, int] = {}  # one after the other, by partition
+        self._conflicts: dict[int, int] = {}  # one after the other, by the last partitions
         store.register_consumer_group(group_id)
 
     def run(self) -> None:
@@ -193,7 +193,10 @@ class Worker:
 
         Somebody else was quicker, which is no failure, unless it never ends.
         """
-        conflicts = self._conflicts[claim.offset_id] = self._conflicts.get(claim.offset_id, 0) + 1
+        conflicts = self._conflicts.pop(claim.offset_id, 0) + 1
+        self._conflicts[claim.offset_id] = conflicts
+        if len(self._conflicts) > 1_000:  # the oldest: most likely another worker has finished it
+            del self._conflicts[next(iter(self._conflicts))]
         if conflicts > MOST_CONFLICTS:
             self._fail(claim, error)
         else:

@@ -8,6 +8,7 @@
     │   ├── CategoryBusy           a bulk write needs a category to itself
     │   └── ConcurrentAppendError  what a guard watches has been written to
     ├── DuplicateMessageId         the id belongs to another message
+    ├── TooLarge                   a name or a message that PostgreSQL cannot hold
     ├── DecodingError              a stored message cannot be read
     │   └── UndecodableRecord      and a session stands at it: skip it on purpose
     ├── ConditionNotActivated      SQL conditions are switched off
@@ -133,6 +134,7 @@ from penstock.errors.log import (
     DuplicateMessageId,
     StandbyRefused,
     StoreClosed,
+    TooLarge,
     TransactionAborted,
     TransactionClosed,
     TransactionConflict,
@@ -226,6 +228,7 @@ __all__ = [
     "StepFailed",
     "StepSuperseded",
     "StoreClosed",
+    "TooLarge",
     "TransactionAborted",
     "TransactionClosed",
     "TransactionConflict",

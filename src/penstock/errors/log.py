@@ -66,6 +66,16 @@ class ConcurrentAppendError(ConcurrencyError):
 
 
 @dataclass(eq=False)
+class TooLarge(PenstockError):
+    """PostgreSQL cannot hold a name this long, or a message this large. Nothing was written."""
+
+    reason: str
+
+    def __str__(self) -> str:
+        return f"too large for PostgreSQL: {self.reason}"
+
+
+@dataclass(eq=False)
 class DuplicateMessageId(PenstockError):
     """The id belongs to another message already. Nothing was written."""
 

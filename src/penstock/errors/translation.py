@@ -34,6 +34,7 @@ from penstock.errors.log import (
     ConditionNotActivated,
     DuplicateMessageId,
     StandbyRefused,
+    TooLarge,
     TransactionConflict,
     UnannouncedPosition,
     WatermarkRequired,
@@ -114,6 +115,8 @@ def translate(error: psycopg.Error, where: str) -> Exception:
         )
     if code in _TRANSACTION_CONFLICTS:
         return TransactionConflict(diag.message_primary or str(error))
+    if code == "54000":
+        return TooLarge(first_line(error))
     if code == "57014":
         return CommandTimeout(where, diag.message_primary or str(error))
     if code in ("25P03", "25P04"):
