@@ -144,9 +144,8 @@ def test_without_the_boundary_locks_there_would_be_a_21st_seat(
 ) -> None:
     with psycopg.connect(database_url) as connection:
         connection.execute(
-            "create or replace function penstock.lock_for_append(stream_name varchar, types text[],"
-            " exclusive bigint[], shared bigint[], whole_categories boolean)"
-            " returns void language sql as ''"
+            "create or replace function penstock.lock_keys(keys bigint[], exclusive bigint[],"
+            " may_wait boolean) returns void language sql as ''"
         )
 
     decide_twice_at_once(store)

@@ -56,32 +56,39 @@ def append(
     check_version(expected_version)
     if guard is not None and not isinstance(guard, Guard):
         raise ValidationError("guard", guard, "a Guard")
-    ids, types, data, metadata = _columns(context, checked_messages(messages), stream_name)
+    rows = _rows(context, checked_messages(messages), stream_name)
     watched = None if guard is None else _json(guard.as_json())
-    many_seen = guard is not None and len(guard.seen) >= SEEN_AT_MOST
-
-    def decode(rows: list[Row]) -> Appended:
-        low, positions = rows[0][0], tuple(rows[0][1])
-        return Appended(positions[-1], positions, guard.after(positions, low) if guard else None)
-
+    advancing = watched if guard is not None and len(guard.seen) >= SEEN_AT_MOST else None
+    beside = context.edition is Edition.BESIDE
+    facts = {"count": len(rows), "guarded": guard is not None}
+    if len(rows) == 1 and not beside:
+        id, type, data, metadata = rows[0]
+        return call(
+            "append",
+            "select penstock.advanced_low(%s::jsonb), penstock.append_one("
+            "%s, %s::uuid, %s, %s::jsonb, %s::jsonb, %s, %s::jsonb)",
+            (advancing, stream_name, id.hex, type, data, metadata, expected_version, watched),
+            lambda answer: _appended(guard, answer[0][0], (answer[0][1],)),
+            **facts,
+        )
+    ids, types, documents, metadatas = zip(*rows, strict=True)
     return call(
         "append",
         "select penstock.advanced_low(%s::jsonb), penstock.append("
         "%s, %s::uuid[], %s::text[], %s::text[], %s::text[], %s, %s::jsonb, %s)",
         (
-            watched if many_seen else None,
+            advancing,
             stream_name,
             uuid_array(ids),
             text_array(types),
-            text_array(data),
-            text_array(metadata),
+            text_array(documents),
+            text_array(metadatas),
             expected_version,
             watched,
-            context.edition is Edition.BESIDE,
+            beside,
         ),
-        decode,
-        count=len(ids),
-        guarded=guard is not None,
+        lambda answer: _appended(guard, answer[0][0], tuple(answer[0][1])),
+        **facts,
     )
 
 
@@ -216,25 +223,23 @@ async def pause_if_waiting_async(state: tuple[int, int]) -> None:
         await asyncio.sleep(FILL_PAUSE)
 
 
-def _columns(
+def _appended(guard: Guard | None, low: int | None, positions: tuple[int, ...]) -> Appended:
+    return Appended(positions[-1], positions, guard.after(positions, low) if guard else None)
+
+
+def _rows(
     context: LogContext, messages: Sequence[Message], stream_name: str | None
-) -> tuple[tuple[UUID, ...], tuple[str, ...], tuple[str, ...], tuple[str | None, ...]]:
-    """Return ids, types, data and metadata of the messages, as they are sent."""
+) -> list[tuple[UUID, str, str, str | None]]:
+    """Return id, type, data and metadata of each message, as they are sent."""
     if stream_name is None:
         for message in messages:
             if "-" in message.type:
                 raise ValidationError("type", message.type, "a name without '-', or give a stream")
     named = context.interceptors  # nobody else asks for the name that a message's own stream has
-    ids, types, data, metadata = zip(
-        *(
-            context.encode(
-                stream_name or (f"{message.type}-{message.id}" if named else ""), message
-            )
-            for message in messages
-        ),
-        strict=True,
-    )
-    return ids, types, data, metadata
+    return [
+        context.encode(stream_name or (f"{message.type}-{message.id}" if named else ""), message)
+        for message in messages
+    ]
 
 
 def _json(value: object) -> str:

@@ -1,4 +1,5 @@
--- Append messages, under a guard or without: the write for those who think in attributes.
+-- Append messages, under a guard or without: the write for those who think in attributes. One that comes
+-- alone is appended by penstock.append_one, on a shorter way.
 --
 -- Without a stream name each message gets a stream of its own, {type}-{id}: its category is its type,
 -- and nothing contends. All or none, and a retry with the same ids returns the first result.
@@ -9,8 +10,7 @@
 -- the index has nothing new under the guard's keys, no message can match, and none is read.
 --
 -- What costs is to set up a statement, node by node of its plan: so there are few, with plans that are
--- made once, and a message that comes alone, as most do, has simpler ones. The keys of the messages are
--- computed once, to be locked and then to be indexed.
+-- made once. The keys of the messages are computed once, to be locked and then to be indexed.
 
 create or replace function penstock.append(
   stream_name varchar,
@@ -33,7 +33,6 @@ declare
   watched_types integer[];
   checkable boolean;
   unseen boolean := false;
-  alone constant boolean := cardinality(append.ids) = 1;
   keys bigint[];                           -- the keys of the messages, with type and number of each
   type_ids integer[];
   numbers bigint[];
@@ -58,24 +57,17 @@ begin
       done := penstock.check_conditions(guard -> 'conditions');
     end if;
   end if;
-  if alone then
-    select array[t.id], array(  -- two attributes may share a key
-      select distinct k from penstock.key_pairs(t.type, t.attributes, documents[1]) k order by k)
-    into type_ids, keys
-    from penstock.message_types t where t.type = append.types[1];
-  else
-    select array_agg(k.type_id), array_agg(k.key), array_agg(k.number), array_agg(distinct k.key)
-    into type_ids, keys, numbers, different_keys
-    from (
-      select distinct t.id as type_id, k.key, m.number
-      from unnest(append.types, documents) with ordinality as m(type, data, number)
-      join penstock.message_types t on t.type = m.type
-      cross join lateral penstock.key_pairs(t.type, t.attributes, m.data) as k(key)
-    ) k;
-  end if;
+  select array_agg(k.type_id), array_agg(k.key), array_agg(k.number), array_agg(distinct k.key)
+  into type_ids, keys, numbers, different_keys
+  from (
+    select distinct t.id as type_id, k.key, m.number  -- two attributes may share a key
+    from unnest(append.types, documents) with ordinality as m(type, data, number)
+    join penstock.message_types t on t.type = m.type
+    cross join lateral penstock.key_pairs(t.type, t.attributes, m.data) as k(key)
+  ) k;
 
   done := penstock.lock_for_append(append.stream_name, append.types, watched,
-    coalesce(different_keys, keys, '{}'), whole_categories);
+    coalesce(different_keys, '{}'), whole_categories);
 
   if append.stream_name is not null then
     stream_version := coalesce(message_store.stream_version(append.stream_name), -1);
@@ -98,31 +90,17 @@ begin
 
   done := set_config('penstock.appending',
     pg_current_xact_id()::text || ':' || pg_trigger_depth() + 1, true);
-  if alone then
+  with new as (
     insert into message_store.messages (id, stream_name, position, type, data, metadata)
-    values (
-      append.ids[1],
-      coalesce(append.stream_name, append.types[1] || '-' || append.ids[1]),
-      case when append.stream_name is null then 0 else stream_version + 1 end,
-      append.types[1],
-      documents[1],
-      append.metadata[1]::jsonb
-    )
+    select m.id, coalesce(append.stream_name, m.type || '-' || m.id),
+      case when append.stream_name is null then 0 else stream_version + m.number end,
+      m.type, m.data, m.metadata::jsonb
+    from unnest(append.ids, append.types, documents, append.metadata)
+      with ordinality as m(id, type, data, metadata, number)
     on conflict (id) do nothing
-    returning array[global_position] into positions;
-  else
-    with new as (
-      insert into message_store.messages (id, stream_name, position, type, data, metadata)
-      select m.id, coalesce(append.stream_name, m.type || '-' || m.id),
-        case when append.stream_name is null then 0 else stream_version + m.number end,
-        m.type, m.data, m.metadata::jsonb
-      from unnest(append.ids, append.types, documents, append.metadata)
-        with ordinality as m(id, type, data, metadata, number)
-      on conflict (id) do nothing
-      returning global_position
-    )
-    select array_agg(n.global_position) into positions from new n;
-  end if;
+    returning global_position
+  )
+  select array_agg(n.global_position) into positions from new n;
   done := set_config('penstock.appending', '', true);
 
   if positions is null then
@@ -130,13 +108,8 @@ begin
   elsif cardinality(positions) < cardinality(append.ids) then
     done := penstock.refuse_part(append.ids, positions);
   end if;
-  if alone then
-    insert into penstock.message_attributes (key_pair, type_id, global_position)
-    select unnest(keys), type_ids[1], positions[1];
-  else
-    insert into penstock.message_attributes (key_pair, type_id, global_position)
-    select unnest(keys), unnest(type_ids), positions[unnest(numbers)];
-  end if;
+  insert into penstock.message_attributes (key_pair, type_id, global_position)
+  select unnest(keys), unnest(type_ids), positions[unnest(numbers)];
   return positions;
 end
 $$;
@@ -203,15 +176,14 @@ $$;
 
 -- Take all locks of an append: its categories or its stream, and then the boundary keys in their order,
 -- exclusively for those that a guard watches. `shared` has each key once, in order. From 500 keys on, the
--- gate stands for the shared ones. A transaction that holds locks from before must not wait for an
--- exclusive one: two such could wait for each other.
+-- gate stands for the shared ones.
 create or replace function penstock.lock_for_append(
   stream_name varchar, types text[], exclusive bigint[], shared bigint[], whole_categories boolean)
 returns void language plpgsql
 as $$
 declare
   held integer := penstock.counted_locks();
-  may_wait constant boolean := held = 0;
+  nothing_locked constant boolean := held = 0;
   gate boolean := cardinality(types) >= 500;
   wanted bigint[];
   key bigint;
@@ -222,7 +194,7 @@ begin
   elsif stream_name is not null then
     done := penstock.lock_stream(stream_name);
     held := penstock.counted_locks();
-  elsif whole_categories or (gate and may_wait) then
+  elsif whole_categories or (gate and nothing_locked) then
     done := penstock.lock_categories(array(
       select distinct message_store.category(t) from unnest(types) t));
   elsif types[1] = all (types) then  -- as in most appends
@@ -255,10 +227,26 @@ begin
     else
       lock table penstock.boundary_gate in share row exclusive mode;  -- a guard's, too, in one step
     end if;
-  elsif exclusive <> '{}' then
+  end if;
+  done := penstock.lock_keys(wanted, exclusive, nothing_locked);
+  done := set_config('penstock.locks', (held + cardinality(wanted))::text, true);
+end
+$$;
+
+-- Take boundary keys in this order, exclusively those that a guard watches. A transaction that holds locks
+-- from before must not wait for an exclusive one: two such could wait for each other.
+create or replace function penstock.lock_keys(
+  keys bigint[], exclusive bigint[], may_wait boolean)
+returns void language plpgsql
+as $$
+declare
+  key bigint;
+  done text;
+begin
+  if exclusive <> '{}' then
     lock table penstock.boundary_gate in row exclusive mode;
   end if;
-  foreach key in array wanted loop
+  foreach key in array keys loop
     if key <> all (exclusive) then
       done := pg_advisory_xact_lock_shared(key);
     elsif may_wait then
@@ -269,6 +257,5 @@ begin
         hint = 'Lock the guard as the first statement of the transaction, or retry.';
     end if;
   end loop;
-  done := set_config('penstock.locks', (held + cardinality(wanted))::text, true);
 end
 $$;
