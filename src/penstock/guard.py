@@ -54,9 +54,10 @@ class Guard:
         """Refuse a guard that guards nothing."""
         for name in ("conditions", "seen"):
             several = getattr(self, name)
-            if isinstance(several, str) or not isinstance(several, Iterable):
-                raise ValidationError(name, several, "several, such as a list of them")
-            object.__setattr__(self, name, tuple(several))
+            if type(several) is not tuple:
+                if isinstance(several, str) or not isinstance(several, Iterable):
+                    raise ValidationError(name, several, "several, such as a list of them")
+                object.__setattr__(self, name, tuple(several))
         if not self.conditions:
             raise ValidationError("conditions", self.conditions, "at least one condition")
         for one in self.conditions:

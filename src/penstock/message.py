@@ -115,7 +115,8 @@ class Message(_Conventions):
         check_text("type", self.type)
         check_object("data", self.data)
         check_object("metadata", self.metadata)
-        object.__setattr__(self, "id", as_uuid(self.id))
+        if type(self.id) is not UUID:
+            object.__setattr__(self, "id", as_uuid(self.id))
 
     def with_metadata(self, **fields: Any) -> Message:
         """Return the same message, same id, with these metadata fields set."""
@@ -158,7 +159,7 @@ def check_object(name: str, value: object) -> None:
     """Refuse anything but a mapping with text keys, or None."""
     if value is None:
         return
-    if not isinstance(value, Mapping):
+    if type(value) is not dict and not isinstance(value, Mapping):
         raise ValidationError(name, value, "a JSON object (a dict) or None")
     for key in value:
         if not isinstance(key, str):

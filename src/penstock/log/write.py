@@ -172,7 +172,9 @@ def checked_messages(messages: Iterable[Message | TypedMessage]) -> list[Message
 
 def listed(messages: object) -> list[Message | TypedMessage]:
     """Return what should be several messages as a list; refuse what holds none."""
-    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
+    if type(messages) is not list and (
+        isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable)
+    ):
         raise ValidationError("messages", messages, "a list of messages")
     return list(messages)
 
