@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import enum
 import inspect
+import json
+from collections.abc import Mapping
 from dataclasses import FrozenInstanceError, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Annotated, Any, Final, Literal, NewType
 from uuid import UUID
 
+import msgspec
 import pytest
 
 import penstock
@@ -389,3 +392,120 @@ def test_an_upcaster_that_fails_in_its_own_way_makes_the_message_undecodable(sto
 
     with pytest.raises(DecodingError):
         Moved.from_recorded(message)
+
+
+def test_a_message_is_found_whatever_its_serializer_makes_of_dates(database_url: str) -> None:
+    class InWords:
+        def encode(self, type: str, value: Mapping[str, Any]) -> str:
+            return json.dumps(value, default=str)
+
+        def decode(self, type: str, text: str) -> dict[str, Any]:
+            return dict(json.loads(text))
+
+    class Booked(TypedMessage, type="typed.booked"):
+        slot: datetime
+        room: UUID
+
+    slot, room = datetime(2026, 1, 1, 12, tzinfo=UTC), UUID(int=7)
+    with penstock.connect(database_url, serializer=InWords()) as store:
+        _, guard = store.read(Booked.to_conditions(slot=slot))
+        store.append(Booked(slot=slot, room=room), guard)
+
+        found, _ = store.read(Booked.to_conditions(room=room))
+        assert [typed(one) for one in found] == [Booked(slot=slot, room=room)]
+        with pytest.raises(penstock.ConcurrentAppendError):
+            store.append(Booked(slot=slot, room=room), guard)
+
+
+class Everything(TypedMessage, type="typed.everything"):
+    colour: Colour
+    number: int
+    price: Decimal
+    room: UUID
+    done: bool
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"colour": "RED"},
+        {"number": "five"},
+        {"number": True},
+        {"done": 1},
+        {"room": "nonsense"},
+        {"price": "cheap"},
+    ],
+)
+def test_a_condition_on_a_value_that_the_attribute_cannot_have_is_refused(
+    wrong: dict[str, Any],
+) -> None:
+    with pytest.raises(ValidationError, match=rf"Everything\.{next(iter(wrong))} must be valid"):
+        Everything.to_conditions(**wrong)
+
+
+def test_a_condition_has_its_value_as_the_class_writes_it() -> None:
+    id = "018F6D1C-7A2B-7C3D-8E4F-5A6B7C8D9E0F"
+    conditions = Everything.to_conditions(colour=Colour.RED, number="5", room=id, done=True)
+
+    assert [one.value for one in conditions] == ["red", "5", id.lower(), "true"]
+
+
+def test_an_upcast_message_that_is_written_again_has_the_new_version(store: Store) -> None:
+    store.write_message("order-1", "typed.order_moved", {"order": "1"}, {"schema_version": "2"})
+    recorded = store.get_last_stream_message("order-1")
+    assert recorded is not None
+    moved = typed(recorded)
+
+    assert write(store, moved.with_id(penstock.new_id())) == moved
+
+
+def test_keys_that_are_no_text_come_back_as_they_were(store: Store) -> None:
+    class Counted(TypedMessage, type="typed.counted"):
+        votes: dict[int, int]
+
+    assert write(store, Counted(votes={1: 2})).votes == {1: 2}
+
+
+UserId = NewType("UserId", str)
+
+
+def test_attributes_of_types_with_another_name_are_indexed_and_their_limits_kept() -> None:
+    class Named(TypedMessage, type="typed.named"):
+        user_id: UserId
+        code: Annotated[str, msgspec.Meta(max_length=2)]
+        kind: Literal["a", None]
+        born: Final[date] = date(2000, 1, 1)
+
+    assert Named.indexed_attribute_names == ("user_id", "code", "kind", "born")
+    with pytest.raises(ValidationError, match="length <= 2"):
+        Named(user_id=UserId("joe"), code="too long", kind="a")
+
+
+@pytest.mark.parametrize("hint", [UUID | str, date | datetime])
+def test_types_that_json_cannot_tell_apart_are_refused_at_definition(hint: Any) -> None:
+    with pytest.raises(ValidationError, match="of types that JSON tells apart"):
+        type("Alike", (TypedMessage,), {"__annotations__": {"ref": hint}}, type="typed.alike")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"unindexed": None},
+        {"unindexed": "name"},
+        {"upcasters": [dict]},
+        {"upcasters": {None: "no function"}},
+        {"upcasters": {1: dict}},
+    ],
+)
+def test_a_class_that_is_defined_with_nonsense_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        type("Nonsense", (TypedMessage,), {}, type="typed.nonsense", **wrong)
+
+
+def test_a_typed_message_may_be_the_cause_of_another() -> None:
+    cause = OrderPlaced(order_id="1")
+    caused = OrderPlaced(order_id="2").caused_by(cause)
+
+    assert caused.to_message().causation_id == str(cause.message_id)
+    with pytest.raises(ValidationError, match="cause must be a message"):
+        OrderPlaced(order_id="2").caused_by("order 1")  # type: ignore[arg-type]

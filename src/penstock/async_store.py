@@ -76,6 +76,7 @@ class AsyncTransaction(awaiting.AsyncOpenTransaction, AsyncOperations):
 
         Call it first in a transaction that appends under a guard after other writes.
         """
+        await self.declare_missing(append.watched_classes(guard))
         await self.run(append.lock_guard(self.context, guard))
 
     async def _run_apart(self, operation: Operation[Result]) -> Result:

@@ -81,6 +81,7 @@ class Transaction(blocking.OpenTransaction, Operations):
 
         Call it first in a transaction that appends under a guard after other writes.
         """
+        self.declare_missing(append.watched_classes(guard))
         self.run(append.lock_guard(self.context, guard))
 
     def _run_apart(self, operation: Operation[Result]) -> Result:

@@ -23,8 +23,10 @@ from dataclasses import MISSING, Field, dataclass, fields
 from datetime import date
 from decimal import Decimal
 from typing import (
+    Annotated,
     Any,
     ClassVar,
+    Final,
     Literal,
     Self,
     Union,
@@ -38,13 +40,14 @@ from uuid import UUID
 import msgspec
 
 from penstock.errors import DecodingError, UnknownMessageType, ValidationError, first_line
-from penstock.guard import QueryCondition
+from penstock.guard import QueryCondition, attribute_text
 from penstock.message import Message, RecordedMessage, as_uuid, check_text, new_id
 
 #: makes the data of the next schema version out of an older one's
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
 _INDEXABLE = (str, int, bool, UUID, date, Decimal, enum.Enum)  # a datetime is a date
+_PLAIN = (str, int, bool)
 _registry: dict[str, type[TypedMessage]] = {}
 
 
@@ -65,6 +68,7 @@ class TypedMessage:
     schema_version: ClassVar[str | None] = None
     _upcasters: ClassVar[Mapping[str | None, Upcaster]] = {}
     _payload: ClassVar[type[msgspec.Struct]]
+    _hints: ClassVar[Mapping[str, Any]] = {}
     _required: ClassVar[frozenset[str]] = frozenset()
     _known: ClassVar[frozenset[str]] = frozenset()
     __signature__: ClassVar[inspect.Signature]
@@ -79,6 +83,8 @@ class TypedMessage:
     ) -> None:
         """Define the class of a message type."""
         super().__init_subclass__()
+        if isinstance(unindexed, str) or not isinstance(unindexed, Iterable):
+            raise ValidationError("unindexed", unindexed, "a list of names")
         unindexed = tuple(unindexed)
         check_text("type", type)
         if schema_version is not None:
@@ -86,13 +92,14 @@ class TypedMessage:
         if "-" in type:
             raise ValidationError("type", type, "a name without '-', since it is a category")
         dataclass(frozen=True, kw_only=True, init=False)(cls)
-        hints = get_type_hints(cls)
+        hints = get_type_hints(cls, include_extras=True)
         attributes: tuple[Field[Any], ...] = fields(cls)  # type: ignore[arg-type]
         names = tuple(one.name for one in attributes)
         _check_names(cls, names, unindexed)
         cls.message_type = type
         cls.schema_version = schema_version
-        cls._upcasters = _checked_upcasters(upcasters or {}, schema_version)
+        cls._upcasters = _checked_upcasters({} if upcasters is None else upcasters, schema_version)
+        cls._hints = {name: _without_none(hints[name]) for name in names}
         cls._payload = _payload_of(cls, attributes, hints)
         cls._required = frozenset(one.name for one in attributes if not _has_default(one))
         cls._known = frozenset(names)
@@ -139,35 +146,68 @@ class TypedMessage:
         """Return the same message, same id, with these metadata fields set."""
         return self._copy(self.message_id, {**(self.message_metadata or {}), **fields})
 
-    def caused_by(self, cause: Message | RecordedMessage) -> Self:
+    def caused_by(self, cause: Message | RecordedMessage | TypedMessage) -> Self:
         """Return the same message with the cause's correlation, and the cause's id as causation."""
+        if isinstance(cause, TypedMessage):
+            cause = cause.to_message()
+        elif not isinstance(cause, Message | RecordedMessage):
+            raise ValidationError("cause", cause, "a message")
         return self.with_metadata(**(cause.follow(self.message_type).metadata or {}))
 
     def to_message(self) -> Message:
-        """Return the message as it is written: attributes that are None are absent."""
+        """Return the message as it is written: attributes that are None are absent.
+
+        Those that are indexed are plain values, so that they look the same in every serializer's
+        text, and in the conditions that look for them.
+        """
         own = self.__dict__
         data = {
             name: value for name in self.payload_attribute_names if (value := own[name]) is not None
         }
-        metadata = self.message_metadata
+        for name in self.indexed_attribute_names:
+            if type(data.get(name, "")) not in _PLAIN:
+                data[name] = msgspec.to_builtins(data[name])
+        metadata = own["_message_metadata"]
         if self.schema_version is not None:
-            metadata = {"schema_version": self.schema_version, **(metadata or {})}
-        return Message(self.message_type, data, metadata, id=self.message_id)
+            metadata = {**(metadata or {}), "schema_version": self.schema_version}
+        return Message(self.message_type, data, metadata, id=own["_message_id"])
 
     @classmethod
     def to_conditions(cls, **attributes: object) -> list[QueryCondition]:
         """Return one condition for each of these attributes that the class has and indexes."""
         return [
-            QueryCondition(cls.message_type, name, attributes[name])  # type: ignore[arg-type]
-            for name in cls.indexed_attribute_names
-            if attributes.get(name) is not None
+            QueryCondition(cls.message_type, name, cls._converted(name, value))
+            for name, value in cls.of_its_own(attributes)
+            if value is not None
         ]
+
+    @classmethod
+    def of_its_own(cls, attributes: Mapping[str, object]) -> list[tuple[str, object]]:
+        """Return those of these attributes that the class has and indexes, in its order."""
+        return [
+            (name, attributes[name]) for name in cls.indexed_attribute_names if name in attributes
+        ]
+
+    @classmethod
+    def checked_text(cls, name: str, value: object) -> str:
+        """Return the text of an attribute's value; one that is text already stays as it is."""
+        converted = cls._converted(name, value)
+        return value if isinstance(value, str) else attribute_text(name, converted)
+
+    @classmethod
+    def _converted(cls, name: str, value: object) -> Any:
+        """Return a value, or the text of one, as the class would have it."""
+        try:
+            return msgspec.convert(value, cls._hints[name], strict=not isinstance(value, str))
+        except msgspec.ValidationError as error:
+            expected = f"valid: {error}"
+            raise ValidationError(f"{cls.__name__}.{name}", value, expected) from None
 
     @classmethod
     def from_recorded(cls, message: RecordedMessage) -> Self:
         """Return the typed message that a recorded one stands for, brought up to date."""
         try:
-            payload = msgspec.convert(cls._up_to_date(message), cls._payload)
+            payload = msgspec.convert(cls._up_to_date(message), cls._payload, str_keys=True)
         except Exception as error:  # an upcaster may raise any
             raise DecodingError(
                 message.stream_name, message.position, message.global_position, first_line(error)
@@ -253,6 +293,13 @@ def _checked_upcasters(
     upcasters: Mapping[str | None, Upcaster], schema_version: str | None
 ) -> dict[str | None, Upcaster]:
     """Refuse upcasters in an order in which some of them would never be used."""
+    if not isinstance(upcasters, Mapping):
+        raise ValidationError("upcasters", upcasters, "functions by the versions that they take")
+    for version, upcaster in upcasters.items():
+        if version is not None:
+            check_text("upcasters", version)
+        if not callable(upcaster):
+            raise ValidationError(f"the upcaster of version {version}", upcaster, "a function")
     versions = [*upcasters, schema_version]
     numbered = [int(one) for one in versions if one is not None and one.isdecimal()]
     if len({*versions}) < len(versions) or None in versions[1:] or numbered != sorted(numbered):
@@ -266,16 +313,25 @@ def _payload_of(
     cls: type[TypedMessage], attributes: Iterable[Field[Any]], hints: Mapping[str, Any]
 ) -> type[msgspec.Struct]:
     """Return a struct with the same attributes, which msgspec checks values against."""
-    return msgspec.defstruct(
+    payload = msgspec.defstruct(
         cls.__name__,
         [(one.name, hints[one.name], _default(cls, one, hints[one.name])) for one in attributes],
         kw_only=True,
     )
+    try:
+        msgspec.json.Decoder(payload)
+    except TypeError as error:  # such as two types that look alike in JSON
+        types = {one.name: hints[one.name] for one in attributes}
+        expected = f"of types that JSON tells apart: {error}"
+        raise ValidationError(f"attributes of {cls.__name__}", types, expected) from None
+    return payload
 
 
 def _default(cls: type[TypedMessage], attribute: Field[Any], hint: Any) -> Any:
     """Return msgspec's form of a default. An attribute that may be None may be missing, too."""
-    may_be_none = types.NoneType in get_args(hint)
+    may_be_none = (
+        hint is types.NoneType or None in get_args(hint) or types.NoneType in get_args(hint)
+    )
     if not _has_default(attribute):
         return msgspec.field(default=None) if may_be_none else msgspec.field()
 
@@ -316,8 +372,30 @@ def _signature(attributes: Iterable[Field[Any]], hints: Mapping[str, Any]) -> in
 
 
 def _is_indexable(hint: Any) -> bool:
+    hint = _unwrapped(hint)
     if get_origin(hint) in (Union, types.UnionType):
         return all(one is types.NoneType or _is_indexable(one) for one in get_args(hint))
     if get_origin(hint) is Literal:
-        return all(isinstance(one, str | int) for one in get_args(hint))
+        return all(one is None or isinstance(one, str | int) for one in get_args(hint))
     return isinstance(hint, type) and issubclass(hint, _INDEXABLE)
+
+
+def _unwrapped(hint: Any) -> Any:
+    """Return the type behind `Annotated`, `Final`, a `NewType` and a type alias."""
+    while True:
+        if get_origin(hint) in (Annotated, Final):
+            hint = get_args(hint)[0]
+        elif hasattr(hint, "__supertype__"):
+            hint = hint.__supertype__
+        elif hasattr(hint, "__value__"):  # `type Name = ...`, of Python 3.12
+            hint = hint.__value__
+        else:
+            return hint
+
+
+def _without_none(hint: Any) -> Any:
+    """Return what an attribute is when it is there."""
+    if get_origin(hint) in (Union, types.UnionType):
+        others = tuple(one for one in get_args(hint) if one is not types.NoneType)
+        return Union[others]  # noqa: UP007 - which are not known here
+    return hint

@@ -77,7 +77,8 @@ def test_parked_partitions_are_retried_one_or_all(
     other = penstock("groups", "retry", "readers", "device_id:b")
     result = penstock("groups", "retry", "readers", "device_id:a")
 
-    assert other.stderr == "0 partitions go on\n"
+    assert other.exit_code == 2
+    assert "PARTITION must be a parked partition of readers; got 'device_id:b'" in other.stderr
     assert result.stderr == "1 partition goes on\n"
     assert store.parked_partitions("readers") == []
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock import ConcurrentAppendError, Decider, Store
+from penstock import AsyncStore, ConcurrentAppendError, Decider, Store, ValidationError
 from tests.groups.school import CourseClosed, CourseCreated, UserJoinedCourse
 
 
@@ -97,3 +97,42 @@ def test_a_conflict_is_decided_again_and_given_up_in_the_end(store: Store) -> No
         unlucky.handle(store, JOE, conditions, attempts=3)
 
     assert decided == [2, 0, 0]
+
+
+def test_what_one_command_made_of_the_state_is_not_there_for_the_next(store: Store) -> None:
+    def join(members: list[str], event: UserJoinedCourse) -> list[str]:
+        members.append(event.user_id)
+        return members
+
+    def decide_once(members: list[str], command: UserJoinedCourse) -> list[UserJoinedCourse]:
+        return [] if command.user_id in members else [command]
+
+    members = Decider[list[str], UserJoinedCourse](initial=[], evolve=join, decide=decide_once)
+    in_history = UserJoinedCourse(course_name="History", user_id="joe")
+    for joining in (JOE, in_history):
+        conditions = UserJoinedCourse.to_conditions(course_name=joining.course_name)
+        assert members.handle(store, joining, conditions) is not None
+
+    assert members.initial == []
+
+
+def test_in_a_transaction_a_conflict_is_told_and_not_tried_again(store: Store) -> None:
+    store.append(CREATED)
+    attempts = []
+
+    def too_late(seats: int, command: UserJoinedCourse) -> list[UserJoinedCourse]:
+        attempts.append(seats)
+        store.append(JAKE)
+        return [command]
+
+    late = Decider[int, UserJoinedCourse](initial=0, evolve=evolve, decide=too_late)
+    conditions = UserJoinedCourse.to_conditions(course_name="Algebra")
+    with pytest.raises(ConcurrentAppendError), store.transaction() as transaction:
+        late.handle(transaction, JOE, conditions)
+
+    assert len(attempts) == 1
+
+
+async def test_a_decider_says_that_it_takes_a_blocking_store(async_store: AsyncStore) -> None:
+    with pytest.raises(ValidationError, match="store must be a Store"):
+        ENROLMENT.handle(async_store, JOE, JOE.to_conditions(user_id="joe"))  # type: ignore[arg-type]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import psycopg
@@ -10,7 +10,7 @@ import pytest
 from psycopg import conninfo
 
 import penstock
-from penstock import IndexingUnfinished, Message, QueryCondition, Store
+from penstock import AsyncStore, Guard, IndexingUnfinished, Message, QueryCondition, Store
 from tests.groups.school import DeviceSeen, claim_device, positions
 from tests.racing import at_once, wait_until_blocked
 
@@ -266,3 +266,31 @@ def test_what_a_trigger_of_yours_inserts_during_an_append_is_indexed(
     store.append([DeviceSeen(device_id="c"), DeviceSeen(device_id="d")])
 
     assert len(found(store)) == 3
+
+
+def test_who_writes_gets_through_while_a_declaration_waits(store: Store, database_url: str) -> None:
+    with store.transaction() as writing, ThreadPoolExecutor() as threads:
+        writing.write_message("other-1", "Other")
+        declaring = threads.submit(store.declare, DeviceSeen)
+        wait_until_blocked(database_url)
+
+        store.write_message("other-2", "Other")  # waits behind it for a moment, and not longer
+
+        assert not declaring.done()
+        writing.rollback()
+        declaring.result()
+
+    assert found(store) == []
+
+
+async def test_a_class_is_declared_when_a_guard_of_it_is_first_used(
+    store: Store, async_store: AsyncStore, new_database: Callable[[str], str]
+) -> None:
+    guard = Guard(SEEN)  # type: ignore[arg-type]
+
+    assert store.append(Message("other", {}), guard).position == 1
+    with penstock.connect(new_database("native")) as fresh, fresh.transaction() as transaction:
+        transaction.lock(SEEN)
+    assert (await async_store.append(Message("other", {}), guard)).position == 2
+    async with async_store.transaction() as in_async:
+        await in_async.lock(guard)

@@ -289,3 +289,216 @@ def test_messages_of_plain_writers_are_delivered_too(
         )
 
         assert drain(store) == [[1, 2]]
+
+
+def test_a_partitions_values_belong_to_their_names_however_the_database_sorts_these(
+    group: Store, database_url: str
+) -> None:
+    assert claim_student(group) is None  # binds the group to its attributes
+    with psycopg.connect(database_url) as connection:  # as a database of another collation would
+        connection.execute(
+            "update penstock.consumer_groups set partition_by = '{user_id,course_name}'"
+        )
+    group.append(UserJoinedCourse(course_name="Algebra", user_id="joe"))
+
+    claim = claim_student(group)
+
+    assert claim is not None
+    assert claim.partition_value == {"course_name": "Algebra", "user_id": "joe"}
+    assert claim.partition_key == "user_id:joe|course_name:Algebra"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda transaction, claim: transaction.ack(claim),
+        lambda transaction, claim: transaction.release(claim),
+        lambda transaction, claim: transaction.extend(claim),
+        lambda transaction, claim: transaction.resume_partitions("group"),
+        lambda transaction, claim: transaction.reset_consumer_group("group"),
+        lambda transaction, claim: claim_device(transaction),
+    ],
+)
+def test_what_needs_to_know_the_newest_is_refused_in_an_old_snapshot(
+    group: Store, call: Callable[[penstock.Transaction, Claim], object]
+) -> None:
+    group.append(DeviceSeen(device_id="a"))
+    claim = claim_device(group)
+    assert claim is not None
+    with group.transaction("repeatable read") as transaction:
+        transaction.stream_version("device-1")  # the snapshot is of now
+        group.append(DeviceSeen(device_id="a"))
+        assert claim_device(group) is None  # but it was routed
+        with pytest.raises(penstock.WatermarkRequired), transaction.nested():
+            call(transaction, claim)
+
+    group.ack(claim)
+
+    assert drain(group) == [[2]]
+
+
+def test_a_message_that_waits_while_another_is_removed_is_delivered(
+    group: Store, database_url: str
+) -> None:
+    group.append([DeviceSeen(device_id="a"), DeviceSeen(device_id="b")])
+    claim = claim_device(group)
+    assert claim is not None
+    group.release(claim)  # both partitions are there now, with a message each
+    group.append(DeviceSeen(device_id="b"))
+    routing = group.begin_transaction()
+    assert positions(claim_device(routing)) == [1]  # type: ignore[arg-type] # has looked at b, too
+
+    def remove() -> None:
+        with psycopg.connect(database_url) as connection:
+            connection.execute("delete from message_store.messages where global_position = 2")
+
+    with ThreadPoolExecutor() as threads:
+        removing = threads.submit(remove)
+        wait_until_blocked(database_url)
+        routing.commit()
+        removing.result()
+
+    assert drain(group) == [[3]]
+
+
+def test_a_parked_partition_whose_message_was_removed_goes_on_with_the_next(
+    group: Store, database_url: str
+) -> None:
+    group.append(DeviceSeen(device_id="a"))
+    claim = claim_device(group)
+    assert claim is not None
+    group.release(claim, error="it failed", park=True)
+    with psycopg.connect(database_url) as connection:
+        connection.execute("delete from message_store.messages")
+    (status,) = group.groups()
+    group.append(DeviceSeen(device_id="a"))
+
+    assert status.pending == 0
+    assert group.resume_partitions("group") == 1
+    assert drain(group) == [[2]]
+
+
+def test_the_claim_of_a_dead_worker_whose_messages_were_removed_is_given_up(
+    group: Store, database_url: str
+) -> None:
+    group.append(DeviceSeen(device_id="a"))
+    claim = group.claim_next(
+        "group", partition_by="device_id", handled_types=[DeviceSeen], lease=0.001
+    )
+    assert claim is not None
+    with psycopg.connect(database_url) as connection:
+        connection.execute("delete from message_store.messages")
+
+    assert claim_device(group) is None
+    (status,) = group.groups()
+    assert (status.claimed, status.pending) == (0, 0)
+
+
+def test_an_attribute_that_is_declared_later_partitions_what_was_routed_without_it(
+    group: Store,
+) -> None:
+    def moved(*unindexed: str) -> type[TypedMessage]:
+        class Moved(TypedMessage, type="routing.moved", unindexed=unindexed):
+            course_name: str
+            user_id: str
+
+        return Moved
+
+    def claim(store: Store) -> Claim | None:
+        return store.claim_next(
+            "group",
+            partition_by=["course_name", "user_id"],
+            handled_types=["routing.moved", UserJoinedCourse],
+        )
+
+    first = moved("user_id")
+    group.append([first(course_name="Algebra", user_id="joe")])
+    group.append([UserJoinedCourse(course_name="Algebra", user_id="jake")])
+    before = claim(group)
+    assert positions(before) == [1, 2]  # joe's message concerns everybody in Algebra
+    assert before is not None
+    group.release(before)
+
+    group.declare(moved())
+
+    assert sorted(drain(group, claim)) == [[1], [2]]
+
+
+def test_a_type_that_is_handled_later_holds_retention_back(group: Store) -> None:
+    group.append(DeviceRemoved(device_id="a"), stream_name="device-1")
+    group.append(DeviceSeen(device_id="a"), stream_name="device-1")
+    group.append(DeviceSeen(device_id="a"), stream_name="device-1")
+    claim = claim_device(group, types=[DeviceSeen])
+    assert claim is not None
+    group.release(claim)
+    found = claim_device(group)  # now the other type is routed, too
+    assert positions(found) == [1, 2, 3]
+
+    assert group.retain("device-1", keep_count=1).removed == 0
+
+
+def test_after_a_reset_retention_still_spares_what_the_group_needs(group: Store) -> None:
+    for _ in range(3):
+        group.append(DeviceSeen(device_id="a"), stream_name="device-1")
+    claim = group.claim_next(
+        "group", partition_by="device_id", handled_types=[DeviceSeen], batch_size=1
+    )
+    assert claim is not None
+    group.ack(claim)
+
+    group.reset_consumer_group("group")
+
+    assert group.retain("device-1", keep_count=1).removed == 0
+    assert drain(group) == [[1], [2, 3]]  # the first was handled before
+
+
+def test_a_partition_that_makes_progress_has_all_its_attempts(group: Store) -> None:
+    for _ in range(3):
+        group.append(DeviceSeen(device_id="a"))
+        claim = claim_device(group)
+        assert claim is not None
+        assert claim.attempts == 1
+        group.ack(claim)
+
+
+def test_a_younger_message_that_was_seen_beside_an_open_writer_is_no_conflict(
+    group: Store,
+) -> None:
+    group.append(DeviceSeen(device_id="a"))
+    writer = group.begin_transaction()
+    writer.append(DeviceSeen(device_id="other"))  # holds the watermark back
+    group.append(DeviceSeen(device_id="a"))
+    claim = claim_device(group)
+    assert claim is not None
+
+    appended = group.append(DeviceRemoved(device_id="a"), claim.guard)
+    writer.rollback()
+
+    assert positions(claim) == [1]
+    assert appended.position == 4
+
+
+def test_clearing_leaves_nothing_behind(group: Store, database_url: str) -> None:
+    group.append(UserJoinedCourse(course_name="Algebra", user_id="joe"))
+    group.append(CourseClosed(course_name="Algebra"))
+    assert claim_student(group) is not None
+
+    group.clear_consumer_groups()
+
+    with psycopg.connect(database_url) as connection:
+        for table in ("consumer_groups", "partitions", "group_feeds", "feed_partitions"):
+            left = connection.execute(f"select count(*) from penstock.{table}".encode()).fetchone()
+            assert left == (0,), table
+
+
+def test_a_claims_messages_may_be_used_up(group: Store) -> None:
+    group.append([DeviceSeen(device_id="a"), DeviceSeen(device_id="a")])
+    claim = claim_device(group)
+    assert claim is not None
+
+    while claim.messages:
+        claim.messages.pop()
+    group.ack(claim)
+
+    assert claim.last_position == 2
+    assert claim_device(group) is None

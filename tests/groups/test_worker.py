@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +14,20 @@ import psycopg
 import pytest
 
 import penstock
-from penstock import Claim, FailurePolicy, PoolExhausted, Store, ValidationError, Worker
+from penstock import (
+    Claim,
+    DeclarationBlocked,
+    FailurePolicy,
+    GroupNotFound,
+    Interceptor,
+    PoolExhausted,
+    QueryCondition,
+    RecordedMessage,
+    Store,
+    TypedMessage,
+    ValidationError,
+    Worker,
+)
 from tests.groups.school import DeviceRemoved, DeviceSeen, claim_device, positions
 from tests.racing import wait_until
 from tests.told import told
@@ -201,11 +216,108 @@ def test_a_handler_that_gets_no_connection_is_not_at_fault(database_url: str) ->
                 store.stream_version("device-a")
 
         one = worker(store, handle, on_failure=FailurePolicy.park(1))
-        with pytest.raises(PoolExhausted):
-            one.run_once()
+        for _ in range(3):  # given back at once each time, and not parked as if it had failed
+            with pytest.raises(PoolExhausted):
+                one.run_once()
         (status,) = store.groups()
 
-        assert status.parked == 0
+        assert (status.parked, status.claimed) == (0, 0)
+
+
+def test_a_handler_whose_outcome_cannot_be_declared_yet_is_not_at_fault(store: Store) -> None:
+    class NewlyMade(TypedMessage, type="worker.newly_made"):
+        device_id: str
+
+    store.append(DeviceSeen(device_id="a"))
+    one = worker(
+        store,
+        lambda claim: NewlyMade(**claim.partition_value),
+        on_failure=FailurePolicy.park(1),
+    )
+    with store.transaction() as writing:
+        writing.write_message("other-1", "Other")
+        with pytest.raises(DeclarationBlocked):
+            one.run_once()
+
+    assert one.run_once()
+    assert len(list(store.read_category("worker.newly_made"))) == 1
+
+
+def test_an_outcome_of_a_new_class_needs_no_second_connection(database_url: str) -> None:
+    class Seldom(TypedMessage, type="worker.seldom"):
+        device_id: str
+
+    with penstock.connect(database_url, pool_max_size=1, pool_timeout_ms=300) as store:
+        store.append(DeviceSeen(device_id="a"))
+        one = worker(store, lambda claim: Seldom(**claim.partition_value))
+
+        assert one.run_once()
+        assert len(list(store.read_category("worker.seldom"))) == 1
+
+
+def test_what_an_interceptor_cannot_read_parks_its_partition_alone(database_url: str) -> None:
+    class Decrypting(Interceptor):
+        def on_read(self, message: RecordedMessage) -> RecordedMessage:
+            if message.data.get("reading") == 7:
+                raise RuntimeError("no key for this one")
+            return message
+
+    with penstock.connect(database_url, interceptors=[Decrypting()]) as store:
+        store.append([DeviceSeen(device_id="a", reading=7), DeviceSeen(device_id="b")])
+        handled: list[str] = []
+        one = worker(
+            store,
+            lambda claim: handled.append(claim.partition_key),
+            on_failure=FailurePolicy.park(1),
+        )
+        while one.run_once():
+            pass
+        (parked,) = store.parked_partitions("group")
+
+    assert handled == ["device_id:b"]
+    assert parked.partition_key == "device_id:a"
+    assert "no key for this one" in (parked.error or "")
+
+
+def test_the_pauses_between_attempts_grow(store: Store, database_url: str) -> None:
+    def handle(claim: Claim) -> None:
+        raise ArithmeticError
+
+    store.append(DeviceSeen(device_id="a"))
+    one = worker(store, handle, on_failure=FailurePolicy.park(4, 60, 600))
+    pauses = []
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        for _ in range(3):
+            assert one.run_once()
+            row = connection.execute(
+                "update penstock.partitions p set retry_at = null from penstock.partitions o"
+                " where p.offset_id = o.offset_id returning o.retry_at - clock_timestamp()"
+            ).fetchone()
+            assert row is not None
+            pauses.append(row[0])
+
+    assert pauses[2] > pauses[0] * 1.5  # the chance in each is a factor of two at most
+
+
+def test_a_worker_ends_after_the_claim_in_hand_when_it_is_told_to_by_sigterm(
+    store: Store,
+) -> None:
+    store.append([DeviceSeen(device_id="a"), DeviceSeen(device_id="b")])
+
+    def handle(claim: Claim) -> DeviceRemoved:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return DeviceRemoved(**claim.partition_value)
+
+    worker(store, handle).run()
+
+    assert removed(store) == ["a"]
+
+
+def test_the_parked_partitions_of_a_group_that_was_never_registered_are_an_error(
+    store: Store,
+) -> None:
+    with pytest.raises(GroupNotFound):
+        store.parked_partitions("nobody")
 
 
 def test_a_worker_of_a_stopped_group_rests(store: Store) -> None:
@@ -276,6 +388,9 @@ def test_a_partition_that_is_always_too_late_is_parked_and_the_others_go_on(stor
         {"handled_types": [5]},
         {"handled_types": iter([])},
         {"on_failure": "park"},
+        {"batch_size": 0},
+        {"batch_size": "x"},
+        {"worker_id": 5},
     ],
 )
 def test_a_worker_that_could_only_fail_is_refused(store: Store, wrong: dict[str, Any]) -> None:
@@ -287,6 +402,11 @@ def test_a_worker_that_could_only_fail_is_refused(store: Store, wrong: dict[str,
     assert store.groups() == []
 
 
+def test_a_worker_without_a_store_is_refused() -> None:
+    with pytest.raises(ValidationError, match="store must be a Store"):
+        worker(None, print)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     "call",
     [
@@ -295,6 +415,13 @@ def test_a_worker_that_could_only_fail_is_refused(store: Store, wrong: dict[str,
         lambda store, claim: store.read(None),
         lambda store, claim: store.read(["x"]),
         lambda store, claim: store.read_partition(5, [DeviceSeen]),
+        lambda store, claim: store.read_partition({5: 5}, [DeviceSeen]),
+        lambda store, claim: store.read_partition({"device_id": 5}, [DeviceSeen]),
+        lambda store, claim: store.read_partition({"device_id": "a", "x": "y"}, [DeviceSeen]),
+        lambda store, claim: store.append(
+            DeviceSeen(device_id="a"),
+            penstock.Guard((QueryCondition("device.seen", "x", "y"),) * 5001),
+        ),
         lambda store, claim: store.declare("device.seen"),
         lambda store, claim: penstock.Guard(None),  # type: ignore[arg-type]
         lambda store, claim: store.claim_next("g", partition_by=5, handled_types=[DeviceSeen]),

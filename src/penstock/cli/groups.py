@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from penstock import GroupStatus, ParkedPartition
+from penstock import GroupStatus, ParkedPartition, ValidationError
 from penstock.cli.overview import Json
 from penstock.cli.printing import console, note, print_json, printable, shown_age, shown_time, table
 from penstock.cli.target import Folder, Url, open_existing, settings_for
@@ -77,6 +77,8 @@ def retry(
     """Let parked partitions go on, from the message that they failed on."""
     with open_existing(settings_for(url, folder)) as store:
         resumed = store.resume_partitions(group_id, partition_key)
+    if partition_key is not None and not resumed:
+        raise ValidationError("PARTITION", partition_key, f"a parked partition of {group_id}")
     note(f"{resumed} {'partition goes' if resumed == 1 else 'partitions go'} on")
 
 

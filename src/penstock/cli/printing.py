@@ -21,7 +21,8 @@ from rich.text import Text
 
 _UNWRAPPED = 1_000_000
 INDENT = "    "
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+# and what turns the direction of writing around
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 class _PipeConsole(Console):

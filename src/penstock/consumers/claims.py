@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID
 
 from penstock.consumers.groups import check_group
 from penstock.database.arrays import text_array
 from penstock.database.operation import Operation, Row, call
-from penstock.errors import DecodingError, InvalidAck, ValidationError
+from penstock.errors import DecodingError, InvalidAck, ValidationError, first_line
 from penstock.failure import kept_error
 from penstock.guard import Guard, QueryCondition
 from penstock.log.append import MessageType, check_types
@@ -49,13 +49,19 @@ class Claim:
     attempts: int
     #: why the message after these cannot be read, if it cannot; there may be none before it
     undecodable: DecodingError | None = None
+    _last: int | None = field(init=False, repr=False, compare=False)  # whoever empties the list
+
+    def __post_init__(self) -> None:
+        """Remember what there is to acknowledge."""
+        last = self.messages[-1].global_position if self.messages else None
+        object.__setattr__(self, "_last", last)
 
     @property
     def last_position(self) -> int:
         """The global position of the last message: what to acknowledge when all are done."""
-        if not self.messages and self.undecodable:
-            raise self.undecodable
-        return self.messages[-1].global_position
+        if self._last is None:
+            raise self.undecodable or ValidationError("claim", self, "a claim with messages")
+        return self._last
 
 
 def claim_next(
@@ -73,8 +79,7 @@ def claim_next(
     attributes = partition_attributes(partition_by)
     check_types(handled_types)
     check_text("worker_id", worker_id)
-    if check_position("batch_size", batch_size, 1) >= 2**31:
-        raise ValidationError("batch_size", batch_size, "less than 2,147,483,648")
+    check_batch_size(batch_size)
     types = list(dict.fromkeys(type_name(one) for one in handled_types))
     for one in types:
         check_text("handled_types", one)
@@ -89,7 +94,7 @@ def claim_next(
             claim["offset_id"],
             claim["key_pair_ids"],
             claim["partition_key"],
-            dict(zip(attributes, claim["partition_values"], strict=True)),
+            dict(zip(claim["partition_by"], claim["partition_values"], strict=True)),
             messages,
             Guard(_conditions(claim["conditions"]), claim["low"], tuple(claim["seen"])),
             UUID(claim["token"]),
@@ -173,6 +178,12 @@ def partition_attributes(partition_by: str | Sequence[str]) -> list[str]:
     return sorted(set(names))
 
 
+def check_batch_size(batch_size: int) -> None:
+    """Refuse a number of messages that no claim can have."""
+    if check_position("batch_size", batch_size, 1) >= 2**31:
+        raise ValidationError("batch_size", batch_size, "less than 2,147,483,648")
+
+
 def as_lease(seconds: float) -> timedelta:
     """Return a checked lease."""
     if not isinstance(seconds, int | float) or not 0 < seconds <= 86_400:
@@ -188,8 +199,12 @@ def _check_claim(claim: Claim) -> None:
 def _readable(
     context: LogContext, rows: list[Row]
 ) -> tuple[list[RecordedMessage], DecodingError | None]:
-    """Return the messages up to one that cannot be decoded, and what is wrong with that."""
-    with suppress(DecodingError):
+    """Return the messages up to one that cannot be read, and what is wrong with that.
+
+    Whatever an interceptor raises is told so, too: the partition is claimed by now, and whoever has
+    claimed it has to learn of that.
+    """
+    with suppress(Exception):
         return context.decode(rows), None
     messages: list[RecordedMessage] = []
     for row in rows:
@@ -197,6 +212,10 @@ def _readable(
             messages += context.decode([row])
         except DecodingError as error:
             return messages, error
+        except Exception as error:
+            _, stream_name, _, position, global_position, *_ = row
+            reason = first_line(error)
+            return messages, DecodingError(stream_name, position, global_position, reason)
     return messages, None
 
 

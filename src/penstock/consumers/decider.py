@@ -8,10 +8,13 @@ was faster, it is decided again. `given(...).when(...).then(...)` tests one with
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+from penstock.consumers.handlers import is_async
+from penstock.errors import ValidationError
 from penstock.guard import Guard, QueryCondition
 from penstock.log.append import Appended
 from penstock.message import Message, RecordedMessage
@@ -45,7 +48,7 @@ class Decider(Generic[State, Command]):
 
     def state(self, events: Iterable[Any]) -> State:
         """Return the state after these events. Recorded messages come as their typed classes."""
-        state = self.initial
+        state = copy.deepcopy(self.initial)  # which `evolve` may change
         for event in events:
             state = self.evolve(state, _typed(event))
         return state
@@ -60,9 +63,14 @@ class Decider(Generic[State, Command]):
     ) -> Appended | None:
         """Decide a command on what the conditions find, and append the outcome under their guard.
 
-        Returns None if there was nothing to append. A conflict is decided again, `attempts` times.
+        Returns None if there was nothing to append. On a store a conflict is decided again,
+        `attempts` times; in a transaction it is raised, since it ends the transaction.
         """
+        if is_async(getattr(store, "read", None)):
+            raise ValidationError("store", store, "a Store, or a transaction of one")
         wanted = list(conditions)
+        if not hasattr(store, "begin_transaction"):
+            attempts = 1
 
         @retry(attempts=attempts)
         def attempt() -> Appended | None:

@@ -67,7 +67,7 @@ class GroupCalls(BoundaryCalls):
             batch_size=batch_size,
             lease=lease,
         )
-        self._declare_missing(known_classes(type_name(one) for one in handled_types))
+        self.declare_missing(known_classes(type_name(one) for one in handled_types))
         return self.run(operation)
 
     def ack(self, claim: Claim, position: int | None = None) -> None:
@@ -156,7 +156,7 @@ class AsyncGroupCalls(AsyncBoundaryCalls):
             batch_size=batch_size,
             lease=lease,
         )
-        await self._declare_missing(known_classes(type_name(one) for one in handled_types))
+        await self.declare_missing(known_classes(type_name(one) for one in handled_types))
         return await self.run(operation)
 
     async def ack(self, claim: Claim, position: int | None = None) -> None:

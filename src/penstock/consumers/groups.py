@@ -125,8 +125,8 @@ def parked(context: LogContext, group_id: str) -> Operation[list[ParkedPartition
     return call(
         "parked_partitions",
         "select g.group_id, p.partition_key, p.attempts, p.error, p.parked_at"
-        " from penstock.partitions p join penstock.consumer_groups g on g.id = p.group_pk"
-        " where g.group_id = %s and p.parked_at is not null order by p.parked_at",
+        " from penstock.find_group(%s) g join penstock.partitions p on p.group_pk = g.id"
+        " where p.parked_at is not null order by p.parked_at",
         (group_id,),
         lambda rows: [ParkedPartition(*row) for row in rows],
         group_id=group_id,

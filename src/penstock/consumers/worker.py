@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, Protocol
 
-from penstock.consumers.claims import Claim, as_lease, partition_attributes
+from penstock.consumers.claims import Claim, as_lease, check_batch_size, partition_attributes
 from penstock.consumers.handlers import is_async
 from penstock.consumers.progress import logger
 from penstock.errors import (
@@ -33,13 +33,16 @@ from penstock.errors import (
 )
 from penstock.failure import FailurePolicy, checked_policy
 from penstock.log import paging
-from penstock.log.append import MessageType, check_types
-from penstock.message import Message
+from penstock.log.append import MessageType, check_types, classes_of
+from penstock.message import Message, check_text
 from penstock.process import StopEvent, stopping_on_signals, this_process
 from penstock.typed import TypedMessage
 
 #: how often in a row somebody else may have been quicker before that is a failure
 MOST_CONFLICTS = 20
+
+#: what may keep a handler from its work, so that it is tried again as if nothing had been
+NOT_ITS_FAULT = (DatabaseUnreachable, PoolExhausted, DeclarationBlocked, IndexingUnfinished)
 
 #: gets the claim, and returns the messages to append, or None
 ClaimHandler = Callable[[Claim], Iterable[Message | TypedMessage] | Message | TypedMessage | None]
@@ -71,6 +74,9 @@ class GroupStore(Protocol):
     def extend(self, claim: Claim, lease: float = 30.0) -> None:
         """Keep a claim."""
 
+    def declare_missing(self, classes: Iterable[type[TypedMessage]]) -> None:
+        """Declare classes that are used for the first time."""
+
     def transaction(self) -> AbstractContextManager[Any]:
         """Return a transaction for a `with` block."""
 
@@ -101,8 +107,11 @@ class Worker:
         paging.check_interval(polling_interval_ms)
         if not callable(handler) or is_async(handler):
             raise ValidationError("handler", handler, "a plain function")
-        if is_async(getattr(store, "claim_next", None)):
+        if not hasattr(store, "claim_next") or is_async(store.claim_next):
             raise ValidationError("store", store, "a Store")
+        if worker_id is not None:
+            check_text("worker_id", worker_id)
+        check_batch_size(batch_size)
         partition_attributes(partition_by)
         check_types(handled_types)
         as_lease(lease)
@@ -130,12 +139,7 @@ class Worker:
                     busy = self.run_once()
                 except AuthenticationFailed:
                     raise
-                except (
-                    UnavailableError,
-                    ConcurrencyError,
-                    IndexingUnfinished,
-                    DeclarationBlocked,
-                ) as error:
+                except (*NOT_ITS_FAULT, UnavailableError, ConcurrencyError) as error:
                     logger.warning("worker %s waits: %s", self.worker_id, error)
                     busy = False
                 if not busy:
@@ -167,8 +171,10 @@ class Worker:
             logger.warning("worker %s: %s", self.worker_id, error)
         except ConcurrencyError as error:
             self._decide_again(claim, error)
-        except (DatabaseUnreachable, PoolExhausted):
-            raise  # not the handler's fault
+        except NOT_ITS_FAULT:
+            with suppress(UnavailableError):
+                self._give_back(claim)
+            raise
         except Exception as error:
             self._fail(claim, error)
         return True
@@ -183,6 +189,7 @@ class Worker:
         outcome: Iterable[Message | TypedMessage] | Message | TypedMessage | None,
     ) -> None:
         messages = _listed(outcome)
+        self._store.declare_missing(classes_of(messages))  # not from within a transaction
         with self._store.transaction() as transaction:
             if messages:
                 transaction.append(messages, guard=claim.guard)

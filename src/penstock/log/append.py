@@ -14,7 +14,7 @@ from penstock.database.arrays import text_array, uuid_array
 from penstock.database.edition import Edition
 from penstock.database.operation import Operation, Row, call
 from penstock.errors import UnsupportedEdition, ValidationError
-from penstock.guard import Guard, QueryCondition, attribute_text, grouped
+from penstock.guard import Guard, QueryCondition, grouped
 from penstock.log.context import LogContext, check_position
 from penstock.log.write import check_stream_name, check_version, checked_messages, listed
 from penstock.message import Message, RecordedMessage, check_text
@@ -23,6 +23,7 @@ from penstock.typed import TypedMessage, class_of, find_class, type_name
 FILL_PAUSE = 0.05  # seconds
 PAUSES = 20  # for statements under way to end
 SLICES_AT_ONCE = 100  # of ten thousand positions
+MOST_CONDITIONS = 5_000  # each is a lock, and PostgreSQL has room for some thousands
 SEEN_AT_MOST = 50  # positions that a guard carries along before its `low` is moved
 MessageType = str | type[TypedMessage]
 
@@ -56,6 +57,8 @@ def append(
     check_version(expected_version)
     if guard is not None and not isinstance(guard, Guard):
         raise ValidationError("guard", guard, "a Guard")
+    if guard is not None:
+        as_guard(guard)
     rows = _rows(context, checked_messages(messages), stream_name)
     watched = None if guard is None else _json(guard.as_json())
     advancing = watched if guard is not None and len(guard.seen) >= SEEN_AT_MOST else None
@@ -122,7 +125,7 @@ def read_boundary(
 
 def lock_guard(context: LogContext, guard: Guard | Iterable[QueryCondition]) -> Operation[None]:
     """Keep others from deciding on the same boundary until the transaction ends."""
-    conditions = (guard if isinstance(guard, Guard) else Guard(guard)).conditions  # type: ignore[arg-type]
+    conditions = as_guard(guard).conditions
     return call(
         "lock",
         "select penstock.lock_guard(%s::jsonb)",
@@ -138,15 +141,16 @@ def partition_conditions(
     if not isinstance(attributes, Mapping) or not attributes:
         raise ValidationError("attributes", attributes, "at least one attribute and its value")
     check_types(handled_types)
-    values = {name: attribute_text(name, value) for name, value in attributes.items()}
-    conditions = [
-        condition
-        for one in handled_types
-        for condition in class_of(type_name(one)).to_conditions(**values)
+    classes = [class_of(type_name(one)) for one in handled_types]
+    for name in attributes:
+        check_text("attribute", name)
+        if not any(name in one.indexed_attribute_names for one in classes):
+            raise ValidationError("attributes", name, "indexed attributes of the handled types")
+    return [
+        QueryCondition(one.message_type, name, one.checked_text(name, value))
+        for one in classes
+        for name, value in one.of_its_own(attributes)
     ]
-    if not conditions:
-        raise ValidationError("attributes", dict(attributes), "attributes of the handled types")
-    return conditions
 
 
 def check_types(handled_types: Sequence[MessageType]) -> None:
@@ -209,6 +213,21 @@ def classes_of(messages: Iterable[object]) -> list[type[TypedMessage]]:
 def known_classes(types: Iterable[str]) -> list[type[TypedMessage]]:
     """Return the classes of those types that have one in this process."""
     return [found for type in dict.fromkeys(types) if (found := find_class(type)) is not None]
+
+
+def as_guard(guard: Guard | Iterable[QueryCondition]) -> Guard:
+    """Return a guard, or the one of these conditions; refuse what is neither."""
+    checked = guard if isinstance(guard, Guard) else Guard(guard)  # type: ignore[arg-type]
+    if len(checked.conditions) > MOST_CONDITIONS:
+        raise ValidationError(
+            "guard", f"{len(checked.conditions)} conditions", f"at most {MOST_CONDITIONS:,} of them"
+        )
+    return checked
+
+
+def watched_classes(guard: Guard | Iterable[QueryCondition]) -> list[type[TypedMessage]]:
+    """Return the classes, of those that this process has, whose messages a guard watches."""
+    return known_classes(one.type for one in as_guard(guard).conditions)
 
 
 def pause_if_waiting(state: tuple[int, int]) -> None:

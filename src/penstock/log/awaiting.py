@@ -40,7 +40,7 @@ class AsyncLogOperations(AsyncBoundaryCalls):
         `expected_version` is the position of the last message you have seen, -1 for none; if the
         stream has moved on, `WrongExpectedVersion` is raised and nothing is written.
         """
-        await self._declare_missing(append.classes_of([type]), to_write=True)
+        await self.declare_missing(append.classes_of([type]), to_write=True)
         return await self.run(
             write.write_message(
                 self.context,
@@ -65,7 +65,7 @@ class AsyncLogOperations(AsyncBoundaryCalls):
         One round trip, however many they are. A retry with the same ids returns the first result.
         """
         messages = write.listed(messages)
-        await self._declare_missing(append.classes_of(messages), to_write=True)
+        await self.declare_missing(append.classes_of(messages), to_write=True)
         return await self.run(
             write.write_messages(
                 self.context, stream_name, messages, expected_version=expected_version

@@ -46,7 +46,9 @@ class AsyncBoundaryCalls(ABC):
         with the same messages returns the first result.
         """
         several = append.several(messages)
-        await self._declare_missing(append.classes_of(several), to_write=True)
+        await self.declare_missing(append.classes_of(several), to_write=True)
+        if guard is not None:
+            await self.declare_missing(append.watched_classes(guard))
         return await self.run(
             append.append(
                 self.context,
@@ -66,7 +68,7 @@ class AsyncBoundaryCalls(ABC):
         everything that matches, whether it was fetched or not.
         """
         wanted = Guard(conditions).conditions  # type: ignore[arg-type] # which checks them
-        await self._declare_missing(append.known_classes(one.type for one in wanted))
+        await self.declare_missing(append.known_classes(one.type for one in wanted))
         return await self.run(append.read_boundary(self.context, wanted, after, limit))
 
     async def read_partition(
@@ -102,9 +104,10 @@ class AsyncBoundaryCalls(ABC):
                 progress(one.message_type, *state)
                 await append.pause_if_waiting_async(state)
 
-    async def _declare_missing(
+    async def declare_missing(
         self, classes: Iterable[type[TypedMessage]], *, to_write: bool = False
     ) -> None:
+        """Declare those of these classes that this store has not used before."""
         for one in classes:
             if self.context.declared.lack(one, to_write=to_write):
                 await self._declare(one)

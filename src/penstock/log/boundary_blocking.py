@@ -47,7 +47,9 @@ class BoundaryCalls(ABC):
         with the same messages returns the first result.
         """
         several = append.several(messages)
-        self._declare_missing(append.classes_of(several), to_write=True)
+        self.declare_missing(append.classes_of(several), to_write=True)
+        if guard is not None:
+            self.declare_missing(append.watched_classes(guard))
         return self.run(
             append.append(
                 self.context,
@@ -67,7 +69,7 @@ class BoundaryCalls(ABC):
         everything that matches, whether it was fetched or not.
         """
         wanted = Guard(conditions).conditions  # type: ignore[arg-type] # which checks them
-        self._declare_missing(append.known_classes(one.type for one in wanted))
+        self.declare_missing(append.known_classes(one.type for one in wanted))
         return self.run(append.read_boundary(self.context, wanted, after, limit))
 
     def read_partition(
@@ -103,9 +105,10 @@ class BoundaryCalls(ABC):
                 progress(one.message_type, *state)
                 append.pause_if_waiting(state)
 
-    def _declare_missing(
+    def declare_missing(
         self, classes: Iterable[type[TypedMessage]], *, to_write: bool = False
     ) -> None:
+        """Declare those of these classes that this store has not used before."""
         for one in classes:
             if self.context.declared.lack(one, to_write=to_write):
                 self._declare(one)

@@ -40,7 +40,7 @@ begin
       select g.group_id, least(g.routed_to + 1, (
         select min(p.next_position) from penstock.partitions p where p.group_pk = g.id))
       from penstock.consumer_groups g
-      where g.partition_by is not null
+      where g.partition_by is not null or g.replayed_by is not null  -- since a reset
       union all
       select t.pipeline || '.' || t.processor, t.position + 1
       from penstock.tailers_at_work t

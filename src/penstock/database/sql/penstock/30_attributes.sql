@@ -17,8 +17,12 @@ create table if not exists penstock.message_types (
   attributes text[] not null,
   declared_by xid8 not null default pg_current_xact_id(),
   filled_to bigint,                        -- messages up to here are indexed; null: all are
-  fill_until bigint                        -- where filling ends, once that can be said
+  fill_until bigint,                       -- where filling ends, once that can be said
+  new_attributes text[] not null default '{}'  -- by which older messages are being indexed
 );
+
+alter table penstock.message_types
+  add column if not exists new_attributes text[] not null default '{}';
 
 create table if not exists penstock.message_attributes (
   key_pair bigint not null,
@@ -83,18 +87,28 @@ begin
   cross join lateral penstock.key_pairs(t.type, t.attributes, m.data) as k(key_pair)
   where a.key_pair = k.key_pair and a.type_id = t.id and a.global_position = m.global_position;
 
-  -- the feeds of consumer groups, and the partitions for which these came next
+  -- the feeds of consumer groups
   delete from penstock.group_feeds f
   using removed m
   join penstock.message_types t on t.type = m.type
   cross join penstock.consumer_groups g
   where f.group_pk = g.id and f.global_position = m.global_position
     and f.feed = penstock.feed_key(penstock.projection(g.partition_by, t.attributes, m.data));
-  update penstock.partitions p
-  set next_position = penstock.next_in_feeds(p.group_pk, p.feeds, p.last_position)
-  from penstock.consumer_groups g
-  where p.group_pk = g.id and p.token is null and p.parked_at is null
-    and p.next_position in (select m.global_position from removed m);
+
+  -- and the partitions for which these came next: ready, claimed and parked, each along its index
+  perform penstock.find_next(array(
+    select p.offset_id from penstock.consumer_groups g
+    cross join removed m
+    join penstock.partitions p on p.group_pk = g.id and p.next_position = m.global_position
+    where p.next_position is not null and p.token is null and p.parked_at is null
+    union all
+    select p.offset_id from penstock.consumer_groups g
+    join penstock.partitions p on p.group_pk = g.id and p.token is not null
+    where p.next_position in (select m.global_position from removed m)
+    union all
+    select p.offset_id from penstock.consumer_groups g
+    join penstock.partitions p on p.group_pk = g.id and p.parked_at is not null
+    where p.next_position in (select m.global_position from removed m)));
   return null;
 end
 $$;
@@ -110,6 +124,7 @@ as $$
 #variable_conflict use_variable
 declare
   patience constant text := current_setting('lock_timeout');
+  locked boolean := false;
 begin
   if exists (
     select from penstock.message_types t
@@ -118,22 +133,31 @@ begin
     return;
   end if;
 
-  begin
-    perform set_config('lock_timeout', '5s', true);
-    lock table message_store.messages in share row exclusive mode;
-    perform set_config('lock_timeout', patience, true);
-  exception
-    when lock_not_available then
-      raise exception using errcode = 'PS048',
-        message = format('message type %s could not be declared: a transaction is writing', type),
-        detail = jsonb_build_object('type', type);
-  end;
-  insert into penstock.message_types as t (type, attributes, filled_to)
+  for attempt in 1 .. 25 loop  -- short ones: whoever writes waits behind us
+    begin
+      perform set_config('lock_timeout', '100ms', true);
+      lock table message_store.messages in share row exclusive mode;
+      locked := true;
+    exception
+      when lock_not_available then perform pg_sleep(0.1);
+    end;
+    exit when locked;
+  end loop;
+  perform set_config('lock_timeout', patience, true);
+  if not locked then
+    raise exception using errcode = 'PS048',
+      message = format('message type %s could not be declared: a transaction is writing', type),
+      detail = jsonb_build_object('type', type);
+  end if;
+  insert into penstock.message_types as t (type, attributes, new_attributes, filled_to)
   values (declare_type.type,
-    array(select distinct a from unnest(declare_type.attributes) a order by a), 0)
+    array(select distinct a from unnest(declare_type.attributes) a order by a),
+    declare_type.attributes, 0)
   on conflict on constraint message_types_type_key do update
     set attributes = array(
         select distinct a from unnest(t.attributes || excluded.attributes) a order by a),
+      new_attributes = t.new_attributes || array(
+        select a from unnest(excluded.attributes) a where a <> all (t.attributes)),
       declared_by = excluded.declared_by, filled_to = 0, fill_until = null
     where not t.attributes @> excluded.attributes;  -- somebody may have been first
   perform penstock.attach_attribute_triggers();
@@ -212,14 +236,12 @@ begin
   filled_to := nullif(upto, filling.fill_until);
   fill_until := case when filled_to is not null then filling.fill_until end;
   update penstock.message_types t
-  set filled_to = fill_attributes.filled_to, fill_until = fill_attributes.fill_until
+  set filled_to = fill_attributes.filled_to, fill_until = fill_attributes.fill_until,
+    new_attributes = case when fill_attributes.filled_to is null then '{}' else t.new_attributes end
   where t.id = filling.id;
 
-  if filled_to is null then  -- the groups whose partitions this type may reveal have to look again
-    perform pg_advisory_xact_lock(1885693286, g.id) from penstock.consumer_groups g
-    where g.partition_by <@ filling.attributes order by g.id;
-    update penstock.consumer_groups g set looked_at = -1
-    where g.partition_by <@ filling.attributes;
+  if filled_to is null then
+    perform penstock.route_again(filling.id, filling.new_attributes);
   end if;
   return next;
 end

@@ -20,6 +20,8 @@
 -- Who routes, enrols a type or resets the group holds the group's lock, 1885693286 with the group's
 -- number, until the end of the transaction: so each sees all that those before it have done.
 
+drop function if exists penstock.tell_partitions(integer, bigint[]);
+
 create table if not exists penstock.consumer_groups (
   id integer generated always as identity primary key,
   group_id text not null unique,
@@ -240,6 +242,7 @@ as $$
 declare
   own constant penstock.consumer_groups := penstock.find_group(group_id);
 begin
+  perform penstock.refuse_old_snapshot();
   perform pg_advisory_xact_lock(1885693286, own.id);
   update penstock.consumer_groups g
   set partition_by = null, handled_types = '{}',
@@ -356,7 +359,7 @@ begin
     select p.offset_id
     from (select distinct r.feed from unnest(routed) r where r.complete and r.handled) as told
     join penstock.partitions p on p.group_pk = own.id and p.feed = told.feed
-    where p.offset_id <> all (made)));
+    where p.offset_id <> all (made)), positions[1]);
 
   -- feeds with gaps, which somebody reads, are fanned out in slices
   insert into penstock.group_fanouts (group_pk, feed, global_position)
@@ -372,8 +375,10 @@ begin
 end
 $$;
 
--- Look for the next message of these partitions, where their rows can be locked; note the others.
-create or replace function penstock.tell_partitions(group_pk integer, offset_ids bigint[])
+-- Look for the next message of these partitions, where their rows can be locked; note the others. What is
+-- new to them is at `first` or later.
+create or replace function penstock.tell_partitions(
+  group_pk integer, offset_ids bigint[], first bigint)
 returns void language plpgsql volatile
 as $$
 declare
@@ -389,13 +394,54 @@ begin
     for update skip locked);
   update penstock.partitions p
   set next_position = penstock.next_in_feeds(tell_partitions.group_pk, p.feeds, p.last_position)
-  where p.offset_id = any (locked) and p.next_position is null;
+  where p.offset_id = any (locked) and (p.next_position is null or p.next_position > first);
   insert into penstock.group_rechecks (group_pk, offset_id)
   select tell_partitions.group_pk, o.offset_id
   from unnest(offset_ids) as o(offset_id)
   where o.offset_id <> all (locked)
     and exists (select from penstock.partitions p where p.offset_id = o.offset_id)
   on conflict do nothing;
+end
+$$;
+
+-- Look for the next message of these partitions, in a statement of its own once their rows are locked.
+create or replace function penstock.find_next(offset_ids bigint[])
+returns void language plpgsql volatile
+as $$
+begin
+  perform from penstock.partitions p where p.offset_id = any (offset_ids)
+  order by p.offset_id for update;
+  update penstock.partitions p
+  set next_position = penstock.next_in_feeds(p.group_pk, p.feeds, p.last_position)
+  where p.offset_id = any (offset_ids);
+end
+$$;
+
+-- A type has been indexed by new attributes: groups that are partitioned by some of them have to look
+-- again, and where they have routed the type by fewer, to route it again.
+create or replace function penstock.route_again(type_id integer, attributes text[])
+returns void language plpgsql volatile
+as $$
+#variable_conflict use_variable
+declare
+  concerned integer[];
+  unrouted bigint[];
+begin
+  perform pg_advisory_xact_lock(1885693286, g.id) from penstock.consumer_groups g
+  where g.partition_by && attributes order by g.id;
+  concerned := array(select g.id from penstock.consumer_groups g where g.partition_by && attributes);
+  update penstock.consumer_groups g set looked_at = -1 where g.id = any (concerned);
+  update penstock.group_types t set routed_to = 0
+  where t.group_pk = any (concerned) and t.type_id = route_again.type_id;
+  with gone as (
+    delete from penstock.group_feeds f
+    where f.group_pk = any (concerned) and f.type_id = route_again.type_id
+    returning f.global_position
+  )
+  select array_agg(g.global_position) into unrouted from gone g;
+  perform penstock.find_next(array(
+    select p.offset_id from penstock.partitions p
+    where p.group_pk = any (concerned) and p.next_position = any (unrouted)));
 end
 $$;
 
@@ -408,10 +454,11 @@ declare
   fanout record;
   slice bigint[];
   told bigint[] := '{}';
+  first bigint;
   finished bigint[] := '{}';
 begin
   for fanout in
-    select f.id, f.feed, f.after_offset_id from penstock.group_fanouts f
+    select f.id, f.feed, f.global_position, f.after_offset_id from penstock.group_fanouts f
     where f.group_pk = own.id order by f.id limit most
   loop
     slice := array(
@@ -419,6 +466,7 @@ begin
       where m.group_pk = own.id and m.feed = fanout.feed and m.offset_id > fanout.after_offset_id
       order by m.offset_id limit left_to_tell);
     told := told || slice;
+    first := least(first, fanout.global_position);
     if cardinality(slice) < left_to_tell then
       finished := finished || fanout.id;
     else
@@ -429,7 +477,7 @@ begin
     exit when left_to_tell = 0;
   end loop;
   delete from penstock.group_fanouts f where f.id = any (finished);
-  perform penstock.tell_partitions(own.id, array(select distinct o from unnest(told) o));
+  perform penstock.tell_partitions(own.id, array(select distinct o from unnest(told) o), first);
   return exists (select from penstock.group_fanouts f where f.group_pk = own.id);
 end
 $$;
@@ -462,7 +510,7 @@ begin
     returning r.offset_id
   )
   select coalesce(array_agg(t.offset_id), '{}') into rechecks from taken t;
-  perform penstock.tell_partitions(own.id, rechecks);
+  perform penstock.tell_partitions(own.id, rechecks, 0);
 
   -- types that reveal partitions, once they are indexed
   insert into penstock.group_types (group_pk, type_id, handled, routed_to)
@@ -630,7 +678,10 @@ begin
   done := penstock.refuse_old_snapshot();
   type_ids := penstock.indexed_types(claim_next.handled_types);
   if may_have_work is null then
-    names := array(select distinct n from unnest(names) n order by n);
+    names := array(select distinct n collate "C" from unnest(names) n order by 1);
+    if own.partition_by @> names and names @> own.partition_by then
+      names := own.partition_by;  -- in the order in which the group has them
+    end if;
     if own.partition_by is distinct from names
         or not own.handled_types @> claim_next.handled_types then
       own := penstock.enrol_in_group(own, names, claim_next.handled_types);
@@ -678,6 +729,7 @@ begin
       from unnest(names, chosen.partition_values) with ordinality as a(name, value, number)
       order by a.number),
     'partition_key', chosen.partition_key,
+    'partition_by', names,
     'partition_values', chosen.partition_values,
     'token', new_token,
     'replaying', replaying,
@@ -733,6 +785,12 @@ begin
     order by p.next_position, p.offset_id limit 1
     for update skip locked;
   end if;
+  if not found then  -- claims that nobody will acknowledge, since their messages are removed
+    update penstock.partitions p
+    set token = null, claimed_by = null, claimed_at = null, lease_until = null
+    where p.group_pk = own.id and p.token is not null and p.lease_until < clock_timestamp()
+      and p.next_position is null;
+  end if;
   return chosen;
 end
 $$;
@@ -754,7 +812,8 @@ as $$
   ) c
 $$;
 
--- Lock a claimed partition for its holder, or say that the claim is no longer theirs.
+-- Lock a claimed partition for its holder, or say that the claim is no longer theirs. What comes next in
+-- it is looked for under the lock, which an old snapshot would not show.
 create or replace function penstock.held_partition(group_id text, offset_id bigint, token uuid)
 returns penstock.partitions language plpgsql volatile
 as $$
@@ -762,6 +821,7 @@ declare
   own constant penstock.consumer_groups := penstock.find_group(group_id);
   held penstock.partitions;
 begin
+  perform penstock.refuse_old_snapshot();
   select p.* into held from penstock.partitions p
   where p.offset_id = held_partition.offset_id and p.group_pk = own.id
     and p.token = held_partition.token
@@ -841,16 +901,21 @@ returns bigint language plpgsql volatile
 as $$
 declare
   own constant penstock.consumer_groups := penstock.find_group(group_id);
-  resumed bigint;
+  resumed bigint[];
 begin
+  perform penstock.refuse_old_snapshot();
+  resumed := array(
+    select p.offset_id from penstock.partitions p
+    where p.group_pk = own.id and p.parked_at is not null
+      and (resume_partitions.partition_key is null
+        or p.partition_key = resume_partitions.partition_key)
+    order by p.offset_id
+    for update);
   update penstock.partitions p
   set parked_at = null, retry_at = null, attempts = 0,
     next_position = penstock.next_in_feeds(own.id, p.feeds, p.last_position)
-  where p.group_pk = own.id and p.parked_at is not null
-    and (resume_partitions.partition_key is null
-      or p.partition_key = resume_partitions.partition_key);
-  get diagnostics resumed = row_count;
-  return resumed;
+  where p.offset_id = any (resumed);
+  return cardinality(resumed);
 end
 $$;
 
