@@ -40,6 +40,15 @@ class QueryCondition:
             raise ValidationError("name", self.name, f"the attribute whose value is {self.value!r}")
 
 
+def checked_condition(type: str, name: str, value: str) -> QueryCondition:
+    """Return a condition of texts that have been checked already."""
+    made = object.__new__(QueryCondition)
+    object.__setattr__(made, "type", type)
+    object.__setattr__(made, "name", name)
+    object.__setattr__(made, "value", value)
+    return made
+
+
 @dataclass(frozen=True, slots=True)
 class Guard:
     """Conditions, and which of the messages that match them have been seen."""
@@ -70,8 +79,12 @@ class Guard:
     def after(self, positions: Iterable[int], low: int | None = None) -> Guard:
         """Return the guard that has seen these positions too, and everything up to `low`."""
         low = self.low if low is None else max(low, self.low)
-        seen = (one for one in (*self.seen, *positions) if one > low)
-        return Guard(self.conditions, low, tuple(seen))
+        seen = tuple([one for one in (*self.seen, *positions) if one > low])
+        made = object.__new__(Guard)  # of what has been checked already
+        object.__setattr__(made, "conditions", self.conditions)
+        object.__setattr__(made, "low", low)
+        object.__setattr__(made, "seen", seen)
+        return made
 
     def as_json(self) -> dict[str, Any]:
         """Return the guard as the database reads it."""

@@ -33,7 +33,8 @@ def new_id() -> UUID:
     milliseconds = time.time_ns() // 1_000_000
     random = int.from_bytes(os.urandom(10))
     value = (milliseconds & 0xFFFF_FFFF_FFFF) << 80 | random
-    return UUID(int=value & ~(0xF << 76) & ~(0x3 << 62) | 0x7 << 76 | 0x2 << 62)
+    value = value & ~(0xF << 76) & ~(0x3 << 62) | 0x7 << 76 | 0x2 << 62
+    return msgspec.convert(f"{value:032x}", UUID)  # in a third of the time that UUID(...) takes
 
 
 class _Conventions:
@@ -121,6 +122,18 @@ class Message(_Conventions):
     def with_metadata(self, **fields: Any) -> Message:
         """Return the same message, same id, with these metadata fields set."""
         return replace(self, metadata={**(self.metadata or {}), **fields})
+
+
+def checked_message(
+    type: str, data: dict[str, Any], metadata: dict[str, Any] | None, id: UUID
+) -> Message:
+    """Return a message of parts that have been checked already, as those of typed messages are."""
+    made = object.__new__(Message)
+    object.__setattr__(made, "type", type)
+    object.__setattr__(made, "data", data)
+    object.__setattr__(made, "metadata", metadata)
+    object.__setattr__(made, "id", id)
+    return made
 
 
 class RecordedMessage(msgspec.Struct, _Conventions, frozen=True):

@@ -40,8 +40,15 @@ from uuid import UUID
 import msgspec
 
 from penstock.errors import DecodingError, UnknownMessageType, ValidationError, first_line
-from penstock.guard import QueryCondition, attribute_text
-from penstock.message import Message, RecordedMessage, as_uuid, check_text, new_id
+from penstock.guard import QueryCondition, attribute_text, checked_condition
+from penstock.message import (
+    Message,
+    RecordedMessage,
+    as_uuid,
+    check_text,
+    checked_message,
+    new_id,
+)
 
 #: makes the data of the next schema version out of an older one's
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
@@ -170,38 +177,29 @@ class TypedMessage:
         metadata = own["_message_metadata"]
         if self.schema_version is not None:
             metadata = {**(metadata or {}), "schema_version": self.schema_version}
-        return Message(self.message_type, data, metadata, id=own["_message_id"])
+        return checked_message(self.message_type, data, metadata, own["_message_id"])
 
     @classmethod
     def to_conditions(cls, **attributes: object) -> list[QueryCondition]:
         """Return one condition for each of these attributes that the class has and indexes."""
         return [
-            QueryCondition(cls.message_type, name, cls._converted(name, value))
-            for name, value in cls.of_its_own(attributes)
-            if value is not None
+            checked_condition(cls.message_type, name, cls.condition_text(name, value))
+            for name in cls.indexed_attribute_names
+            if (value := attributes.get(name)) is not None
         ]
 
     @classmethod
-    def of_its_own(cls, attributes: Mapping[str, object]) -> list[tuple[str, object]]:
-        """Return those of these attributes that the class has and indexes, in its order."""
-        return [
-            (name, attributes[name]) for name in cls.indexed_attribute_names if name in attributes
-        ]
-
-    @classmethod
-    def checked_text(cls, name: str, value: object) -> str:
-        """Return the text of an attribute's value; one that is text already stays as it is."""
-        converted = cls._converted(name, value)
-        return value if isinstance(value, str) else attribute_text(name, converted)
-
-    @classmethod
-    def _converted(cls, name: str, value: object) -> Any:
-        """Return a value, or the text of one, as the class would have it."""
+    def condition_text(cls, name: str, value: object) -> str:
+        """Return the text that an attribute with this value, or the text of one, is found by."""
+        hint = cls._hints[name]
+        if hint is str and type(value) is str:
+            return attribute_text(name, value)
         try:
-            return msgspec.convert(value, cls._hints[name], strict=not isinstance(value, str))
+            converted = msgspec.convert(value, hint, strict=not isinstance(value, str))
         except msgspec.ValidationError as error:
             expected = f"valid: {error}"
             raise ValidationError(f"{cls.__name__}.{name}", value, expected) from None
+        return attribute_text(name, converted)
 
     @classmethod
     def from_recorded(cls, message: RecordedMessage) -> Self:

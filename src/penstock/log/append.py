@@ -147,9 +147,10 @@ def partition_conditions(
         if not any(name in one.indexed_attribute_names for one in classes):
             raise ValidationError("attributes", name, "indexed attributes of the handled types")
     return [
-        QueryCondition(one.message_type, name, one.checked_text(name, value))
+        QueryCondition(one.message_type, name, value if isinstance(value, str) else text)
         for one in classes
-        for name, value in one.of_its_own(attributes)
+        for name, value in attributes.items()
+        if name in one.indexed_attribute_names and (text := one.condition_text(name, value))
     ]
 
 
@@ -205,14 +206,19 @@ def several(
     return [messages] if isinstance(messages, Message | TypedMessage) else listed(messages)
 
 
-def classes_of(messages: Iterable[object]) -> list[type[TypedMessage]]:
+def classes_of(messages: Iterable[object]) -> set[type[TypedMessage]]:
     """Return the classes of the typed messages among these."""
-    return list({type(one): None for one in messages if isinstance(one, TypedMessage)})
+    return {type(one) for one in messages if isinstance(one, TypedMessage)}
 
 
-def known_classes(types: Iterable[str]) -> list[type[TypedMessage]]:
+def known_classes(types: Iterable[str]) -> set[type[TypedMessage]]:
     """Return the classes of those types that have one in this process."""
-    return [found for type in dict.fromkeys(types) if (found := find_class(type)) is not None]
+    return {found for type in types if (found := find_class(type)) is not None}
+
+
+def watched_classes(guard: Guard | Iterable[QueryCondition]) -> set[type[TypedMessage]]:
+    """Return the classes, of those that this process has, whose messages a guard watches."""
+    return known_classes([one.type for one in as_guard(guard).conditions])
 
 
 def as_guard(guard: Guard | Iterable[QueryCondition]) -> Guard:
@@ -223,11 +229,6 @@ def as_guard(guard: Guard | Iterable[QueryCondition]) -> Guard:
             "guard", f"{len(checked.conditions)} conditions", f"at most {MOST_CONDITIONS:,} of them"
         )
     return checked
-
-
-def watched_classes(guard: Guard | Iterable[QueryCondition]) -> list[type[TypedMessage]]:
-    """Return the classes, of those that this process has, whose messages a guard watches."""
-    return known_classes(one.type for one in as_guard(guard).conditions)
 
 
 def pause_if_waiting(state: tuple[int, int]) -> None:

@@ -68,7 +68,7 @@ class AsyncBoundaryCalls(ABC):
         everything that matches, whether it was fetched or not.
         """
         wanted = Guard(conditions).conditions  # type: ignore[arg-type] # which checks them
-        await self.declare_missing(append.known_classes(one.type for one in wanted))
+        await self.declare_missing(append.watched_classes(wanted))
         return await self.run(append.read_boundary(self.context, wanted, after, limit))
 
     async def read_partition(

@@ -69,7 +69,7 @@ class BoundaryCalls(ABC):
         everything that matches, whether it was fetched or not.
         """
         wanted = Guard(conditions).conditions  # type: ignore[arg-type] # which checks them
-        self.declare_missing(append.known_classes(one.type for one in wanted))
+        self.declare_missing(append.watched_classes(wanted))
         return self.run(append.read_boundary(self.context, wanted, after, limit))
 
     def read_partition(
