@@ -96,12 +96,14 @@ class AsyncPool:
         patience = 1.0
         try:
             while (left := deadline - time.monotonic()) > 0:
-                with suppress(PoolTimeout):
+                try:
                     connection = await self._pool.getconn(timeout=min(patience, left))
+                except PoolTimeout:
+                    await self._look()
+                    patience *= 2
+                else:
                     self._lent.add(id(connection))
                     return connection
-                await self._look()
-                patience *= 2
         except PoolClosed:
             raise StoreClosed(self.where) from None
         raise session.none_came(self.settings, len(self._lent))

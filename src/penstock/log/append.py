@@ -55,9 +55,9 @@ def append(
     elif expected_version is not None:
         raise ValidationError("stream_name", stream_name, "the stream that has a version")
     check_version(expected_version)
-    if guard is not None and not isinstance(guard, Guard):
-        raise ValidationError("guard", guard, "a Guard")
     if guard is not None:
+        if not isinstance(guard, Guard):
+            raise ValidationError("guard", guard, "a Guard")
         as_guard(guard)
     rows = _rows(context, checked_messages(messages), stream_name)
     watched = None if guard is None else _json(guard.as_json())

@@ -54,8 +54,7 @@ create or replace function penstock.index_attributes()
 returns trigger language plpgsql security definer set search_path = pg_catalog
 as $$
 begin
-  if current_setting('penstock.appending', true)
-      = pg_current_xact_id()::text || ':' || pg_trigger_depth() then
+  if current_setting('penstock.appending', true) = pg_trigger_depth()::text then
     return null;
   end if;
   insert into penstock.message_attributes (key_pair, type_id, global_position)

@@ -88,8 +88,7 @@ begin
     done := penstock.check_guard(guard);
   end if;
 
-  done := set_config('penstock.appending',
-    pg_current_xact_id()::text || ':' || pg_trigger_depth() + 1, true);
+  done := set_config('penstock.appending', (pg_trigger_depth() + 1)::text, true);
   with new as (
     insert into message_store.messages (id, stream_name, position, type, data, metadata)
     select m.id, coalesce(append.stream_name, m.type || '-' || m.id),

@@ -23,7 +23,7 @@ set enable_seqscan = off set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
-  held constant integer := penstock.counted_locks();
+  held integer := 0;                       -- locks of this transaction, from before
   declared record;                         -- the type that is looked at: at first the message's
   type_id integer;
   keys bigint[];                           -- of the message, in order
@@ -76,6 +76,10 @@ begin
     else
       wanted := array(select distinct k from unnest(watched || keys) k order by k);
     end if;
+    if pg_current_xact_id_if_assigned() is not null
+        or current_setting('penstock.locks', true) <> '' then
+      held := penstock.counted_locks();
+    end if;
     exit usual when held + cardinality(wanted) >= 499;
 
     if append_one.stream_name is null then
@@ -84,19 +88,20 @@ begin
     else
       done := penstock.lock_stream(append_one.stream_name);
       stream_version := coalesce(message_store.stream_version(append_one.stream_name), -1);
+      exit usual when append_one.expected_version <> stream_version;
     end if;
     done := penstock.lock_keys(wanted, watched, may_wait => held = 0);
-    done := set_config('penstock.locks', (held + 1 + cardinality(wanted))::text, true);
+    if held > 0 or cardinality(wanted) > 10 then  -- else the announcement counts for these few
+      done := set_config('penstock.locks', (held + 1 + cardinality(wanted))::text, true);
+    end if;
 
-    exit usual when append_one.expected_version <> stream_version;
     exit usual when guard is not null and exists (
       select from penstock.message_attributes a
       where a.key_pair = any (watched) and a.type_id = any (watched_types)
         and a.global_position > (guard ->> 'low')::bigint
         and a.global_position <> all (translate(guard ->> 'seen', '[]', '{}')::bigint[]));
 
-    done := set_config('penstock.appending',
-      pg_current_xact_id()::text || ':' || pg_trigger_depth() + 1, true);
+    done := set_config('penstock.appending', (pg_trigger_depth() + 1)::text, true);
     insert into message_store.messages (id, stream_name, position, type, data, metadata)
     values (
       append_one.id,
