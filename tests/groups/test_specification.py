@@ -412,13 +412,43 @@ def test_37_to_conditions_returns_an_empty_list_when_no_attributes_match() -> No
     assert CourseCreated.to_conditions(user_id="joe") == []
 
 
-def test_the_usage_example_of_the_specification(algebra: Store) -> None:
-    claim = claim_student(algebra)
-    assert claim is not None
+def test_the_usage_example_of_the_specification(store: Store) -> None:
+    store.register_consumer_group("enrollment-decider")
+    store.append(CourseCreated(course_name="Algebra"))
+    store.append(UserRegistered(user_id="joe", name="Joe"))
+    store.append(UserJoinedCourse(course_name="Algebra", user_id="joe"))
+    store.append(UserJoinedCourse(course_name="Algebra", user_id="jake"))
 
-    with algebra.transaction() as transaction:
-        transaction.append(CourseClosed(course_name="Algebra"), guard=claim.guard)
-        transaction.ack(claim)
+    result = store.claim_next(
+        "enrollment-decider",
+        partition_by=["course_name", "user_id"],
+        handled_types=[
+            "course.created",
+            "user.registered",
+            "user.joined_course",
+            "course.closed",
+        ],
+        worker_id="w-1",
+    )
 
-    messages, _ = algebra.read_partition({"course_name": "Algebra"}, [CourseClosed])
+    assert result is not None
+    assert [typed(one) for one in result.messages] == [
+        CourseCreated(course_name="Algebra"),
+        UserRegistered(user_id="joe", name="Joe"),
+        UserJoinedCourse(course_name="Algebra", user_id="joe"),
+    ]
+    assert result.guard.conditions == (
+        QueryCondition("course.created", "course_name", "Algebra"),
+        QueryCondition("user.registered", "user_id", "joe"),
+        QueryCondition("user.joined_course", "course_name", "Algebra"),
+        QueryCondition("user.joined_course", "user_id", "joe"),
+        QueryCondition("course.closed", "course_name", "Algebra"),
+    )
+    with store.transaction() as transaction:
+        transaction.append(CourseClosed(course_name="Algebra"), guard=result.guard)
+        transaction.ack(result)
+
+    messages, _ = store.read_partition({"course_name": "Algebra"}, [CourseClosed])
     assert len(messages) == 1
+    with pytest.raises(ConcurrentAppendError):
+        store.append(CourseClosed(course_name="Algebra"), guard=result.guard)
