@@ -14,6 +14,7 @@ from tests.cli.conftest import Run, run
 CHECKS = [
     "Python", "psycopg", "embedded server", "Spark", "server", "message store", "durability",
     "lock table", "sequence", "triggers", "open writers",
+    "old snapshots",
 ]  # fmt: skip
 
 
@@ -174,3 +175,25 @@ def test_a_spark_that_came_without_the_rest_is_a_warning(
     assert result.exit_code == 0
     assert "warning  Spark            pyspark " in result.stdout
     assert "pip install 'penstock[spark]'" in result.stdout
+
+
+def test_an_installer_that_does_not_see_the_snapshots_of_others_is_told(
+    penstock: Run, database_url: str
+) -> None:
+    execute(
+        database_url,
+        "create role penstock_blind; alter function penstock.older_snapshot_open(xid8)"
+        " owner to penstock_blind",
+    )
+    try:
+        result = penstock("doctor")
+    finally:
+        execute(
+            database_url,
+            "alter function penstock.older_snapshot_open(xid8) owner to current_user;"
+            " drop role penstock_blind",
+        )
+
+    assert "warning  old snapshots    penstock_blind, who installed Penstock" in result.stdout
+    assert "grant pg_read_all_stats to penstock_blind" in result.stdout
+    assert result.exit_code == 0

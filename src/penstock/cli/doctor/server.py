@@ -38,6 +38,7 @@ def checks(connection: Connection, where: str) -> Iterator[Finding]:
     if found.has_message_store and found.has_penstock:
         yield _guarded("triggers", lambda: triggers(connection))
         yield _guarded("open writers", lambda: open_writers(connection))
+        yield _guarded("old snapshots", lambda: old_snapshots(connection))
 
 
 def server(connection: Connection, found: Found, where: str) -> Finding:
@@ -158,6 +159,21 @@ def open_writers(connection: Connection) -> Finding:
                 "`penstock status` tells more",
             )
     return Finding("open writers", Level.OK, f"{len(writers)}, none for long")
+
+
+def old_snapshots(connection: Connection) -> Finding:
+    """Look whether the role that installed Penstock sees the transactions of the others."""
+    owner, sees_all = _row(
+        connection,
+        "select r.rolname::text, r.rolsuper or pg_has_role(r.oid, 'pg_read_all_stats', 'usage')"
+        " from pg_proc p join pg_roles r on r.oid = p.proowner"
+        " where p.oid = 'penstock.older_snapshot_open'::regproc",
+    )
+    if not sees_all:
+        text = f"{owner}, who installed Penstock, sees only its own"
+        advice = f"grant pg_read_all_stats to {owner}, if other roles write typed messages, too"
+        return Finding("old snapshots", Level.WARNING, text, advice)
+    return Finding("old snapshots", Level.OK, f"those of all roles are seen, by {owner}")
 
 
 def _guarded(name: str, check: Callable[[], Finding]) -> Finding:
