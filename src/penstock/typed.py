@@ -15,30 +15,21 @@ how to make the next one of it, oldest first.
 
 from __future__ import annotations
 
-import enum
 import inspect
-import types
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, Field, dataclass, fields
-from datetime import date
-from decimal import Decimal
+from dataclasses import Field, dataclass, fields
 from typing import (
-    Annotated,
     Any,
     ClassVar,
-    Final,
-    Literal,
     Self,
-    Union,
     dataclass_transform,
-    get_args,
-    get_origin,
     get_type_hints,
 )
 from uuid import UUID
 
 import msgspec
 
+from penstock.attributes import has_default, is_indexable, payload_of, signature, without_none
 from penstock.errors import DecodingError, UnknownMessageType, ValidationError, first_line
 from penstock.guard import QueryCondition, attribute_text, checked_condition
 from penstock.message import (
@@ -53,7 +44,6 @@ from penstock.message import (
 #: makes the data of the next schema version out of an older one's
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
-_INDEXABLE = (str, int, bool, UUID, date, Decimal, enum.Enum)  # a datetime is a date
 _PLAIN = (str, int, bool)
 _registry: dict[str, type[TypedMessage]] = {}
 
@@ -100,20 +90,20 @@ class TypedMessage:
             raise ValidationError("type", type, "a name without '-', since it is a category")
         dataclass(frozen=True, kw_only=True, init=False)(cls)
         hints = get_type_hints(cls, include_extras=True)
-        attributes: tuple[Field[Any], ...] = fields(cls)  # type: ignore[arg-type]
-        names = tuple(one.name for one in attributes)
+        own: tuple[Field[Any], ...] = fields(cls)  # type: ignore[arg-type]
+        names = tuple(one.name for one in own)
         _check_names(cls, names, unindexed)
         cls.message_type = type
         cls.schema_version = schema_version
         cls._upcasters = _checked_upcasters({} if upcasters is None else upcasters, schema_version)
-        cls._hints = {name: _without_none(hints[name]) for name in names}
-        cls._payload = _payload_of(cls, attributes, hints)
-        cls._required = frozenset(one.name for one in attributes if not _has_default(one))
+        cls._hints = {name: without_none(hints[name]) for name in names}
+        cls._payload = payload_of(cls.__name__, own, hints)
+        cls._required = frozenset(one.name for one in own if not has_default(one))
         cls._known = frozenset(names)
-        cls.__signature__ = _signature(attributes, hints)
+        cls.__signature__ = signature(own, hints)
         cls.payload_attribute_names = names
         cls.indexed_attribute_names = tuple(
-            name for name in names if name not in unindexed and _is_indexable(hints[name])
+            name for name in names if name not in unindexed and is_indexable(hints[name])
         )
         _register(cls)
 
@@ -305,95 +295,3 @@ def _checked_upcasters(
             "upcasters", versions[:-1], f"older versions than {schema_version}, the oldest first"
         )
     return dict(upcasters)
-
-
-def _payload_of(
-    cls: type[TypedMessage], attributes: Iterable[Field[Any]], hints: Mapping[str, Any]
-) -> type[msgspec.Struct]:
-    """Return a struct with the same attributes, which msgspec checks values against."""
-    payload = msgspec.defstruct(
-        cls.__name__,
-        [(one.name, hints[one.name], _default(cls, one, hints[one.name])) for one in attributes],
-        kw_only=True,
-    )
-    try:
-        msgspec.json.Decoder(payload)
-    except TypeError as error:  # such as two types that look alike in JSON
-        types = {one.name: hints[one.name] for one in attributes}
-        expected = f"of types that JSON tells apart: {error}"
-        raise ValidationError(f"attributes of {cls.__name__}", types, expected) from None
-    return payload
-
-
-def _default(cls: type[TypedMessage], attribute: Field[Any], hint: Any) -> Any:
-    """Return msgspec's form of a default. An attribute that may be None may be missing, too."""
-    may_be_none = (
-        hint is types.NoneType or None in get_args(hint) or types.NoneType in get_args(hint)
-    )
-    if not _has_default(attribute):
-        return msgspec.field(default=None) if may_be_none else msgspec.field()
-
-    factory = attribute.default_factory
-    default = attribute.default if factory is MISSING else factory()
-    name = f"the default of {cls.__name__}.{attribute.name}"
-    if may_be_none and default is not None:
-        raise ValidationError(name, default, "None, which it may be, and which means absent")
-    try:
-        default = msgspec.convert(default, hint)
-    except msgspec.ValidationError as error:
-        raise ValidationError(name, default, f"valid: {error}") from None
-    if factory is MISSING:
-        return msgspec.field(default=default)
-    return msgspec.field(default_factory=factory)
-
-
-def _has_default(attribute: Field[Any]) -> bool:
-    return attribute.default is not MISSING or attribute.default_factory is not MISSING
-
-
-def _signature(attributes: Iterable[Field[Any]], hints: Mapping[str, Any]) -> inspect.Signature:
-    """Return how a message is made, for `help` and for editors."""
-    empty = inspect.Parameter.empty
-    return inspect.Signature(
-        [
-            inspect.Parameter(
-                one.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                annotation=hints[one.name],
-                default=(one.default if one.default is not MISSING else ...)
-                if _has_default(one)
-                else empty,
-            )
-            for one in attributes
-        ]
-    )
-
-
-def _is_indexable(hint: Any) -> bool:
-    hint = _unwrapped(hint)
-    if get_origin(hint) in (Union, types.UnionType):
-        return all(one is types.NoneType or _is_indexable(one) for one in get_args(hint))
-    if get_origin(hint) is Literal:
-        return all(one is None or isinstance(one, str | int) for one in get_args(hint))
-    return isinstance(hint, type) and issubclass(hint, _INDEXABLE)
-
-
-def _unwrapped(hint: Any) -> Any:
-    """Return the type behind `Annotated`, `Final`, a `NewType` and a type alias."""
-    while True:
-        if get_origin(hint) in (Annotated, Final):
-            hint = get_args(hint)[0]
-        elif hasattr(hint, "__supertype__"):
-            hint = hint.__supertype__
-        elif hasattr(hint, "__value__"):  # `type Name = ...`, of Python 3.12
-            hint = hint.__value__
-        else:
-            return hint
-
-
-def _without_none(hint: Any) -> Any:
-    """Return what an attribute is when it is there."""
-    if get_origin(hint) in (Union, types.UnionType):
-        others = tuple(one for one in get_args(hint) if one is not types.NoneType)
-        return Union[others]  # noqa: UP007 - which are not known here
-    return hint
