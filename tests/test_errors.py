@@ -24,6 +24,8 @@ from penstock import (
     ConditionNotActivated,
     DatabaseUnreachable,
     DuplicateMessageId,
+    IncompatibleVersion,
+    Message,
     PenstockError,
     Store,
     TooLarge,
@@ -250,6 +252,15 @@ class TestTranslation:
             failing.write_message(f"account-{noise}", "Opened")
 
         assert failing.write_message("account-1", "Opened") == 0
+
+    def test_says_what_to_do_where_an_older_version_has_set_up_the_database(
+        self, failing: Store, database_url: str
+    ) -> None:
+        with psycopg.connect(database_url) as connection:
+            connection.execute("drop function penstock.append_one")
+
+        with pytest.raises(IncompatibleVersion, match="run `penstock init`"):
+            failing.append(Message("account.opened", {}))
 
     def test_is_the_same_in_a_transaction(self, failing: Store) -> None:
         with pytest.raises(TransactionConflict), failing.transaction() as transaction:

@@ -15,6 +15,7 @@ from penstock.errors.consumers import OffsetBeyondTail, PositionConflict, Sessio
 from penstock.errors.database import (
     CommandTimeout,
     DatabaseUnreachable,
+    IncompatibleVersion,
     PreparedStatementLost,
     TransactionTimeout,
 )
@@ -121,6 +122,11 @@ def translate(error: psycopg.Error, where: str) -> Exception:
         return CommandTimeout(where, diag.message_primary or str(error))
     if code in ("25P03", "25P04"):
         return TransactionTimeout(where, diag.message_primary or str(error))
+    if code == "42883" and "function penstock." in (diag.message_primary or ""):
+        return IncompatibleVersion(
+            f"{where} was set up by another version of Penstock: run `penstock init` "
+            f"({first_line(error)})"
+        )
     if code in _PREPARED_FOR_ANOTHER_SESSION:
         return PreparedStatementLost(
             f"{where}: {first_line(error)}. A pooler that gives each transaction another session "
