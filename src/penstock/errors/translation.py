@@ -122,7 +122,7 @@ def translate(error: psycopg.Error, where: str) -> Exception:
         return CommandTimeout(where, diag.message_primary or str(error))
     if code in ("25P03", "25P04"):
         return TransactionTimeout(where, diag.message_primary or str(error))
-    if code == "42883" and "function penstock." in (diag.message_primary or ""):
+    if code == "42883" and "penstock." in (diag.message_primary or ""):
         return IncompatibleVersion(
             f"{where} was set up by another version of Penstock: run `penstock init` "
             f"({first_line(error)})"
