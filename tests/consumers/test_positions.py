@@ -70,6 +70,33 @@ class TestKeptInAStream:
         with pytest.raises(InvalidPosition, match=f"{category}:position-mailer"):
             consume(shared_store, category)
 
+    @pytest.mark.parametrize("garbage", ["9999", "\u0663", 2**63, 10**30, 1.5, -1])
+    def test_garbage_is_no_position_to_operators_either(
+        self, store: Store, garbage: object
+    ) -> None:
+        fill(store, "order", 3, streams=1)
+        store.write_message("order:position-mailer", "Recorded", {"position": garbage})
+
+        (status,) = store.consumers()
+        retained = store.retain("order", keep_count=0)
+
+        assert (status.position, status.behind) == (None, 3)
+        assert (retained.removed, retained.held_back_by) == (0, "mailer")
+
+    def test_the_highest_one_is_taken(self, store: Store) -> None:
+        store.write_message("order:position-mailer", "Recorded", {"position": 2**63 - 1})
+
+        (status,) = store.consumers()
+
+        assert status.position == 2**63 - 1
+
+    def test_a_stream_without_an_id_is_no_consumer_s(self, store: Store) -> None:
+        fill(store, "order", 3, streams=1)
+        store.write_message("order:position", "Recorded", {"position": 0})
+
+        assert store.consumers() == []
+        assert store.retain("order", keep_count=0).removed == 2
+
 
 @every_kind
 class TestSaving:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
 from penstock import names
-from penstock.consumers.handlers import Middleware, Routes, is_async
+from penstock.consumers.handlers import Middleware, Routes, check_types, is_async, is_generator
 from penstock.consumers.parked import park, parked_stream
 from penstock.consumers.positions import StoredPosition, positions_for
 from penstock.database.operation import Operation, call, only_value
@@ -125,8 +126,10 @@ class Progress:
         self._next_parked_look = 0.0
 
     def _checked(self, middleware: Sequence[Middleware]) -> tuple[Middleware, ...]:
+        if not isinstance(middleware, Sequence):
+            raise ValidationError("middleware", middleware, "a list of functions")
         for one in middleware:
-            if not callable(one) or is_async(one) != self._is_async:
+            if not callable(one) or is_async(one) != self._is_async or is_generator(one):
                 kind = "an async function" if self._is_async else "a plain function"
                 raise ValidationError("middleware", one, kind)
         return tuple(middleware)
@@ -138,6 +141,7 @@ class Progress:
 
     def handler(self, *types: str) -> Callable[[Function], Function]:
         """Decorate the handler of these message types; of all others, if none is named."""
+        check_types(types, "handler")
 
         def register(function: Function) -> Function:
             self._routes.add(function, *types)
@@ -220,6 +224,9 @@ class Progress:
         )
 
     def _head(self) -> Operation[int]:
+        """Look up how far there are messages to handle."""
+        if self._is_whole_log:
+            return read.news_head(self.context)
         return read.category_head(self.context, self.category)
 
     def _is_bookkeeping(self, message: RecordedMessage) -> bool:
@@ -239,6 +246,17 @@ class Progress:
         """Note that everything up to a position is done with."""
         self._position = position
         self._unsaved += 1
+
+    @contextmanager
+    def _saving(self) -> Iterator[None]:
+        """Forget what is stored if the block is broken off: it may or may not have been saved."""
+        try:
+            yield
+        except Exception:
+            raise
+        except BaseException:  # Ctrl-C, or a task that was cancelled
+            self._stored = None
+            raise
 
     def _save_is_due(self) -> bool:
         return self._unsaved >= self._update_interval
