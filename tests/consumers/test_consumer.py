@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from threading import Thread
 from typing import Any
 
+import psycopg
 import pytest
 
 import penstock
@@ -26,6 +27,7 @@ from penstock import (
     Store,
     UnsupportedEdition,
     ValidationError,
+    handles,
 )
 from penstock.consumers.positions import (
     Positions,
@@ -347,6 +349,11 @@ class TestUndecodable:
         assert consume(shared_store, category) == [2, 3, 4]  # with a serializer that can
 
 
+class Marked:
+    @handles("Placed")
+    def handle(self, message: RecordedMessage) -> None: ...
+
+
 class TestBadInput:
     @pytest.mark.parametrize(
         "wrong",
@@ -372,13 +379,36 @@ class TestBadInput:
             {"handlers": {"Placed": "print"}},
             {"handlers": {"": print}},
             {"middleware": ["log"]},
+            {"middleware": None},
+            {"transactional": ""},
+            {"positions": TablePositions},
+            {"handlers": Marked},
+            {"store": None},
         ],
     )
     def test_is_refused_at_once(self, shared_store: Store, wrong: dict[str, Any]) -> None:
         right: dict[str, Any] = {"category": "order", "consumer_id": "mailer"}
 
         with pytest.raises(ValidationError):
-            Consumer(shared_store, **{**right, **wrong})
+            Consumer(**{"store": shared_store, **right, **wrong})
+
+    def test_a_store_for_other_code_is_refused(self, shared_store: Any, async_store: Any) -> None:
+        with pytest.raises(ValidationError, match=r"connect\(\)"):
+            Consumer(async_store, "order", "mailer")
+        with pytest.raises(ValidationError, match=r"connect_async\(\)"):
+            AsyncConsumer(shared_store, "order", "mailer")
+
+    @pytest.mark.parametrize(
+        "options", [{"transactional": True}, {"on_failure": FailurePolicy.park()}]
+    )
+    def test_so_is_one_that_cannot_begin_a_transaction(
+        self, shared_store: Store, shared_url: str, options: dict[str, Any]
+    ) -> None:
+        with psycopg.connect(shared_url) as connection:
+            borrowed: Any = shared_store.using(connection)
+
+            with pytest.raises(ValidationError, match="transaction"):
+                Consumer(borrowed, "order", "mailer", **options)
 
     @pytest.mark.parametrize("positions", ["table", "hybrid"])
     def test_a_table_that_message_db_does_not_have(self, new_database: Any, positions: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import penstock
 from penstock import (
+    AsyncStore,
     Consumer,
     InvalidPosition,
     PositionConflict,
@@ -380,6 +381,9 @@ class TestMoving:
             {"position": -1},
             {"position": 1.5},
             {"kept_in": "file"},
+            {"kept_in": []},
+            {"position": 10**9},
+            {"position": 2**63 - 1},
         ],
     )
     def test_bad_input(self, shared_store: Store, wrong: dict[str, Any]) -> None:
@@ -387,6 +391,25 @@ class TestMoving:
 
         with pytest.raises(ValidationError):
             shared_store.move_consumer(**{**right, **wrong})
+
+    @pytest.mark.parametrize("wrong", [-1, 1.5, "", None, True])
+    def test_a_count_is_a_whole_number(self, shared_store: Store, wrong: Any) -> None:
+        with pytest.raises(ValidationError, match="count_up_to"):
+            shared_store.consumers(wrong)
+
+    def test_to_the_end_of_the_log_and_no_further(self, any_store: Store) -> None:
+        end = fill(any_store, "order", 2)[-1]
+        any_store.move_consumer("order", "mailer", end)
+
+        with pytest.raises(ValidationError, match=f"{end + 1}, the end of the log"):
+            any_store.move_consumer("order", "mailer", end + 9)
+
+        fill(any_store, "order", 1)
+        assert consume(any_store, "order") == [0]
+
+    async def test_in_async_code_too(self, async_store: AsyncStore) -> None:
+        with pytest.raises(ValidationError, match="0, the end of the log"):
+            await async_store.move_consumer("order", "mailer", 1)
 
     def test_a_moment_without_a_time_zone_is_refused(self, shared_store: Store) -> None:
         with pytest.raises(ValidationError, match="time zone"):

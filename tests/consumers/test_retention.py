@@ -231,7 +231,9 @@ class TestFallenBehind:
         consume(store, "$all", positions="table")
         fill(store, "order", 4, streams=1)
         store.retain("order", keep_count=1, ignore_consumers=True)
-        consumer = Consumer(store, "$all", "mailer", positions="table")
+        consumer = Consumer(
+            store, "$all", "mailer", handlers={"Placed": Numbers()}, positions="table"
+        )
 
         consumer.run_once()
 
@@ -243,7 +245,7 @@ class TestFallenBehind:
         store.retain("order", keep_count=1)
         store.write_message("invoice-1", "Sent")
         fill(store, "order", 1)
-        consumer = Consumer(store, "order", "mailer")
+        consumer = Consumer(store, "order", "mailer", handlers={"Placed": Numbers()})
 
         consumer.run_once()
 
@@ -252,7 +254,7 @@ class TestFallenBehind:
     def test_a_new_consumer_missed_nothing(self, store: Store) -> None:
         fill(store, "order", 5, streams=1)
         store.retain("order", keep_count=1)
-        consumer = Consumer(store, "order", "mailer")
+        consumer = Consumer(store, "order", "mailer", handlers={"Placed": Numbers()})
 
         consumer.run_once()
 
@@ -301,6 +303,8 @@ class TestBadInput:
             {"keep_for": 5},
             {"target": "", "keep_count": 1},
             {"target": "$all", "keep_count": 1},
+            {"keep_count": 1, "ignore_consumers": 1},
+            {"keep_count": 1, "ignore_consumers": None},
         ],
     )
     def test_is_refused(self, shared_store: Store, wrong: dict[str, Any]) -> None:

@@ -78,6 +78,7 @@ class Progress:
         transactional: bool = False,
         middleware: Sequence[Middleware] = (),
     ) -> None:
+        self._check_store(store)
         context = store.context
         check_category(category)
         check_text("consumer_id", consumer_id)
@@ -106,6 +107,10 @@ class Progress:
         self._filters = (correlation, consumer_group_member, consumer_group_size, condition)
         self._sparse = paging.is_sparse(context, correlation, consumer_group_size, condition)
         self._policy = checked_policy(on_failure, FailurePolicy.stop())
+        if not isinstance(transactional, bool):
+            raise ValidationError("transactional", transactional, "True or False")
+        if (transactional or self._policy.parks) and not hasattr(store, "transaction"):
+            raise ValidationError("store", store, "a store, which can begin a transaction")
         self._transactional = transactional
         self._middleware = self._checked(middleware)
         self.parked_stream = parked_stream(category, consumer_id)
@@ -124,6 +129,12 @@ class Progress:
         self._idle_looks = 0
         self._parked_version: int | None = None
         self._next_parked_look = 0.0
+
+    def _check_store(self, store: object) -> None:
+        run = getattr(store, "run", None)
+        if not hasattr(store, "context") or is_async(run) != self._is_async:
+            made_by = "connect_async" if self._is_async else "connect"
+            raise ValidationError("store", store, f"a store that penstock.{made_by}() returned")
 
     def _checked(self, middleware: Sequence[Middleware]) -> tuple[Middleware, ...]:
         if not isinstance(middleware, Sequence):

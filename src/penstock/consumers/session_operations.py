@@ -16,7 +16,8 @@ from penstock.database.operation import Operation, Row, call, only_value
 from penstock.errors import UndecodableRecord, UnsupportedEdition, ValidationError, first_line
 from penstock.log import write
 from penstock.log.context import LogContext, is_whole
-from penstock.message import check_text
+from penstock.message import Message, check_text
+from penstock.serializer import JsonSerializer, encode_object
 
 _COLUMNS: LiteralString = (
     "select id, stream_name, type, position, global_position, data, metadata, time from "
@@ -71,7 +72,7 @@ def stream_of(name: str) -> str:
 
 def offer(context: LogContext, stream_name: str, record: Record) -> Operation[int]:
     """Add a record to a queue; the result is its offset."""
-    message = record.message()
+    message = _message(context, record)
     return write.write_message(
         context, stream_name, message.type, message.data, message.metadata, id=message.id
     )
@@ -81,7 +82,22 @@ def offer_many(
     context: LogContext, stream_name: str, records: Iterable[Record]
 ) -> Operation[list[int]]:
     """Add records to a queue, all or none; the result is their offsets."""
-    return write.write_messages(context, stream_name, [record.message() for record in records])
+    messages = [_message(context, record) for record in records]
+    return write.write_messages(context, stream_name, messages)
+
+
+def _message(context: LogContext, record: Record) -> Message:
+    """Return the message that holds a record; refuse a value that would come back as another.
+
+    What a serializer of the caller's does to a value is its own affair.
+    """
+    message = record.message()
+    if type(context.serializer) is JsonSerializer:
+        data = {"value": record.value}
+        text = encode_object(context.serializer, message.type, "data", data)
+        if context.serializer.decode(message.type, text) != data:  # as of a tuple, a UUID, bytes
+            raise ValidationError("value", record.value, "what JSON gives back as it was")
+    return message
 
 
 def records_of(values: Iterable[Any]) -> list[Record]:
