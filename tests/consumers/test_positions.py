@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from threading import Thread
 from typing import Any
 
 import psycopg
@@ -11,6 +13,7 @@ import pytest
 
 import penstock
 from penstock import (
+    AsyncConsumer,
     AsyncStore,
     Consumer,
     InvalidPosition,
@@ -21,6 +24,10 @@ from penstock import (
     UnsupportedEdition,
     ValidationError,
 )
+from penstock.consumers import progress
+from penstock.consumers.positions import StoredPosition, TablePositions
+from penstock.database.operation import Operation
+from penstock.log.context import LogContext
 from tests.consumers.consuming import Numbers, consume, fill, new_category
 
 KINDS = ["stream", "table", "hybrid"]
@@ -200,6 +207,65 @@ class TestSaving:
         assert consume(shared_store, category, positions=positions) == [0, 1, 2, 3]
 
 
+class Noted:
+    """Positions in the table that note which saves had to be durable."""
+
+    def __init__(self, category: str, consumer_id: str) -> None:
+        self.durable: list[bool] = []
+        self._table = TablePositions(category, consumer_id)
+
+    def load(self, context: LogContext) -> Operation[StoredPosition]:
+        return self._table.load(context)
+
+    def save(
+        self, context: LogContext, stored: StoredPosition, position: int, *, durable: bool = True
+    ) -> Operation[StoredPosition]:
+        self.durable.append(durable)
+        return self._table.save(context, stored, position, durable=durable)
+
+
+class TestIdling:
+    def test_what_was_handled_is_saved_before_long(
+        self, shared_store: Store, shared_url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(progress, "IDLE_SAVE_SECONDS", 0.05)
+        category = new_category()
+        (place,) = fill(shared_store, category, 1)
+        consumer = Consumer(
+            shared_store,
+            category,
+            "mailer",
+            handlers={"Placed": Numbers()},
+            positions="table",
+            polling_interval_ms=10,
+        )
+        running = Thread(target=consumer.run)
+        running.start()
+        try:
+            deadline = time.monotonic() + 30
+            while row(shared_url, category) != place and time.monotonic() < deadline:
+                time.sleep(0.01)
+            saved = row(shared_url, category)  # while it still runs
+        finally:
+            consumer.stop()
+            running.join(60)
+
+        assert saved == place
+
+    def test_the_looks_become_rarer_until_something_comes(self, shared_store: Store) -> None:
+        consumer = Consumer(
+            shared_store,
+            "order",
+            "mailer",
+            polling_interval_ms=100,
+            longest_polling_interval_ms=500,
+        )
+
+        pauses = [consumer._idle_pause(length) for length in (0, 0, 0, 0, 0, 7, 0, 0)]
+
+        assert pauses == [0.1, 0.2, 0.4, 0.5, 0.5, 0.1, 0.1, 0.2]
+
+
 class TestDurability:
     """A position alone need not wait for the disk; whatever is written with it does."""
 
@@ -215,6 +281,33 @@ class TestDurability:
             after = connection.execute("show synchronous_commit").fetchone()
 
         assert (inside, after) == ((expected,), ("on",))
+
+    @pytest.mark.parametrize("transactional", [False, True])
+    def test_of_what_a_handler_writes_with_it(
+        self, shared_store: Store, transactional: bool
+    ) -> None:
+        category = new_category()
+        fill(shared_store, category, 1)
+        noted = Noted(category, "mailer")
+
+        consume(shared_store, category, positions=noted, transactional=transactional)
+
+        assert noted.durable == [transactional]
+
+    async def test_of_what_an_async_one_writes(self, async_store: AsyncStore) -> None:
+        await async_store.write_message("order-1", "Placed", {"number": 1})
+        noted = Noted("order", "mailer")
+
+        await AsyncConsumer(
+            async_store,
+            "order",
+            "mailer",
+            handlers={"Placed": Numbers()},
+            positions=noted,
+            transactional=True,
+        ).run_once()
+
+        assert noted.durable == [True]
 
     @every_kind
     def test_of_all_that_writes_messages(self, shared_store: Store, positions: str) -> None:

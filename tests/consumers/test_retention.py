@@ -123,6 +123,18 @@ class TestCategory:
 
         assert numbers(store, "order") == [1, 2, 3, 9]
 
+    @pytest.mark.parametrize("target", ["order", "order-0"])
+    def test_what_readers_may_not_rely_on_yet_stays(self, store: Store, target: str) -> None:
+        fill(store, "order", 2, streams=1)
+        with store.transaction() as slow:
+            slow.write_message("invoice-1", "Sent")
+            for number in (2, 3, 4):
+                store.write_message("order-0", "Placed", {"number": number})
+
+            assert store.retain(target, keep_from=10**9).removed == 2
+
+        assert numbers(store, "order") == [2, 3, 4]
+
     def test_batch_by_batch(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(retention, "BATCH", 4)
         fill(store, "order", 12, streams=2)
