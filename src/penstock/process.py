@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import Any
 from weakref import WeakKeyDictionary
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -18,6 +19,9 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 #: what to stop in each event loop: a loop has one handler for a signal, and may run many consumers
 _stops: WeakKeyDictionary[asyncio.AbstractEventLoop, list[Callable[[], None]]]
 _stops = WeakKeyDictionary()
+#: the handlers that were there before, to be put back
+_before: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[signal.Signals, Any]]
+_before = WeakKeyDictionary()
 
 
 def this_process() -> str:
@@ -80,7 +84,10 @@ def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def stopping_loop_on_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Do the same inside a running event loop."""
+    """Do the same inside a running event loop.
+
+    A handler that was set with `loop.add_signal_handler` cannot be read back, and is gone then.
+    """
     loop = asyncio.get_running_loop()
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -88,7 +95,7 @@ def stopping_loop_on_signals(stop: Callable[[], None]) -> Iterator[None]:
     stops = _stops.setdefault(loop, [])
     if not stops:
         for number in _SIGNALS:
-            loop.add_signal_handler(number, _stop_all, loop, number)
+            _take_over(loop, number)
     stops.append(stop)
     try:
         yield
@@ -96,10 +103,23 @@ def stopping_loop_on_signals(stop: Callable[[], None]) -> Iterator[None]:
         stops.remove(stop)
         if not stops:
             for number in _SIGNALS:
-                loop.remove_signal_handler(number)
+                _give_back(loop, number)
+
+
+def _take_over(loop: asyncio.AbstractEventLoop, number: signal.Signals) -> None:
+    loop.remove_signal_handler(number)  # else its stub would be taken for what was there before
+    _before.setdefault(loop, {})[number] = signal.getsignal(number)
+    loop.add_signal_handler(number, _stop_all, loop, number)
+
+
+def _give_back(loop: asyncio.AbstractEventLoop, number: signal.Signals) -> None:
+    if loop.remove_signal_handler(number):  # which leaves the default
+        handler = _before[loop].pop(number)
+        if handler is not None:  # one that Python did not set
+            signal.signal(number, handler)
 
 
 def _stop_all(loop: asyncio.AbstractEventLoop, number: signal.Signals) -> None:
-    loop.remove_signal_handler(number)
+    _give_back(loop, number)
     for stop in list(_stops.get(loop, [])):
         stop()

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 import penstock
-from penstock import Consumer, FailurePolicy, RecordedMessage, Store
+from penstock import Consumer, FailurePolicy, Message, RecordedMessage, Store
 from tests.cli.conftest import Run, run
 
 
@@ -122,8 +122,23 @@ class TestSeek:
 
         assert penstock("seek", "order", "mailer", position).exit_code == 2
 
+    def test_beyond_the_end_of_the_log_it_would_pass_over_messages_to_come(
+        self, penstock: Run, store: Store, places: list[int]
+    ) -> None:
+        handled(store)
+
+        result = penstock("seek", "order", "mailer", "99999")
+
+        assert result.exit_code == 2
+        assert "the end of the log" in " ".join(result.stderr.split())
+        store.write_message("order-1", "Placed", {"number": len(places)})
+        assert handled(store) == [len(places)]
+
     def test_on_a_genuine_message_db(self, new_database: Callable[[str], str]) -> None:
         url = new_database("genuine")
+
+        with penstock.connect(url) as store:
+            store.write_messages("order-1", [Message("Placed") for _ in range(8)])
 
         result = run("seek", "order", "mailer", "7", url=url)
 

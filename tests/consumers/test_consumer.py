@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from threading import Thread
 from typing import Any
 
+import psycopg
 import pytest
 
 import penstock
@@ -26,7 +27,16 @@ from penstock import (
     Store,
     UnsupportedEdition,
     ValidationError,
+    handles,
 )
+from penstock.consumers.positions import (
+    Positions,
+    StoredPosition,
+    StreamPositions,
+    TablePositions,
+)
+from penstock.database.operation import Operation, Row
+from penstock.log.context import LogContext
 from penstock.serializer import JsonSerializer
 from tests.consumers.consuming import AN_HOUR, Numbers, consume, fill, new_category, run_until
 
@@ -112,12 +122,15 @@ class TestReading:
     def test_what_a_filter_passes_over_is_passed_for_good(self, shared_store: Store) -> None:
         category = new_category()
         *_, head = fill(shared_store, category, 3)
-        consumer = Consumer(shared_store, category, "mailer", correlation="nobody")
+        handlers = {"Placed": Numbers()}
+        consumer = Consumer(
+            shared_store, category, "mailer", handlers=handlers, correlation="nobody"
+        )
 
         consumer.run_once()
 
         assert consumer.position == head
-        assert Consumer(shared_store, category, "mailer").run_once() == 0
+        assert Consumer(shared_store, category, "mailer", handlers=handlers).run_once() == 0
 
 
 class TestWholeLog:
@@ -138,6 +151,25 @@ class TestWholeLog:
 
         heads = {one.category: one.head for one in store.categories()}
         assert heads["$all:position"] <= before[0].head + 1
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"correlation": "nobody"},
+            {"consumer_group_member": 0, "consumer_group_size": 2},
+        ],
+    )
+    def test_with_a_filter_it_saves_what_it_passed_over_once(
+        self, store: Store, options: dict[str, Any]
+    ) -> None:
+        fill(store, "order", 3)
+        consumer = Consumer(store, "$all", "mailer", handlers={"Placed": Numbers()}, **options)
+
+        for _ in range(5):
+            consumer.run_once()
+
+        assert consumer.position == 3
+        assert store.stream_version("$all:position-mailer") == 0
 
     def test_what_it_parked_does_not_come_back(self, store: Store) -> None:
         fill(store, "order", 1)
@@ -211,8 +243,9 @@ class TestStopping:
         assert consume(shared_store, category) == [2, 3, 4]
 
     def test_an_idle_consumer_wakes_up(self, shared_store: Store) -> None:
+        handlers = {"Placed": Numbers()}
         consumer = Consumer(
-            shared_store, new_category(), "mailer", polling_interval_ms=AN_HOUR, handlers={}
+            shared_store, new_category(), "mailer", polling_interval_ms=AN_HOUR, handlers=handlers
         )
         running = Thread(target=consumer.run)
         running.start()
@@ -223,12 +256,70 @@ class TestStopping:
         assert not running.is_alive()
 
     def test_before_it_runs(self, shared_store: Store) -> None:
-        consumer = Consumer(shared_store, new_category(), "mailer")
+        category, numbers = new_category(), Numbers()
+        fill(shared_store, category, 2)
+        consumer = Consumer(shared_store, category, "mailer", handlers={"Placed": numbers})
         consumer.stop()
 
         consumer.run()
 
-        assert consumer.position == 0
+        assert (consumer.position, numbers) == (0, [])
+
+    def test_once_stopped_nothing_is_done_with(self, shared_store: Store) -> None:
+        category = new_category()
+        fill(shared_store, category, 3)
+        consumer = Consumer(shared_store, category, "mailer")
+        consumer.handler("Placed")(Numbers(consumer, stop_after=2))
+
+        counts = [consumer.run_once(), consumer.run_once()]
+
+        assert counts == [2, 0]  # so `while consumer.run_once()` comes to its end
+
+
+class BrokenOff:
+    """Positions whose first save goes through and is broken off before the consumer knows."""
+
+    def __init__(self, positions: Positions, error: BaseException) -> None:
+        self._positions = positions
+        self._errors = [error]
+
+    def load(self, context: LogContext) -> Operation[StoredPosition]:
+        return self._positions.load(context)
+
+    def save(
+        self, context: LogContext, stored: StoredPosition, position: int, *, durable: bool = True
+    ) -> Operation[StoredPosition]:
+        saved = self._positions.save(context, stored, position, durable=durable)
+
+        def decode(rows: list[Row]) -> StoredPosition:
+            if self._errors:
+                raise self._errors.pop()
+            return saved.decode(rows)
+
+        return Operation(saved.name, saved.statements, decode, saved.facts)
+
+
+@pytest.mark.parametrize("kind", [StreamPositions, TablePositions])
+def test_interrupted_while_it_saves_it_says_so_and_goes_on(
+    shared_store: Store, kind: type[StreamPositions | TablePositions]
+) -> None:
+    category = new_category()
+    fill(shared_store, category, 3)
+    numbers = Numbers()
+    consumer = Consumer(
+        shared_store,
+        category,
+        "mailer",
+        handlers={"Placed": numbers},
+        positions=BrokenOff(kind(category, "mailer"), KeyboardInterrupt()),
+        position_update_interval=2,
+    )
+
+    with pytest.raises(KeyboardInterrupt):
+        consumer.run()
+    consumer.run_once()
+
+    assert numbers == [0, 1, 2]
 
 
 class TestUndecodable:
@@ -258,6 +349,11 @@ class TestUndecodable:
         assert consume(shared_store, category) == [2, 3, 4]  # with a serializer that can
 
 
+class Marked:
+    @handles("Placed")
+    def handle(self, message: RecordedMessage) -> None: ...
+
+
 class TestBadInput:
     @pytest.mark.parametrize(
         "wrong",
@@ -283,13 +379,36 @@ class TestBadInput:
             {"handlers": {"Placed": "print"}},
             {"handlers": {"": print}},
             {"middleware": ["log"]},
+            {"middleware": None},
+            {"transactional": ""},
+            {"positions": TablePositions},
+            {"handlers": Marked},
+            {"store": None},
         ],
     )
     def test_is_refused_at_once(self, shared_store: Store, wrong: dict[str, Any]) -> None:
         right: dict[str, Any] = {"category": "order", "consumer_id": "mailer"}
 
         with pytest.raises(ValidationError):
-            Consumer(shared_store, **{**right, **wrong})
+            Consumer(**{"store": shared_store, **right, **wrong})
+
+    def test_a_store_for_other_code_is_refused(self, shared_store: Any, async_store: Any) -> None:
+        with pytest.raises(ValidationError, match=r"connect\(\)"):
+            Consumer(async_store, "order", "mailer")
+        with pytest.raises(ValidationError, match=r"connect_async\(\)"):
+            AsyncConsumer(shared_store, "order", "mailer")
+
+    @pytest.mark.parametrize(
+        "options", [{"transactional": True}, {"on_failure": FailurePolicy.park()}]
+    )
+    def test_so_is_one_that_cannot_begin_a_transaction(
+        self, shared_store: Store, shared_url: str, options: dict[str, Any]
+    ) -> None:
+        with psycopg.connect(shared_url) as connection:
+            borrowed: Any = shared_store.using(connection)
+
+            with pytest.raises(ValidationError, match="transaction"):
+                Consumer(borrowed, "order", "mailer", **options)
 
     @pytest.mark.parametrize("positions", ["table", "hybrid"])
     def test_a_table_that_message_db_does_not_have(self, new_database: Any, positions: str) -> None:
@@ -297,7 +416,7 @@ class TestBadInput:
             penstock.connect(new_database("genuine")) as store,
             pytest.raises(UnsupportedEdition),
         ):
-            Consumer(store, "order", "mailer", positions=positions).run_once()
+            consume(store, "order", positions=positions)
 
 
 class TestAsync:
@@ -386,6 +505,29 @@ class TestAsync:
         (status,) = await async_store.consumers()
         assert status.position == 1
 
+    async def test_once_stopped_nothing_is_done_with(self, async_store: AsyncStore) -> None:
+        await async_store.write_message("order-1", "Placed", {"number": 1})
+        consumer = AsyncConsumer(async_store, "order", "mailer", handlers={"Placed": Numbers()})
+        consumer.stop()
+
+        assert await consumer.run_once() == 0
+
+    async def test_cancelled_while_it_saves_it_says_so(self, async_store: AsyncStore) -> None:
+        await async_store.write_message("order-1", "Placed", {"number": 1})
+        consumer = AsyncConsumer(
+            async_store,
+            "order",
+            "mailer",
+            handlers={"Placed": Numbers()},
+            positions=BrokenOff(StreamPositions("order", "mailer"), asyncio.CancelledError()),
+            position_update_interval=1,
+        )
+
+        with pytest.raises(asyncio.CancelledError):
+            await consumer.run()
+
+        assert await async_store.stream_version("order:position-mailer") == 0
+
     async def test_middleware_goes_around_plain_and_async_handlers(
         self, async_store: AsyncStore
     ) -> None:
@@ -441,7 +583,8 @@ def test_an_idle_look_is_one_query_or_with_a_filter_two(
 ) -> None:
     calls = Calls()
     with penstock.connect(shared_url, interceptors=[calls]) as store:
-        consumer = Consumer(store, new_category(), "mailer", **options)
+        handlers = {"Placed": Numbers()}
+        consumer = Consumer(store, new_category(), "mailer", handlers=handlers, **options)
         consumer.run_once()
         calls.names.clear()
 

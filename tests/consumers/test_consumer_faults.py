@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
@@ -21,7 +22,7 @@ import pytest
 import penstock
 from penstock import Consumer, RecordedMessage, Store
 from penstock.database.embedded import EmbeddedServer, start
-from penstock.process import StopEvent, stopping_on_signals
+from penstock.process import StopEvent, stopping_loop_on_signals, stopping_on_signals
 from tests.conftest import FAST
 from tests.consumers.consuming import fill, new_category
 from tests.told import told
@@ -298,6 +299,43 @@ class TestSignals:
             Thread(target=signal.pthread_kill, args=(waiter, signal.SIGTERM)).start()
 
             assert stop.wait(3600)
+
+    def test_in_an_event_loop_a_second_one_acts_as_it_did_before(self, before: list[int]) -> None:
+        stopped: list[str] = []
+
+        async def run() -> None:
+            with stopping_loop_on_signals(lambda: stopped.append("stop")):
+                signal.raise_signal(signal.SIGTERM)
+                await asyncio.sleep(0.01)
+                assert (stopped, before) == (["stop"], [])
+                signal.raise_signal(signal.SIGTERM)
+
+        asyncio.run(run())
+
+        assert (stopped, before) == (["stop"], [signal.SIGTERM])
+
+    def test_after_an_event_loop_s_block_it_does_too(self, before: list[int]) -> None:
+        async def run() -> None:
+            was = signal.getsignal(signal.SIGINT)  # asyncio's own
+            with stopping_loop_on_signals(lambda: None), stopping_loop_on_signals(lambda: None):
+                pass
+            assert signal.getsignal(signal.SIGINT) is was
+
+        asyncio.run(run())
+        signal.raise_signal(signal.SIGTERM)
+
+        assert before == [signal.SIGTERM]
+
+    def test_what_an_event_loop_handled_is_not_ignored_afterwards(self) -> None:
+        async def run() -> None:
+            loop = asyncio.get_running_loop()
+            loop.add_signal_handler(signal.SIGTERM, lambda: None)
+            with stopping_loop_on_signals(lambda: None):
+                pass
+
+        asyncio.run(run())
+
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
     def test_another_thread_leaves_them_alone(self) -> None:
         before, inside = signal.getsignal(signal.SIGTERM), []

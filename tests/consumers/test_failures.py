@@ -263,6 +263,42 @@ class TestPark:
         assert [one.global_position for one in store.get_category_messages("order")] == places[-1:]
         assert parked_at(store.parked("order", "mailer")) == [1]
 
+    @pytest.mark.parametrize("type", ["Parked", "Handled", "RetryRequested", "Dropped"])
+    @pytest.mark.parametrize(
+        "garbage", [{}, {"message": None}, {"message": {"id": 7}}, {"global_position": [1]}]
+    )
+    def test_what_tells_of_no_parked_message_is_passed_over(
+        self, shared_store: Store, type: str, garbage: dict[str, Any]
+    ) -> None:
+        category = new_category()
+        fill(shared_store, category, 2)
+        consumer = consumer_of(shared_store, category, Failing(), on_failure=PARK)
+        consumer.run_once()
+        shared_store.write_message(f"{category}:parked-mailer", type, garbage)
+
+        consumer._be_idle()
+
+        assert parked_at(shared_store.parked(category, "mailer")) == [1]
+
+    def test_an_error_is_not_kept_at_any_length(self, shared_store: Store) -> None:
+        category = new_category()
+        fill(shared_store, category, 1)
+
+        def fail(message: RecordedMessage) -> None:
+            raise RuntimeError("x" * 100_000)
+
+        consumer_of(shared_store, category, fail, on_failure=PARK).run_once()
+
+        (waiting,) = shared_store.parked(category, "mailer")
+        assert len(waiting.error) == 10_000
+
+    @pytest.mark.parametrize(
+        "wrong", [(1.5, "mailer"), ("order-1", "mailer"), ("order", None), ("order", "")]
+    )
+    def test_who_parked_it_is_a_category_and_an_id(self, shared_store: Store, wrong: Any) -> None:
+        with pytest.raises(ValidationError):
+            shared_store.parked(*wrong)
+
     def test_a_parked_stream_whose_beginning_is_gone_is_read_on(self, store: Store) -> None:
         for number in range(3):
             store.write_message(f"order-{number}", "Placed", {"number": 1})

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from typing import Any
 
 import pytest
 
 from penstock import (
+    AsyncConsumer,
+    AsyncStore,
     Consumer,
     FailurePolicy,
     HandlerFailed,
@@ -105,6 +107,100 @@ class TestRoutes:
 
         with pytest.raises(ValidationError, match="the only one"):
             consumer.handler()(print)
+
+
+class TestNotToBeOverlooked:
+    """What would have every message passed over, and nobody notice."""
+
+    def test_a_decorator_without_parentheses_is_refused(self, shared_store: Store) -> None:
+        consumer: Any = Consumer(shared_store, "order", "mailer")
+
+        with pytest.raises(ValidationError, match=r"write @handler\(\)"):
+            consumer.handler(print)
+
+    def test_so_is_a_mark_without_them(self) -> None:
+        mark: Any = handles
+
+        with pytest.raises(ValidationError, match=r"write @handles\(\)"):
+            mark(print)
+
+    @pytest.mark.parametrize("wrong", ["", 7, None])
+    def test_a_type_that_is_none_is_refused_where_it_is_named(
+        self, shared_store: Store, wrong: Any
+    ) -> None:
+        for decorator in (handles, Consumer(shared_store, "order", "mailer").handler):
+            with pytest.raises(ValidationError, match="type"):
+                decorator(wrong)
+
+    @pytest.mark.parametrize("handlers", [None, {}])
+    def test_a_consumer_without_handlers_does_not_begin(
+        self, shared_store: Store, category: str, handlers: Any
+    ) -> None:
+        consumer = Consumer(shared_store, category, "mailer", handlers=handlers)
+
+        for run in (consumer.run, consumer.run_once):
+            with pytest.raises(ValidationError, match="at least one"):
+                run()
+
+        assert consumer.position == 0
+
+    def test_unless_it_refuses_what_no_handler_takes(
+        self, shared_store: Store, category: str
+    ) -> None:
+        with pytest.raises(UnhandledMessageType):
+            Consumer(shared_store, category, "mailer", unknown="refuse").run_once()
+
+    async def test_an_async_one_does_not_begin_either(self, async_store: AsyncStore) -> None:
+        consumer = AsyncConsumer(async_store, "order", "mailer")
+
+        for run in (consumer.run, consumer.run_once):
+            with pytest.raises(ValidationError, match="at least one"):
+                await run()
+
+
+def yielding(message: RecordedMessage, *more: Any) -> Iterator[None]:
+    yield
+
+
+async def yielding_later(message: RecordedMessage, *more: Any) -> AsyncIterator[None]:
+    yield
+
+
+class Yielding:
+    def __call__(self, message: RecordedMessage, *more: Any) -> Iterator[None]:
+        yield
+
+
+class TestGenerators:
+    @pytest.mark.parametrize("handler", [yielding, yielding_later, partial(yielding), Yielding()])
+    def test_are_refused(self, shared_store: Store, handler: Any) -> None:
+        with pytest.raises(ValidationError, match="without yield"):
+            Consumer(shared_store, "order", "mailer", handlers={"Placed": handler})
+
+    def test_as_middleware_too(self, shared_store: Store) -> None:
+        with pytest.raises(ValidationError, match="middleware"):
+            Consumer(shared_store, "order", "mailer", middleware=[yielding])
+
+    @pytest.mark.parametrize("handler", [yielding, yielding_later])
+    def test_one_in_disguise_is_not_taken_for_done(
+        self, shared_store: Store, category: str, handler: Any
+    ) -> None:
+        handlers = {"Placed": lambda message: handler(message)}
+        consumer = Consumer(shared_store, category, "mailer", handlers=handlers)
+
+        with pytest.raises(HandlerFailed, match="without yield"):
+            consumer.run_once()
+
+        assert consumer.position == 0
+
+    @pytest.mark.parametrize("handler", [yielding, yielding_later])
+    async def test_nor_is_it_in_async_code(self, async_store: AsyncStore, handler: Any) -> None:
+        await async_store.write_message("order-1", "Placed")
+        handlers = {"Placed": lambda message: handler(message)}
+        consumer = AsyncConsumer(async_store, "order", "mailer", handlers=handlers)
+
+        with pytest.raises(HandlerFailed, match="without yield"):
+            await consumer.run_once()
 
 
 class TestUnknownTypes:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from threading import Thread
 from typing import Any
 
 import psycopg
@@ -11,6 +13,8 @@ import pytest
 
 import penstock
 from penstock import (
+    AsyncConsumer,
+    AsyncStore,
     Consumer,
     InvalidPosition,
     PositionConflict,
@@ -20,6 +24,10 @@ from penstock import (
     UnsupportedEdition,
     ValidationError,
 )
+from penstock.consumers import progress
+from penstock.consumers.positions import StoredPosition, TablePositions
+from penstock.database.operation import Operation
+from penstock.log.context import LogContext
 from tests.consumers.consuming import Numbers, consume, fill, new_category
 
 KINDS = ["stream", "table", "hybrid"]
@@ -69,6 +77,33 @@ class TestKeptInAStream:
 
         with pytest.raises(InvalidPosition, match=f"{category}:position-mailer"):
             consume(shared_store, category)
+
+    @pytest.mark.parametrize("garbage", ["9999", "\u0663", 2**63, 10**30, 1.5, -1])
+    def test_garbage_is_no_position_to_operators_either(
+        self, store: Store, garbage: object
+    ) -> None:
+        fill(store, "order", 3, streams=1)
+        store.write_message("order:position-mailer", "Recorded", {"position": garbage})
+
+        (status,) = store.consumers()
+        retained = store.retain("order", keep_count=0)
+
+        assert (status.position, status.behind) == (None, 3)
+        assert (retained.removed, retained.held_back_by) == (0, "mailer")
+
+    def test_the_highest_one_is_taken(self, store: Store) -> None:
+        store.write_message("order:position-mailer", "Recorded", {"position": 2**63 - 1})
+
+        (status,) = store.consumers()
+
+        assert status.position == 2**63 - 1
+
+    def test_a_stream_without_an_id_is_no_consumer_s(self, store: Store) -> None:
+        fill(store, "order", 3, streams=1)
+        store.write_message("order:position", "Recorded", {"position": 0})
+
+        assert store.consumers() == []
+        assert store.retain("order", keep_count=0).removed == 2
 
 
 @every_kind
@@ -172,6 +207,65 @@ class TestSaving:
         assert consume(shared_store, category, positions=positions) == [0, 1, 2, 3]
 
 
+class Noted:
+    """Positions in the table that note which saves had to be durable."""
+
+    def __init__(self, category: str, consumer_id: str) -> None:
+        self.durable: list[bool] = []
+        self._table = TablePositions(category, consumer_id)
+
+    def load(self, context: LogContext) -> Operation[StoredPosition]:
+        return self._table.load(context)
+
+    def save(
+        self, context: LogContext, stored: StoredPosition, position: int, *, durable: bool = True
+    ) -> Operation[StoredPosition]:
+        self.durable.append(durable)
+        return self._table.save(context, stored, position, durable=durable)
+
+
+class TestIdling:
+    def test_what_was_handled_is_saved_before_long(
+        self, shared_store: Store, shared_url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(progress, "IDLE_SAVE_SECONDS", 0.05)
+        category = new_category()
+        (place,) = fill(shared_store, category, 1)
+        consumer = Consumer(
+            shared_store,
+            category,
+            "mailer",
+            handlers={"Placed": Numbers()},
+            positions="table",
+            polling_interval_ms=10,
+        )
+        running = Thread(target=consumer.run)
+        running.start()
+        try:
+            deadline = time.monotonic() + 30
+            while row(shared_url, category) != place and time.monotonic() < deadline:
+                time.sleep(0.01)
+            saved = row(shared_url, category)  # while it still runs
+        finally:
+            consumer.stop()
+            running.join(60)
+
+        assert saved == place
+
+    def test_the_looks_become_rarer_until_something_comes(self, shared_store: Store) -> None:
+        consumer = Consumer(
+            shared_store,
+            "order",
+            "mailer",
+            polling_interval_ms=100,
+            longest_polling_interval_ms=500,
+        )
+
+        pauses = [consumer._idle_pause(length) for length in (0, 0, 0, 0, 0, 7, 0, 0)]
+
+        assert pauses == [0.1, 0.2, 0.4, 0.5, 0.5, 0.1, 0.1, 0.2]
+
+
 class TestDurability:
     """A position alone need not wait for the disk; whatever is written with it does."""
 
@@ -187,6 +281,33 @@ class TestDurability:
             after = connection.execute("show synchronous_commit").fetchone()
 
         assert (inside, after) == ((expected,), ("on",))
+
+    @pytest.mark.parametrize("transactional", [False, True])
+    def test_of_what_a_handler_writes_with_it(
+        self, shared_store: Store, transactional: bool
+    ) -> None:
+        category = new_category()
+        fill(shared_store, category, 1)
+        noted = Noted(category, "mailer")
+
+        consume(shared_store, category, positions=noted, transactional=transactional)
+
+        assert noted.durable == [transactional]
+
+    async def test_of_what_an_async_one_writes(self, async_store: AsyncStore) -> None:
+        await async_store.write_message("order-1", "Placed", {"number": 1})
+        noted = Noted("order", "mailer")
+
+        await AsyncConsumer(
+            async_store,
+            "order",
+            "mailer",
+            handlers={"Placed": Numbers()},
+            positions=noted,
+            transactional=True,
+        ).run_once()
+
+        assert noted.durable == [True]
 
     @every_kind
     def test_of_all_that_writes_messages(self, shared_store: Store, positions: str) -> None:
@@ -353,6 +474,9 @@ class TestMoving:
             {"position": -1},
             {"position": 1.5},
             {"kept_in": "file"},
+            {"kept_in": []},
+            {"position": 10**9},
+            {"position": 2**63 - 1},
         ],
     )
     def test_bad_input(self, shared_store: Store, wrong: dict[str, Any]) -> None:
@@ -360,6 +484,25 @@ class TestMoving:
 
         with pytest.raises(ValidationError):
             shared_store.move_consumer(**{**right, **wrong})
+
+    @pytest.mark.parametrize("wrong", [-1, 1.5, "", None, True])
+    def test_a_count_is_a_whole_number(self, shared_store: Store, wrong: Any) -> None:
+        with pytest.raises(ValidationError, match="count_up_to"):
+            shared_store.consumers(wrong)
+
+    def test_to_the_end_of_the_log_and_no_further(self, any_store: Store) -> None:
+        end = fill(any_store, "order", 2)[-1]
+        any_store.move_consumer("order", "mailer", end)
+
+        with pytest.raises(ValidationError, match=f"{end + 1}, the end of the log"):
+            any_store.move_consumer("order", "mailer", end + 9)
+
+        fill(any_store, "order", 1)
+        assert consume(any_store, "order") == [0]
+
+    async def test_in_async_code_too(self, async_store: AsyncStore) -> None:
+        with pytest.raises(ValidationError, match="0, the end of the log"):
+            await async_store.move_consumer("order", "mailer", 1)
 
     def test_a_moment_without_a_time_zone_is_refused(self, shared_store: Store) -> None:
         with pytest.raises(ValidationError, match="time zone"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 from uuid import uuid4
 
@@ -194,6 +195,13 @@ class TestBadInput:
             ({"value": "\ud800"}, "data"),
             ({"value": object()}, "data"),
             ({"value": Record(1)}, "value"),
+            ({"value": b"bytes"}, "value"),
+            ({"value": (1, 2)}, "value"),
+            ({"value": {"deep": [{1}]}}, "value"),
+            ({"value": {1: 2}}, "value"),
+            ({"value": uuid4()}, "value"),
+            ({"value": datetime(2026, 1, 1, tzinfo=UTC)}, "value"),
+            ({"value": Decimal("1.10")}, "value"),
             ({"value": 1, "key": 7}, "key"),
             ({"value": 1, "key": "a\0b"}, "metadata['key']"),
             ({"value": 1, "headers": ["x"]}, "headers"),
@@ -209,6 +217,12 @@ class TestBadInput:
             queue.offer(**arguments)
 
         assert error.value.name == named
+        assert queue.offer("good") == 0
+
+    def test_so_it_is_among_several(self, queue: Any) -> None:
+        with pytest.raises(ValidationError, match="gives back"):
+            queue.offer_many([1, (1, 2)])
+
         assert queue.offer("good") == 0
 
     @pytest.mark.parametrize("values", ["abc", b"abc", {"a": 1}, 7, None])

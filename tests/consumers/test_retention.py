@@ -123,6 +123,18 @@ class TestCategory:
 
         assert numbers(store, "order") == [1, 2, 3, 9]
 
+    @pytest.mark.parametrize("target", ["order", "order-0"])
+    def test_what_readers_may_not_rely_on_yet_stays(self, store: Store, target: str) -> None:
+        fill(store, "order", 2, streams=1)
+        with store.transaction() as slow:
+            slow.write_message("invoice-1", "Sent")
+            for number in (2, 3, 4):
+                store.write_message("order-0", "Placed", {"number": number})
+
+            assert store.retain(target, keep_from=10**9).removed == 2
+
+        assert numbers(store, "order") == [2, 3, 4]
+
     def test_batch_by_batch(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(retention, "BATCH", 4)
         fill(store, "order", 12, streams=2)
@@ -231,7 +243,9 @@ class TestFallenBehind:
         consume(store, "$all", positions="table")
         fill(store, "order", 4, streams=1)
         store.retain("order", keep_count=1, ignore_consumers=True)
-        consumer = Consumer(store, "$all", "mailer", positions="table")
+        consumer = Consumer(
+            store, "$all", "mailer", handlers={"Placed": Numbers()}, positions="table"
+        )
 
         consumer.run_once()
 
@@ -243,7 +257,7 @@ class TestFallenBehind:
         store.retain("order", keep_count=1)
         store.write_message("invoice-1", "Sent")
         fill(store, "order", 1)
-        consumer = Consumer(store, "order", "mailer")
+        consumer = Consumer(store, "order", "mailer", handlers={"Placed": Numbers()})
 
         consumer.run_once()
 
@@ -252,7 +266,7 @@ class TestFallenBehind:
     def test_a_new_consumer_missed_nothing(self, store: Store) -> None:
         fill(store, "order", 5, streams=1)
         store.retain("order", keep_count=1)
-        consumer = Consumer(store, "order", "mailer")
+        consumer = Consumer(store, "order", "mailer", handlers={"Placed": Numbers()})
 
         consumer.run_once()
 
@@ -301,6 +315,8 @@ class TestBadInput:
             {"keep_for": 5},
             {"target": "", "keep_count": 1},
             {"target": "$all", "keep_count": 1},
+            {"keep_count": 1, "ignore_consumers": 1},
+            {"keep_count": 1, "ignore_consumers": None},
         ],
     )
     def test_is_refused(self, shared_store: Store, wrong: dict[str, Any]) -> None:

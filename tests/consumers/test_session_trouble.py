@@ -7,11 +7,14 @@ import threading
 from typing import Any
 from uuid import uuid4
 
+import psycopg
 import pytest
 
 import penstock
 from penstock import (
+    AsyncStore,
     CommitMode,
+    ConsumerSession,
     NothingToCommit,
     NothingToSkip,
     OffsetBeyondTail,
@@ -381,3 +384,87 @@ class Forgetful(penstock.JsonSerializer):
     def decode(self, type: str, text: str) -> dict[str, Any]:
         decoded = super().decode(type, text)
         return {"value": {"good": "good"}[decoded["value"]]}
+
+
+class TestARollback:
+    """In a transaction of the caller's it takes the stored offset back, and the session with it."""
+
+    @pytest.mark.parametrize("mode", CommitMode)
+    def test_lets_the_record_come_again(
+        self, shared_store: Store, shared_url: str, mode: CommitMode
+    ) -> None:
+        name = f"orders-{uuid4()}"
+        shared_store.queue(name).offer_many(["a", "b"])
+        with psycopg.connect(shared_url) as connection:
+            session = shared_store.using(connection).queue(name).create_consumer("worker", mode)
+            connection.commit()
+            session.poll()
+            session.commit()
+            connection.rollback()
+
+            assert offsets_committed(session) == [0, 1]
+
+    @pytest.mark.parametrize("mode", CommitMode)
+    def test_to_a_savepoint_does_too(self, shared_store: Store, mode: CommitMode) -> None:
+        name = f"orders-{uuid4()}"
+        shared_store.queue(name).offer_many(["a", "b", "c"])
+        with shared_store.transaction() as tx:
+            session = tx.queue(name).create_consumer("worker", mode)
+            session.poll()
+            session.commit()
+            tx.savepoint("before")
+            session.poll()
+            session.commit()
+            tx.rollback_to_savepoint("before")
+
+            assert offsets_committed(session) == [1, 2]
+
+    def test_leaves_nothing_of_what_was_polled_since_to_commit(
+        self, shared_store: Store, shared_url: str
+    ) -> None:
+        name = f"orders-{uuid4()}"
+        shared_store.queue(name).offer_many(["a", "b"])
+        with psycopg.connect(shared_url) as connection:
+            queue = shared_store.using(connection).queue(name)
+            session = queue.create_consumer("worker", CommitMode.MANUAL_COMMIT)
+            connection.commit()
+            session.poll()
+            session.commit()
+            session.poll()
+            connection.rollback()
+
+            with pytest.raises(NothingToCommit):
+                session.commit()
+
+            assert offsets_committed(session) == [0, 1]
+
+    async def test_in_async_code_it_is_the_same(self, async_store: AsyncStore) -> None:
+        await async_store.queue("orders").offer_many(["a", "b"])
+        async with async_store.transaction() as tx:
+            session = await tx.queue("orders").create_consumer("worker")
+            await tx.savepoint("before")
+            await session.poll()
+            await tx.rollback_to_savepoint("before")
+
+            again = await session.poll()
+
+        assert again is not None
+        assert again.offset == 0
+
+    def test_of_its_opening_is_told(self, shared_store: Store, shared_url: str) -> None:
+        with psycopg.connect(shared_url) as connection:
+            queue = shared_store.using(connection).queue(f"orders-{uuid4()}")
+            session = queue.create_consumer("worker")
+            connection.rollback()
+
+            with pytest.raises(SessionFenced, match="rolled back"):
+                session.poll()
+
+
+def offsets_committed(session: ConsumerSession) -> list[int]:
+    """Poll and commit until there is no more."""
+    found = []
+    while (record := session.poll()) is not None:
+        found.append(record.offset)
+        session.commit()
+    return found

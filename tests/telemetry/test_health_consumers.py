@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from penstock import Store
+from penstock import Consumer, RecordedMessage, Store
 from penstock.consumers.parked import park
 from tests.outbox.outboxes import sql
 from tests.telemetry.busy import an_hour_passes, park_one
 from tests.telemetry.figures import HOUR, details, figure
+
+
+def nothing(message: RecordedMessage) -> None:
+    """Handle a message."""
 
 
 class TestConsumers:
@@ -33,6 +37,18 @@ class TestConsumers:
         an_hour_passes(store)
 
         assert figure(store, "consumer.lag", category="order", consumer_id="mailer") == 0
+
+    def test_of_the_whole_log_do_not_lag_behind_their_own_bookkeeping(self, store: Store) -> None:
+        store.write_message("order-1", "Placed")
+        Consumer(store, "$all", "mailer", handlers={"Placed": nothing}).run_once()
+        store.write_message("$all:position-other", "Recorded", {"position": 1})
+        store.write_message("$all:parked-other", "Dropped", {"global_position": 1})
+        an_hour_passes(store)
+
+        mailer, other = store.consumers()
+
+        assert (mailer.behind, other.behind) == (0, 0)
+        assert figure(store, "consumer.lag", category="$all", consumer_id="mailer") == 0
 
     def test_are_all_found_among_many_streams(self, store: Store) -> None:
         for number in range(30):

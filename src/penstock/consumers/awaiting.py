@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Protocol, TypeVar
 
 from penstock.consumers import parked
-from penstock.consumers.handlers import Handler, wrapped
+from penstock.consumers.handlers import Handler, refuse_generator, wrapped
 from penstock.consumers.parked import ParkedMessage
 from penstock.consumers.positions import StoredPosition
 from penstock.consumers.progress import Progress
@@ -69,6 +69,7 @@ class AsyncConsumer(Progress):
 
     async def run(self) -> None:
         """Handle messages as they come, until `stop()` or a signal."""
+        self._routes.check(self._is_async)
         with stopping_loop_on_signals(self.stop):
             try:
                 while not self._stopping.is_set():
@@ -78,7 +79,8 @@ class AsyncConsumer(Progress):
                     await self._save_progress()
 
     async def run_once(self) -> int:
-        """Handle one page of messages, save the position, and return how many messages it had."""
+        """Handle one page of messages, save the position, and return how many are done with."""
+        self._routes.check(self._is_async)
         try:
             return await self._handle_page()
         finally:
@@ -108,9 +110,9 @@ class AsyncConsumer(Progress):
         self._got(page)
         if self._can_have_missed(page):
             self._note_missed(await self._store.run(self._removed(page)))
-        for message in page:
+        for count, message in enumerate(page):
             if self._stopping.is_set() or not await self._handle(message):
-                return len(page)
+                return count
             if self._save_is_due():
                 await self._save_progress()
         if head > self._position and not self._has_more:
@@ -143,10 +145,11 @@ class AsyncConsumer(Progress):
             return False
         if not self._policy.parks:
             raise self._failed(message, error) from error
-        async with self._store.transaction() as transaction:
-            await transaction.run(self._park(message, error))
-            saved = await self._run_save(transaction, message.global_position)
-        self._saved(saved)
+        with self._saving():
+            async with self._store.transaction() as transaction:
+                await transaction.run(self._park(message, error))
+                saved = await self._run_save(transaction, message.global_position)
+            self._saved(saved)
         return True
 
     async def _attempt(
@@ -173,10 +176,11 @@ class AsyncConsumer(Progress):
             await wrapped(self._middleware, _awaited(handler))(message)
             self._passed(message.global_position)
             return
-        async with self._store.transaction() as transaction:
-            await wrapped(self._middleware, _awaited(handler, transaction))(message)
-            saved = await self._run_save(transaction, message.global_position)
-        self._saved(saved)
+        with self._saving():
+            async with self._store.transaction() as transaction:
+                await wrapped(self._middleware, _awaited(handler, transaction))(message)
+                saved = await self._run_save(transaction, message.global_position)
+            self._saved(saved)
 
     async def _load_position(self) -> None:
         stored = await self._store.run(self._load())
@@ -187,7 +191,8 @@ class AsyncConsumer(Progress):
 
     async def _save_progress(self, durable: bool = False) -> None:
         if self._unsaved and self._stored is not None:
-            self._saved(await self._run_save(self._store, self._position, durable))
+            with self._saving():
+                self._saved(await self._run_save(self._store, self._position, durable))
 
     async def _run_save(
         self, runner: RunsAsync, position: int, durable: bool = True
@@ -246,6 +251,7 @@ def _awaited(handler: Handler, *arguments: Any) -> Callable[[RecordedMessage], A
 
     async def call(message: RecordedMessage) -> None:
         result = handler(message, *arguments)
+        refuse_generator(result)
         if inspect.isawaitable(result):
             await result
 

@@ -65,7 +65,7 @@ class Consumer(Progress):
 
     def run(self) -> None:
         """Handle messages as they come, until `stop()` or a signal."""
-        self._routes.refuse_async()
+        self._routes.check(self._is_async)
         with stopping_on_signals(self.stop):
             try:
                 while not self._stopping.is_set():
@@ -75,8 +75,8 @@ class Consumer(Progress):
                     self._save_progress()
 
     def run_once(self) -> int:
-        """Handle one page of messages, save the position, and return how many messages it had."""
-        self._routes.refuse_async()
+        """Handle one page of messages, save the position, and return how many are done with."""
+        self._routes.check(self._is_async)
         try:
             return self._handle_page()
         finally:
@@ -106,9 +106,9 @@ class Consumer(Progress):
         self._got(page)
         if self._can_have_missed(page):
             self._note_missed(self._store.run(self._removed(page)))
-        for message in page:
+        for count, message in enumerate(page):
             if self._stopping.is_set() or not self._handle(message):
-                return len(page)
+                return count
             if self._save_is_due():
                 self._save_progress()
         if head > self._position and not self._has_more:
@@ -141,10 +141,11 @@ class Consumer(Progress):
             return False
         if not self._policy.parks:
             raise self._failed(message, error) from error
-        with self._store.transaction() as transaction:
-            transaction.run(self._park(message, error))
-            saved = self._run_save(transaction, message.global_position)
-        self._saved(saved)
+        with self._saving():
+            with self._store.transaction() as transaction:
+                transaction.run(self._park(message, error))
+                saved = self._run_save(transaction, message.global_position)
+            self._saved(saved)
         return True
 
     def _attempt(self, call: Callable[[], None], message: RecordedMessage) -> Exception | None:
@@ -170,10 +171,11 @@ class Consumer(Progress):
             done(call(message))
             self._passed(message.global_position)
             return
-        with self._store.transaction() as transaction:
-            done(wrapped(self._middleware, lambda one: handler(one, transaction))(message))
-            saved = self._run_save(transaction, message.global_position)
-        self._saved(saved)
+        with self._saving():
+            with self._store.transaction() as transaction:
+                done(wrapped(self._middleware, lambda one: handler(one, transaction))(message))
+                saved = self._run_save(transaction, message.global_position)
+            self._saved(saved)
 
     def _load_position(self) -> None:
         stored = self._store.run(self._load())
@@ -182,7 +184,8 @@ class Consumer(Progress):
 
     def _save_progress(self, durable: bool = False) -> None:
         if self._unsaved and self._stored is not None:
-            self._saved(self._run_save(self._store, self._position, durable))
+            with self._saving():
+                self._saved(self._run_save(self._store, self._position, durable))
 
     def _run_save(self, runner: Runs, position: int, durable: bool = True) -> StoredPosition:
         try:

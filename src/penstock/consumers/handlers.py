@@ -20,16 +20,26 @@ Middleware = Callable[[RecordedMessage, Callable[[RecordedMessage], Any]], Any]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _MARK = "__penstock_handles__"
+_WITHOUT_YIELD = "a function without yield, of which a call would run nothing"
 
 
 def handles(*types: str) -> Callable[[Function], Function]:
     """Mark a method as the handler of these message types; of all others, if none is named."""
+    check_types(types, "handles")
 
     def mark(function: Function) -> Function:
         setattr(function, _MARK, types)
         return function
 
     return mark
+
+
+def check_types(types: Sequence[object], decorator: str) -> None:
+    """Refuse what is no type, such as the function below a decorator without parentheses."""
+    for type in types:
+        if callable(type):
+            raise ValidationError("type", type, f"a text; for all types write @{decorator}()")
+        check_text("type", type)
 
 
 class Routes:
@@ -51,6 +61,8 @@ class Routes:
         """Send messages of these types to the handler; all others, if none is named."""
         if not callable(handler):
             raise ValidationError("handler", handler, "a function")
+        if is_generator(handler):
+            raise ValidationError("handler", handler, _WITHOUT_YIELD)
         if not types:
             if self._catch_all is not None:
                 raise ValidationError("handler", handler, "the only one for all other types")
@@ -68,8 +80,15 @@ class Routes:
             raise UnhandledMessageType(message.type, message.stream_name, message.global_position)
         return handler
 
-    def refuse_async(self) -> None:
-        """Refuse async handlers, for a consumer that cannot await them."""
+    def check(self, awaits: bool) -> None:
+        """Refuse to begin with no handler at all, or with async ones where nothing awaits them."""
+        if not self._by_type and self._catch_all is None and not self._refuses_unknown:
+            # it would pass over every message, and nobody would notice
+            raise ValidationError("handlers", {}, "at least one")
+        if not awaits:
+            self._refuse_async()
+
+    def _refuse_async(self) -> None:
         for handler in (*self._by_type.values(), self._catch_all):
             if is_async(handler):
                 raise ValidationError(
@@ -77,6 +96,8 @@ class Routes:
                 )
 
     def _add_marked(self, handlers: object) -> None:
+        if isinstance(handlers, type):
+            raise ValidationError("handlers", handlers, "an object of this class, not the class")
         marked = [
             (getattr(method, _MARK), method)
             for _, method in inspect.getmembers(handlers, callable)
@@ -92,10 +113,27 @@ class Routes:
 
 def done(result: object) -> None:
     """Refuse what only an event loop could finish, for a consumer that has none."""
-    if result is not None and inspect.isawaitable(result):  # the first is quick, and the rule
+    if result is None:  # which is quick, and the rule
+        return
+    refuse_generator(result)
+    if inspect.isawaitable(result):
         if inspect.iscoroutine(result):
             result.close()
         raise ValidationError("handler", result, "a plain function; AsyncConsumer takes async ones")
+
+
+def refuse_generator(result: object) -> None:
+    """Refuse the result of a function that yields: nothing of it has run."""
+    if inspect.isgenerator(result) or inspect.isasyncgen(result):
+        raise ValidationError("handler", result, _WITHOUT_YIELD)
+
+
+def is_generator(function: Any) -> bool:
+    """Whether calling it runs nothing, but gives something to iterate over."""
+    return any(
+        inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one)
+        for one in (function, getattr(function, "__call__", None))  # noqa: B004 - as in is_async
+    )
 
 
 def is_async(function: Any) -> bool:

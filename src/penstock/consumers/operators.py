@@ -49,10 +49,13 @@ class OperatorCalls(ABC):
     ) -> None:
         """Put a consumer right after a global position, forwards or back; 0 is the beginning.
 
+        A position beyond the end of the log is refused: messages to come would be passed over.
         `kept_in` says where the consumer keeps its position: "stream", "table" or "hybrid". A
         running consumer notices at its next save and stops.
         """
-        self.run(overview.move_consumer(self.context, category, consumer_id, position, kept_in))
+        move = overview.move_consumer(self.context, category, consumer_id, position, kept_in)
+        overview.refuse_beyond(self.run(overview.end_of_log()), position)
+        self.run(move)
 
     def position_before(self, category: str, moment: datetime) -> int:
         """Return the global position right before the first message written since `moment`."""
@@ -136,12 +139,13 @@ class AsyncOperatorCalls(ABC):
     ) -> None:
         """Put a consumer right after a global position, forwards or back; 0 is the beginning.
 
+        A position beyond the end of the log is refused: messages to come would be passed over.
         `kept_in` says where the consumer keeps its position: "stream", "table" or "hybrid". A
         running consumer notices at its next save and stops.
         """
-        await self.run(
-            overview.move_consumer(self.context, category, consumer_id, position, kept_in)
-        )
+        move = overview.move_consumer(self.context, category, consumer_id, position, kept_in)
+        overview.refuse_beyond(await self.run(overview.end_of_log()), position)
+        await self.run(move)
 
     async def position_before(self, category: str, moment: datetime) -> int:
         """Return the global position right before the first message written since `moment`."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from penstock.consumers.positions import KINDS, StreamPositions, TablePositions, check_edition
-from penstock.database.operation import Operation, call
+from penstock.database.operation import Operation, call, only_value
 from penstock.errors import UnsupportedEdition, ValidationError
 from penstock.log.context import LogContext, check_position
 from penstock.log.write import check_category
@@ -38,6 +38,7 @@ class ConsumerStatus:
 
 def consumers(context: LogContext, count_up_to: int = 10_000) -> Operation[list[ConsumerStatus]]:
     """List every consumer that has stored a position."""
+    check_position("count_up_to", count_up_to)
     if not context.edition.has_watermark:
         raise UnsupportedEdition("listing consumers needs Penstock's schema: run `penstock init`")
     return call(
@@ -58,7 +59,7 @@ def move_consumer(
     check_category(category)
     check_text("consumer_id", consumer_id)
     check_position("position", position)
-    if kept_in not in KINDS:
+    if not isinstance(kept_in, str) or kept_in not in KINDS:
         raise ValidationError("kept_in", kept_in, "'stream', 'table' or 'hybrid'")
     if kept_in == "stream":
         return StreamPositions(category, consumer_id).record(context, position)
@@ -69,6 +70,22 @@ def move_consumer(
         (TablePositions(category, consumer_id).key, position),
         lambda _: None,
     )
+
+
+def end_of_log() -> Operation[int]:
+    """Look up the highest global position that a message has, 0 if there is none."""
+    return call(
+        "end_of_log",
+        "select coalesce(max(global_position), 0) from message_store.messages",
+        (),
+        only_value,
+    )
+
+
+def refuse_beyond(end: int, position: int) -> None:
+    """Refuse to put a consumer where it would pass over messages that are still to be written."""
+    if position > end:
+        raise ValidationError("position", position, f"{end}, the end of the log, or less")
 
 
 def position_before(context: LogContext, category: str, moment: datetime) -> Operation[int]:

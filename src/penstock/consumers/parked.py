@@ -22,9 +22,10 @@ from uuid import UUID
 
 from penstock.database.operation import Operation
 from penstock.errors import first_line
+from penstock.failure import kept_error
 from penstock.log import write
-from penstock.log.context import LogContext
-from penstock.message import RecordedMessage
+from penstock.log.context import LogContext, is_whole
+from penstock.message import RecordedMessage, check_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,8 @@ class ParkedMessage:
 
 def parked_stream(category: str, consumer_id: str) -> str:
     """Return the name of a consumer's parked stream."""
+    write.check_category(category)
+    check_text("consumer_id", consumer_id)
     return f"{category}:parked-{consumer_id}"
 
 
@@ -57,7 +60,7 @@ def park(
         "Parked",
         {
             "message": _as_data(message),
-            "error": f"{type(error).__name__}: {first_line(error)}",
+            "error": kept_error(f"{type(error).__name__}: {first_line(error)}"),
             "attempts": attempts,
         },
     )
@@ -73,16 +76,21 @@ def mark(
 
 
 def fold(story: Iterable[RecordedMessage]) -> dict[int, ParkedMessage]:
-    """Return the messages that still wait, by global position, in the order they were parked."""
+    """Return the messages that still wait, by global position, in the order they were parked.
+
+    What somebody else wrote to the stream, and tells of no parked message, is passed over.
+    """
     waiting: dict[int, ParkedMessage] = {}
     for event in story:
         if event.type == "Parked":
-            parked = _parked(event)
-            waiting[parked.message.global_position] = parked
+            if (parked := _parked(event)) is not None:
+                waiting[parked.message.global_position] = parked
             continue
         position = event.data.get("global_position")
+        if not is_whole(position):
+            continue
         if event.type in ("Handled", "Dropped"):
-            waiting.pop(position, None)  # type: ignore[arg-type]
+            waiting.pop(position, None)
         elif event.type == "RetryRequested" and position in waiting:
             waiting[position] = _requested(waiting[position])
     return waiting
@@ -110,16 +118,22 @@ def _as_data(message: RecordedMessage) -> dict[str, Any]:
     }
 
 
-def _parked(event: RecordedMessage) -> ParkedMessage:
-    fields = event.data["message"]
-    message = RecordedMessage(
-        UUID(fields["id"]),
-        fields["stream_name"],
-        fields["type"],
-        fields["position"],
-        fields["global_position"],
-        fields["data"],
-        fields["metadata"],
-        datetime.fromisoformat(fields["time"]),
-    )
-    return ParkedMessage(message, event.data["error"], event.data["attempts"], event.time)
+def _parked(event: RecordedMessage) -> ParkedMessage | None:
+    try:
+        fields = event.data["message"]
+        message = RecordedMessage(
+            UUID(fields["id"]),
+            fields["stream_name"],
+            fields["type"],
+            fields["position"],
+            fields["global_position"],
+            fields["data"],
+            fields["metadata"],
+            datetime.fromisoformat(fields["time"]),
+        )
+        error, attempts = event.data["error"], event.data["attempts"]
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+    if not is_whole(message.global_position) or not is_whole(attempts):
+        return None
+    return ParkedMessage(message, error, attempts, event.time)

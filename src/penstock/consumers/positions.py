@@ -209,7 +209,7 @@ def positions_for(kind: Any, category: str, consumer_id: str) -> Positions:
         if kind not in KINDS:
             raise ValidationError("positions", kind, "'stream', 'table' or 'hybrid'")
         return KINDS[kind](category, consumer_id)
-    if not (hasattr(kind, "load") and hasattr(kind, "save")):
+    if isinstance(kind, type) or not (hasattr(kind, "load") and hasattr(kind, "save")):
         raise ValidationError(
             "positions", kind, "'stream', 'table', 'hybrid' or a Positions object"
         )

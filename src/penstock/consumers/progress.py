@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
 from penstock import names
-from penstock.consumers.handlers import Middleware, Routes, is_async
+from penstock.consumers.handlers import Middleware, Routes, check_types, is_async, is_generator
 from penstock.consumers.parked import park, parked_stream
 from penstock.consumers.positions import StoredPosition, positions_for
 from penstock.database.operation import Operation, call, only_value
@@ -77,6 +78,7 @@ class Progress:
         transactional: bool = False,
         middleware: Sequence[Middleware] = (),
     ) -> None:
+        self._check_store(store)
         context = store.context
         check_category(category)
         check_text("consumer_id", consumer_id)
@@ -105,6 +107,10 @@ class Progress:
         self._filters = (correlation, consumer_group_member, consumer_group_size, condition)
         self._sparse = paging.is_sparse(context, correlation, consumer_group_size, condition)
         self._policy = checked_policy(on_failure, FailurePolicy.stop())
+        if not isinstance(transactional, bool):
+            raise ValidationError("transactional", transactional, "True or False")
+        if (transactional or self._policy.parks) and not hasattr(store, "transaction"):
+            raise ValidationError("store", store, "a store, which can begin a transaction")
         self._transactional = transactional
         self._middleware = self._checked(middleware)
         self.parked_stream = parked_stream(category, consumer_id)
@@ -124,9 +130,17 @@ class Progress:
         self._parked_version: int | None = None
         self._next_parked_look = 0.0
 
+    def _check_store(self, store: object) -> None:
+        run = getattr(store, "run", None)
+        if not hasattr(store, "context") or is_async(run) != self._is_async:
+            made_by = "connect_async" if self._is_async else "connect"
+            raise ValidationError("store", store, f"a store that penstock.{made_by}() returned")
+
     def _checked(self, middleware: Sequence[Middleware]) -> tuple[Middleware, ...]:
+        if not isinstance(middleware, Sequence):
+            raise ValidationError("middleware", middleware, "a list of functions")
         for one in middleware:
-            if not callable(one) or is_async(one) != self._is_async:
+            if not callable(one) or is_async(one) != self._is_async or is_generator(one):
                 kind = "an async function" if self._is_async else "a plain function"
                 raise ValidationError("middleware", one, kind)
         return tuple(middleware)
@@ -138,6 +152,7 @@ class Progress:
 
     def handler(self, *types: str) -> Callable[[Function], Function]:
         """Decorate the handler of these message types; of all others, if none is named."""
+        check_types(types, "handler")
 
         def register(function: Function) -> Function:
             self._routes.add(function, *types)
@@ -220,6 +235,9 @@ class Progress:
         )
 
     def _head(self) -> Operation[int]:
+        """Look up how far there are messages to handle."""
+        if self._is_whole_log:
+            return read.news_head(self.context)
         return read.category_head(self.context, self.category)
 
     def _is_bookkeeping(self, message: RecordedMessage) -> bool:
@@ -239,6 +257,17 @@ class Progress:
         """Note that everything up to a position is done with."""
         self._position = position
         self._unsaved += 1
+
+    @contextmanager
+    def _saving(self) -> Iterator[None]:
+        """Forget what is stored if the block is broken off: it may or may not have been saved."""
+        try:
+            yield
+        except Exception:
+            raise
+        except BaseException:  # Ctrl-C, or a task that was cancelled
+            self._stored = None
+            raise
 
     def _save_is_due(self) -> bool:
         return self._unsaved >= self._update_interval

@@ -114,6 +114,8 @@ def remove_batch(
 ) -> Operation[Batch]:
     """Remove one batch, of messages after a global position."""
     check_text("target", target)
+    if not isinstance(ignore_consumers, bool):
+        raise ValidationError("ignore_consumers", ignore_consumers, "True or False")
     if target == "$all":
         raise ValidationError("target", target, "a stream or a category")
     if not context.edition.has_watermark:

@@ -16,7 +16,8 @@ from penstock.database.operation import Operation, Row, call, only_value
 from penstock.errors import UndecodableRecord, UnsupportedEdition, ValidationError, first_line
 from penstock.log import write
 from penstock.log.context import LogContext, is_whole
-from penstock.message import check_text
+from penstock.message import Message, check_text
+from penstock.serializer import JsonSerializer, encode_object
 
 _COLUMNS: LiteralString = (
     "select id, stream_name, type, position, global_position, data, metadata, time from "
@@ -49,6 +50,14 @@ class Fetched:
 
 
 @dataclass(frozen=True, slots=True)
+class Polled:
+    """What a poll found: the offset that was stored before it, and the record, if there is one."""
+
+    stored: int
+    fetched: Fetched | None
+
+
+@dataclass(frozen=True, slots=True)
 class Sought:
     """Where a seek ended, and how many records on the way there were removed."""
 
@@ -63,7 +72,7 @@ def stream_of(name: str) -> str:
 
 def offer(context: LogContext, stream_name: str, record: Record) -> Operation[int]:
     """Add a record to a queue; the result is its offset."""
-    message = record.message()
+    message = _message(context, record)
     return write.write_message(
         context, stream_name, message.type, message.data, message.metadata, id=message.id
     )
@@ -73,7 +82,22 @@ def offer_many(
     context: LogContext, stream_name: str, records: Iterable[Record]
 ) -> Operation[list[int]]:
     """Add records to a queue, all or none; the result is their offsets."""
-    return write.write_messages(context, stream_name, [record.message() for record in records])
+    messages = [_message(context, record) for record in records]
+    return write.write_messages(context, stream_name, messages)
+
+
+def _message(context: LogContext, record: Record) -> Message:
+    """Return the message that holds a record; refuse a value that would come back as another.
+
+    What a serializer of the caller's does to a value is its own affair.
+    """
+    message = record.message()
+    if type(context.serializer) is JsonSerializer:
+        data = {"value": record.value}
+        text = encode_object(context.serializer, message.type, "data", data)
+        if context.serializer.decode(message.type, text) != data:  # as of a tuple, a UUID, bytes
+            raise ValidationError("value", record.value, "what JSON gives back as it was")
+    return message
 
 
 def records_of(values: Iterable[Any]) -> list[Record]:
@@ -143,24 +167,41 @@ def open_session(context: LogContext, stream_name: str, consumer_id: str) -> Ope
 
 
 def poll(
-    context: LogContext, session: SessionId, next_offset: int, auto_commit: bool
-) -> Operation[Fetched | None]:
-    """Read the record at an offset, or the next one that is left; None if there is none yet."""
+    context: LogContext, session: SessionId, next_offset: int, auto_commit: bool, seen: int = 0
+) -> Operation[Polled]:
+    """Read the record at an offset, or the next one that is left.
+
+    A stored offset below the one that was `seen` was taken back by a rollback: then read there.
+    """
+
+    def decode(rows: list[Row]) -> Polled:
+        ((stored, *message),) = rows
+        return Polled(stored, None if message[0] is None else _fetched(context, [tuple(message)]))
+
     return call(
         "poll",
-        _COLUMNS + "penstock.poll_session(%s, %s, %s, %s, %s)",
-        (*_identity(session), next_offset, auto_commit),
-        lambda rows: _fetched(context, rows),
+        "select s.stored, m.id, m.stream_name, m.type, m.position, m.global_position, m.data,"
+        " m.metadata, m.time"
+        " from (select penstock.committed_offset(%s, %s, %s) as stored) s"
+        " left join lateral penstock.poll_session(%s, %s, %s,"
+        " case when s.stored < %s then s.stored else %s end, %s) m on true",
+        (*_identity(session), *_identity(session), seen, next_offset, auto_commit),
+        decode,
         **_facts(session),
     )
 
 
-def commit(session: SessionId, next_offset: int, rewind: bool) -> Operation[int]:
-    """Store an offset; the result is what is stored then."""
+def commit(session: SessionId, next_offset: int, rewind: bool, seen: int = 0) -> Operation[int]:
+    """Store an offset; the result is what is stored then.
+
+    Nothing is stored if a rollback has taken the stored offset below the one that was `seen`.
+    """
     return call(
         "commit",
-        "select penstock.commit_session(%s, %s, %s, %s, %s)",
-        (*_identity(session), next_offset, rewind),
+        "select case when s.stored < %s then s.stored"
+        " else penstock.commit_session(%s, %s, %s, %s, %s) end"
+        " from (select penstock.committed_offset(%s, %s, %s) as stored) s",
+        (seen, *_identity(session), next_offset, rewind, *_identity(session)),
         only_value,
         **_facts(session),
     )

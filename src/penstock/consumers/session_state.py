@@ -9,6 +9,10 @@ A session has a **position**, the offset that the next `poll` reads, and the dat
 | `commit` | does nothing | moves both past a record; never back, but for a seek before it |
 | `seek` | moves both | moves the position; the next commit stores it, also if that is back |
 
+In a transaction of the caller's, a rollback takes the stored offset back. The session remembers
+the one that it saw last; where it finds a lower one, it goes on from there, and what it had polled
+since cannot be committed any more.
+
 A poll whose record was removed by retention goes on at the oldest that is left, and counts the
 `missed`. A record that cannot be decoded keeps the session where it is until `skip` or a seek.
 
@@ -30,7 +34,7 @@ from typing import Generic, TypeVar
 
 from penstock.consumers import session_operations as operations
 from penstock.consumers.record import ConsumedRecord
-from penstock.consumers.session_operations import Fetched, Opened, Sought
+from penstock.consumers.session_operations import Opened, Polled, Sought
 from penstock.database.operation import Operation
 from penstock.errors import (
     NothingToCommit,
@@ -82,6 +86,8 @@ class SessionState:
         self._context = context
         self._read_ahead = read_ahead
         self._position = opened.next_offset
+        #: the stored offset, as it was last seen
+        self._stored = opened.next_offset
         #: the last record polled, while it is not committed
         self._polled: int | None = None
         #: where a seek went, while no commit has stored it
@@ -101,10 +107,12 @@ class SessionState:
         finally:
             self._using.release()
 
-    def poll(self) -> Step[Fetched | None, ConsumedRecord | None]:
+    def poll(self) -> Step[Polled, ConsumedRecord | None]:
         """Read the record at the position."""
         self._check_open()
-        operation = operations.poll(self._context, self.id, self._position, self._auto)
+        operation = operations.poll(
+            self._context, self.id, self._position, self._auto, self._stored
+        )
         return Step(operation, self._settle_poll)
 
     def commit(self, offset: int | None = None) -> Step[int, None] | None:
@@ -113,8 +121,10 @@ class SessionState:
             return None
         next_offset = max(self._next_to_store(offset), self._sought or 0)
         rewind = self._sought is not None
-        operation = operations.commit(self.id, next_offset, rewind)
-        return Step(operation, lambda _: self._settle_commit(next_offset))
+        # who names an offset, or went back on purpose, knows what is done with
+        seen = 0 if rewind or offset is not None else self._stored
+        operation = operations.commit(self.id, next_offset, rewind, seen)
+        return Step(operation, lambda stored: self._settle_commit(next_offset, stored))
 
     def seek(self, offset: int | None) -> Step[Sought, int]:
         """Go to an offset, or to the tail if None; the result is how many records are gone."""
@@ -151,9 +161,15 @@ class SessionState:
             return self._sought
         raise NothingToCommit(self.id.stream_name, self.id.consumer_id)
 
-    def _settle_poll(self, fetched: Fetched | None) -> ConsumedRecord | None:
+    def _settle_poll(self, polled: Polled) -> ConsumedRecord | None:
+        fetched = polled.fetched
+        if polled.stored < self._stored:
+            self._go_back(polled.stored)
+        self._stored = polled.stored
         if fetched is None:
             return None
+        if self._auto:
+            self._stored = max(self._stored, fetched.offset + 1)
         self._note_missed(fetched.offset - self._position)
         self._position = fetched.offset
         if isinstance(fetched.record, UndecodableRecord):
@@ -167,18 +183,29 @@ class SessionState:
         self._polled = None if self._auto else offset
         self._position = offset + 1 if moves else offset
 
-    def _settle_commit(self, stored: int) -> None:
+    def _settle_commit(self, next_offset: int, stored: int) -> None:
+        if stored < next_offset:  # so nothing was stored: a rollback came before
+            self._go_back(stored)
+            raise NothingToCommit(self.id.stream_name, self.id.consumer_id)
+        self._stored = stored
         self._sought = None
-        self._position = max(self._position, stored)
-        if self._polled is not None and self._polled < stored:
+        self._position = max(self._position, next_offset)
+        if self._polled is not None and self._polled < next_offset:
             self._polled = None
-        if self._undecodable is not None and self._undecodable < stored:
+        if self._undecodable is not None and self._undecodable < next_offset:
             self._undecodable = None
+
+    def _go_back(self, stored: int) -> None:
+        """Begin again where the stored offset is, since a rollback took it back."""
+        self._stored = self._position = stored
+        self._polled = self._sought = self._undecodable = None
 
     def _settle_seek(self, sought: Sought) -> int:
         self._polled = self._undecodable = None
         self._position = sought.next_offset
         self._sought = None if self._auto else sought.next_offset
+        if self._auto:
+            self._stored = sought.next_offset
         return sought.skipped
 
     def _note_missed(self, count: int) -> None:

@@ -105,7 +105,8 @@ class SessionFenced(SessionError):
     def __str__(self) -> str:
         return (
             f"another session of {self.stream_name} was opened with consumer id "
-            f"{shown(self.consumer_id)}, and only the newest works: give each consumer its own id"
+            f"{shown(self.consumer_id)}, and only the newest works: give each consumer its own id "
+            "(or the transaction that opened this one was rolled back: open it again)"
         )
 
 

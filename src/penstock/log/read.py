@@ -129,6 +129,19 @@ def category_head(context: LogContext, category_name: str) -> Operation[int]:
     )
 
 
+def news_head(context: LogContext) -> Operation[int]:
+    """Read the head of the log, but for what the consumers of `$all` keep for themselves."""
+    if not context.edition.has_watermark:
+        raise _needs_penstock("category_head")
+    return call(
+        "category_head",
+        "select penstock.news_head(%s)",
+        (context.watermark,),
+        only_value,
+        category_name="$all",
+    )
+
+
 def check_group(member: int | None, size: int | None) -> None:
     """Refuse half a group, and a member outside its group."""
     if member is None and size is None:

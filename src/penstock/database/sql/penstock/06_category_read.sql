@@ -218,3 +218,27 @@ begin
   end if;
 end
 $$;
+
+-- Whether a stream is one that the consumers of `$all` keep for themselves: their positions, and what
+-- they parked. They are part of what those consumers read, and no news to any of them.
+create or replace function penstock.is_bookkeeping(stream_name varchar)
+returns boolean language sql immutable parallel safe
+as $$
+  select message_store.category(is_bookkeeping.stream_name) in ('$all:position', '$all:parked')
+$$;
+
+-- The head of `$all` without that bookkeeping: else a consumer that saves how far it has looked would
+-- by that move the head, and have to save again, for ever.
+create or replace function penstock.news_head(watermark bigint default null)
+returns bigint language plpgsql set enable_sort = off
+as $$
+#variable_conflict use_variable
+declare
+  until constant bigint := penstock.readable_until(watermark);
+begin
+  return coalesce((
+    select m.global_position from message_store.messages m
+    where m.global_position <= until and not penstock.is_bookkeeping(m.stream_name)
+    order by m.global_position desc limit 1), 0);
+end
+$$;

@@ -59,6 +59,19 @@ as $$
     set position = excluded.position, save_id = null, updated_at = clock_timestamp()
 $$;
 
+-- The position that a message of a position stream holds: a whole number, as clients take it; else null.
+create or replace function penstock.position_in(data jsonb)
+returns bigint language sql immutable parallel safe
+as $$
+  select case
+    when jsonb_typeof(position_in.data -> 'position') = 'number'
+      and position_in.data ->> 'position' ~ '^[0-9]{1,19}$'
+    then case
+      when (position_in.data ->> 'position')::numeric <= 9223372036854775807
+      then (position_in.data ->> 'position')::bigint end
+    end
+$$;
+
 -- What consumers have stored, in the table or in a position stream: of one category, or of all. A
 -- position is null where a position stream ends with something else.
 create or replace function penstock.stored_positions(of_category varchar default null)
@@ -80,19 +93,18 @@ as $$
   union all
   -- the last message of each position stream, unless the table is ahead of it: then it is history
   select left(kept.name, -length(':position')), message_store.id(s.stream_name), 'stream',
-    case when last.data::jsonb ->> 'position' ~ '^\d{1,18}$'
-      then (last.data::jsonb ->> 'position')::bigint end,
-    last.time at time zone 'utc'
+    penstock.position_in(last.data::jsonb), last.time at time zone 'utc'
   from kept
   cross join lateral (
     select distinct m.stream_name from message_store.messages m
     where message_store.category(m.stream_name) = kept.name
   ) s
   cross join lateral message_store.get_last_stream_message(s.stream_name) last
-  where not exists (
-    select from penstock.consumer_positions p
-    where p.consumer_id = left(kept.name, -length(':position')) || '-'
-      || message_store.id(s.stream_name))
+  where message_store.id(s.stream_name) is not null  -- no consumer's, but a stream named x:position
+    and not exists (
+      select from penstock.consumer_positions p
+      where p.consumer_id = left(kept.name, -length(':position')) || '-'
+        || message_store.id(s.stream_name))
 $$;
 
 -- Every consumer that has stored a position, and its backlog: `behind` counts the messages after its
@@ -126,6 +138,7 @@ as $$
       union all
       (select m.time from message_store.messages m
        where s.category = '$all' and m.global_position > coalesce(s.position, 0)
+         and not penstock.is_bookkeeping(m.stream_name)
        order by m.global_position
        limit most)
     ) w

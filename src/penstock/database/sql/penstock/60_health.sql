@@ -46,7 +46,8 @@ begin
   if first_waiting.category = '$all' then
     return (
       select m.time from message_store.messages m
-      where m.global_position > after order by m.global_position limit 1);
+      where m.global_position > after and not penstock.is_bookkeeping(m.stream_name)
+      order by m.global_position limit 1);
   end if;
   return (
     select m.time from message_store.messages m
@@ -101,8 +102,7 @@ as $$
     from penstock.streams_of_consumers('position') s
     cross join lateral (
       -- what is no position is taken for the beginning
-      select case when m.data ->> 'position' ~ '^\d{1,18}$' then (m.data ->> 'position')::bigint
-        else 0 end as position
+      select coalesce(penstock.position_in(m.data), 0) as position
       from message_store.messages m
       where m.stream_name = s.stream_name order by m.position desc limit 1
     ) last
