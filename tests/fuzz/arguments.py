@@ -60,7 +60,7 @@ PLACED: dict[str, Callable[[str], Any]] = {
 #: annotations of arguments that take no text
 _NO_TEXT = re.compile(
     r"(int|float|bool|datetime|timedelta)( \| None)?|Callable\[.*|CommitMode|Claim|Held|Connection"
-    r"|Operation\[Result\]|type\[TypedMessage\]"
+    r"|Operation\[Result\]|(Iterable\[)?type\[TypedMessage\]\]?"
 )
 
 SUBJECTS = {
