@@ -69,6 +69,16 @@ def fail_step(connection: Connection, pipeline: str, snapshot: Snapshot, error: 
     )
 
 
+def end_rebuilding(connection: Connection, pipeline: str, processor: str, generation: int) -> bool:
+    """Take note that a table is rebuilt. Return whether it was not known, nor begun again."""
+    done = connection.execute(
+        "update penstock.processors set rebuilding = false"
+        " where pipeline = %s and processor = %s and generation = %s and rebuilding",
+        (pipeline, processor, generation),
+    )
+    return done.rowcount == 1
+
+
 def _pending(records: list[dict[str, Any]]) -> Snapshot | None:
     """Return the last snapshot unless an attempt with its hash stands behind it."""
     if records and records[0]["type"] == "Snapshot":
