@@ -87,6 +87,8 @@ def _pending(records: list[dict[str, Any]]) -> Snapshot | None:
 
 
 def _begun(records: list[dict[str, Any]], generation: int) -> int | None:
+    if len(records) == 1 and records[0]["type"] != "Snapshot":
+        return int(records[0]["data"].get("number") or 0)  # retention left only the attempt
     for one in records:
         if one["type"] == "Snapshot" and one["data"]["generation"] == generation:
             number = one["data"].get("number")

@@ -34,7 +34,13 @@ from penstock.pipeline.delivery import Delivery
 from penstock.pipeline.failures import is_data_error, is_passing, reason_of
 from penstock.pipeline.frames import SMALL, Slice, count_up_to, first_position, queue_target
 from penstock.pipeline.graph import Pipeline, Processor
-from penstock.pipeline.outputs import StagedErrors, output, stage_errors, stage_frame
+from penstock.pipeline.outputs import (
+    StagedErrors,
+    output,
+    stage_errors,
+    stage_frame,
+    without_repeated_errors,
+)
 from penstock.pipeline.projection import Projection, projection_of, switch
 from penstock.pipeline.snapshot import Snapshot
 from penstock.pipeline.staging import Published, Staged, clean_up, is_beside, tokens_and_counts
@@ -173,7 +179,7 @@ def perform(
             bench.place, frame, output(queue, frame.schema, one.errors), on_driver=on_driver
         )
     ]
-    return Made(staged, delivery)
+    return Made(without_repeated_errors(bench.connection, staged), delivery)
 
 
 def commit(bench: Bench, snapshot: Snapshot, made: Made, report: Mapping[str, Any]) -> Published:
