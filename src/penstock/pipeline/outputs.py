@@ -2,8 +2,8 @@
 
 A row that still has its input's `global_position` follows from that input: it gets an id of its
 own, its input's id as its cause, and the correlation is carried on. If such a row also has an
-`error`, its input goes to the errors queue instead: once, with the first of its errors, however many
-of its rows have one.
+`error`, its input goes to the errors queue instead: once, with the first of its errors,
+however many of its rows have one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from penstock import names
-from penstock.errors import WrongColumns
+from penstock.errors import WrongColumns, WrongValue
 from penstock.pipeline.connections import Place, connect
 from penstock.pipeline.json_texts import json_texts
 from penstock.pipeline.outgoing import Outgoing, outgoing
@@ -179,5 +179,7 @@ def _follow(id: str | None, text: str | None) -> str | None:
     if text is None:
         return f'{{"correlation_id":"{id}","causation_id":"{id}"}}'
     facts = msgspec.json.decode(text)
+    if not isinstance(facts, dict):
+        raise WrongValue("metadata", text, "a JSON object", None)
     carried = {"correlation_id": facts.get("correlation_id") or id, "causation_id": id}
     return msgspec.json.encode({**facts, **carried}).decode()

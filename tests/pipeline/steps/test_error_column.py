@@ -84,6 +84,22 @@ class TestColumn:
             workshop.step(pipe)
 
 
+def test_metadata_that_is_no_object_is_the_message_s_fault(workshop: Workshop) -> None:
+    pipe = pipeline()
+
+    @pipe.stream(inputs="number", output="out", errors="lost")
+    def tag(number: DataFrame) -> DataFrame:
+        tags = f.expr("if(n = 2, '[1]', '{}')")
+        return renumbered(numbered(number).withColumn("metadata", tags))
+
+    workshop.write("number", 1, 2, 3)
+    workshop.steps(pipe)
+
+    assert (workshop.numbers("out"), workshop.numbers("lost")) == ([1, 3], [2])
+    [lost] = workshop.messages("lost")
+    assert "metadata of a message to write is '[1]'" in (lost.metadata or {})["error"]
+
+
 class TestNoSearch:
     """What is nobody's data to blame for stops the processor, errors queue or not."""
 
