@@ -29,7 +29,7 @@ from penstock.pipeline.failures import is_passing
 from penstock.pipeline.frames import queue_target
 from penstock.pipeline.graph import Pipeline, Processor
 from penstock.pipeline.restart import restart
-from penstock.pipeline.run_lock import RunLock, lock_run
+from penstock.pipeline.run_lock import RunLock, lock_run, show_running
 from penstock.pipeline.session import session
 from penstock.pipeline.step import Bench, StepReport, finish_rebuilding, run_step
 from penstock.pipeline.threads import activate
@@ -200,6 +200,7 @@ class Runner:
     def _steps(self, one: Processor, memory: Memory, progress: Progress) -> None:
         with connect(self.place) as connection, typed_errors(self.place.where):
             connection.execute("set enable_sort = off")  # pages come from the index in its order
+            show_running(connection, self.pipeline.name, one.name)
             bench = Bench(
                 self.pipeline, one, self.place, connection, self.spark, memory,
                 lambda: self._has_all(one.name),
