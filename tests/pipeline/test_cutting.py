@@ -121,6 +121,14 @@ def test_more_pieces_than_make_sense_are_not_cut(connection: psycopg.Connection[
     assert len(found) == LENGTH // SMALLEST_PIECE
 
 
+def test_to_ask_for_a_million_pieces_costs_no_more(connection: psycopg.Connection[Any]) -> None:
+    connection.execute("set statement_timeout = '2s'")
+
+    found = pieces(connection, Target(category="$all"), 0, 20_000, 1_000_000)
+
+    assert len(found) == 2
+
+
 def test_without_statistics_a_range_is_cut_all_the_same(
     connection: psycopg.Connection[Any],
 ) -> None:

@@ -11,7 +11,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DayTimeIntervalType,
+    LongType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampType,
+    VariantType,
+    YearMonthIntervalType,
+)
 
 from penstock.errors import WrongColumns, WrongValue
 from penstock.pipeline.outgoing import outgoing
@@ -71,6 +85,25 @@ def test_nulls_of_a_struct_are_left_out() -> None:
     assert rows.column("data").to_pylist() == ['{"b":{"c":"x"}}', '{"a":1}', None]
 
 
+@pytest.mark.parametrize(
+    ("kind", "key", "name"),
+    [
+        (BooleanType(), True, "true"),
+        (LongType(), 7, "7"),
+        (BinaryType(), b"\x00\xff", "AP8="),
+        (DateType(), date(2026, 1, 2), "2026-01-02"),
+        (TimestampType(), datetime(2026, 1, 2, tzinfo=UTC), "2026-01-02T00:00:00Z"),
+        (StringType(), '"quoted"', '\\"quoted\\"'),
+    ],
+)
+def test_keys_of_a_map_are_written_as_values_are(kind: DataType, key: Any, name: str) -> None:
+    schema = struct(type="string", data=struct(m=MapType(kind, LongType())))
+
+    rows = staged(schema, ("T", {"m": [(key, 1)]}))
+
+    assert rows.column("data").to_pylist() == [f'{{"m":{{"{name}":1}}}}']
+
+
 def test_columns_that_a_read_gives_do_not_disturb() -> None:
     rows = staged(
         struct(type="string", data="string", position="long", global_position="long"),
@@ -105,6 +138,31 @@ WRONG_COLUMNS: list[tuple[StructType, str | None, str]] = [
         "at",
         "column at is binary, which has no order here",
     ),
+    (
+        struct(type="string", data=struct(v=VariantType())),
+        None,
+        "data.v is variant, which has no form in JSON",
+    ),
+    (
+        struct(type="string", data=struct(a=ArrayType(struct(t=DayTimeIntervalType())))),
+        None,
+        "data.a[].t is interval day to second, which has no form in JSON",
+    ),
+    (
+        struct(type="string", data=MapType(StringType(), YearMonthIntervalType())),
+        None,
+        "data[] is interval year to month, which has no form in JSON",
+    ),
+    (
+        struct(type="string", data=MapType(struct(a="integer"), LongType())),
+        None,
+        "data has keys that are struct<a:int>",
+    ),
+    (
+        StructType([*MESSAGE.fields, MESSAGE["type"]]),
+        None,
+        "column type is there twice",
+    ),
 ]
 
 
@@ -120,6 +178,8 @@ WRONG_VALUES: list[tuple[tuple[Any, Any, Any], str]] = [
     (("a-1", None, "{}"), "type of a message to write is None, which does not read as a name"),
     (("a-1", "", "{}"), "type of a message to write is ''"),
     (("", "T", "{}"), "stream_name of a message to write is ''"),
+    (("-x", "T", "{}"), "stream_name of a message to write is '-x'"),
+    (("$all", "T", "{}"), "stream_name of a message to write is '$all'"),
     ((None, "a-b", "{}"), "type of a message to write is 'a-b'"),
     (("a-1", "T", "5"), "data of a message to write is '5', which does not read as a JSON object"),
     (("a-1", "T", " "), "data of a message to write is ' '"),
@@ -133,6 +193,13 @@ def test_wrong_values_are_named(row: tuple[Any, Any, Any], problem: str) -> None
 
     assert str(raised.value).startswith(problem)
     assert "onWrongType" not in str(raised.value)
+
+
+def test_an_expected_version_needs_a_stream() -> None:
+    schema = struct(stream_name="string", type="string", data="string", expected_version="long")
+
+    with pytest.raises(WrongValue, match=r"stream_name .* is None, .* an expected_version needs"):
+        staged(schema, ("a-1", "T", "{}", 3), (None, "T", "{}", 3))
 
 
 def order_of(kind: str, values: list[Any]) -> list[Any]:

@@ -137,6 +137,11 @@ def test_a_schema_that_no_message_has_is_refused(
 def test_a_column_that_no_message_has_is_refused(database_url: str) -> None:
     with pytest.raises(ValidationError, match="columns must be among id, stream_name"):
         reader_of(database_url, category="a", columns="id,amount")
+    with pytest.raises(ValidationError, match="columns must be named once; got 'id'"):
+        reader_of(database_url, category="a", columns="id,type,id")
+    twice = StructType([MESSAGE["type"], MESSAGE["type"]])
+    with pytest.raises(WrongColumns, match="column type is there twice"):
+        read(database_url, twice, category="a")
 
 
 def test_messages_are_found_by_an_attribute(school: Store, database_url: str) -> None:

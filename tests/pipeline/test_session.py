@@ -88,7 +88,25 @@ def test_settings_of_the_caller_win(spark: SparkSession) -> None:
     assert spark.sparkContext.master == "local[2]"
 
 
-@pytest.mark.parametrize(("name", "value"), [("master", " "), ("master", 7), ("app_name", "")])
+def test_a_master_that_spark_does_not_take_is_told_in_one_line() -> None:
+    program = "from penstock.pipeline import session; session(master='local[x]')"
+
+    told = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=250
+    )
+
+    assert told.returncode == 1
+    assert "ERROR SparkContext" not in told.stderr
+    assert told.stderr.splitlines()[-1].startswith(
+        "penstock.errors.database.SetupError: Spark does not start on master local[x]: "
+    )
+    assert "Could not parse Master URL" in told.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("master", " "), ("master", 7), ("master", "nonsense"), ("app_name", "")],
+)
 def test_a_session_that_makes_no_sense_is_refused(name: str, value: object) -> None:
     arguments = {"app_name": "tests", "master": "local[1]", name: value}
 

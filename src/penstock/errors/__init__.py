@@ -45,6 +45,7 @@
     │   ├── WrongValue             a value in a message is not of the type the schema says
     │   ├── StagingLost            a crash of the server emptied the staging: write again
     │   ├── MessagesRemoved        retention removed what a reader had not read
+    │   ├── OffsetBeyondEnd        a query has read further than the log goes
     │   ├── GraphError             a pipeline is declared in a way that cannot run
     │   ├── PipelineNotFound       a file has no such pipeline
     │   ├── PipelineRunning        the pipeline runs already
@@ -159,6 +160,7 @@ from penstock.errors.pipeline import (
     GraphError,
     JavaNotFound,
     MessagesRemoved,
+    OffsetBeyondEnd,
     PipelineError,
     PipelineNotFound,
     PipelineRunning,
@@ -203,6 +205,7 @@ __all__ = [
     "NotInstalled",
     "NothingToCommit",
     "NothingToSkip",
+    "OffsetBeyondEnd",
     "OffsetBeyondTail",
     "OutboxError",
     "OutboxMessageNotFound",

@@ -89,6 +89,23 @@ class MessagesRemoved(PipelineError):
 
 
 @dataclass(eq=False)
+class OffsetBeyondEnd(PipelineError):
+    """A streaming query has read further than the log goes: it is not the log that it read."""
+
+    target: str
+    offset: int
+    end: int
+
+    def __str__(self) -> str:
+        return (
+            f"the query has read {self.target} up to {self.offset}, and there is nothing beyond "
+            f"{self.end}: this is another database, or an older state of it, whose next messages "
+            "would be passed over; begin with a new checkpoint, or go on from the end with option "
+            'failOnDataLoss="false"'
+        )
+
+
+@dataclass(eq=False)
 class GraphError(PipelineError):
     """A pipeline is declared in a way that cannot run."""
 

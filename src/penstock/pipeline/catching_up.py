@@ -3,6 +3,9 @@
 Otherwise, in a first run, orders would be billed before the source of the same pipeline has brought
 the products. Someone has caught up who found nothing to do after all those that feed them had
 caught up, or who has left. Those that feed each other in a circle do not wait for each other.
+
+A table that is rebuilt takes the live one's place when those that feed it have caught up; and one
+that had to stop before has left some of it out.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ class CatchingUp:
             for one in pipeline.processors.values()
         }  # fmt: skip
         self._caught_up: set[str] = set()
+        self._gave_up: set[str] = set()
 
     def rest(self, resting: Iterable[str]) -> bool:
         """Take note of those that have nothing to do at this moment. Return whether it is news."""
@@ -45,7 +49,13 @@ class CatchingUp:
 
     def leave(self, name: str) -> None:
         """Take note of one that will do no more."""
+        if name not in self._caught_up:
+            self._gave_up.add(name)
         self._caught_up.add(name)
+
+    def has_all(self, name: str) -> bool:
+        """Return whether those that feed it have published all that it was to catch up with."""
+        return self._feeders[name] <= self._caught_up - self._gave_up
 
     def may_begin(self, name: str) -> bool:
         """Return whether those that fill its tables have caught up."""

@@ -13,10 +13,13 @@ from penstock import names
 from penstock.errors import GraphError, PenstockError, PipelineError, first_line
 from penstock.pipeline.columns import MESSAGE, plan
 from penstock.pipeline.graph import Pipeline, Processor, TableColumns, check_queue
+from penstock.pipeline.projection import next_table
 from penstock.pipeline.upsert import columns_of, table_identifier
 
 #: parameters that any function may have besides its frames
 OFFERED = ("delivery", "spark")
+#: PostgreSQL cuts longer names off, and the table that is rebuilt would have the live one's
+LONGEST_TABLE = 63 - len(next_table(""))
 #: columns that a projection's table has besides those that are declared
 OWN_COLUMNS = ("stream_name", "position", "removed")
 
@@ -28,6 +31,7 @@ def check(pipeline: Pipeline) -> None:
     known = _known_queues(pipeline)
     for one in pipeline.processors.values():
         _check_shape(one)
+        _check_records(pipeline, one)
         for queue in (*one.reads, *one.looks_up, *one.publishes):
             check_queue(queue, one.location)
         for queue in (*one.reads, *one.looks_up):
@@ -47,9 +51,14 @@ def check_schemas(pipeline: Pipeline) -> None:
 
 
 def parameter(queue: str) -> str:
-    """Return the name of the parameter for a queue's frame: `order-error` is `order_error`."""
+    """Return the name of the parameter for a queue's frame: `order-error` is `order_error`.
+
+    What Python or a parameter of ours has taken gets a `_` behind it, a digit one before it.
+    """
     name = re.sub(r"\W", "_", queue)
-    return f"{name}_" if keyword.iskeyword(name) or name[:1].isdigit() else name
+    if name[:1].isdigit():
+        return f"_{name}"
+    return f"{name}_" if keyword.iskeyword(name) or name in OFFERED else name
 
 
 def parse_schema(text: str) -> StructType:
@@ -93,6 +102,14 @@ def _check_shape(one: Processor) -> None:
         problem = "names a queue twice among its inputs and tables"
     if problem:
         raise GraphError(f"{one.name} {problem}", one.location)
+
+
+def _check_records(pipeline: Pipeline, one: Processor) -> None:
+    """Refuse to read or write the records of the pipeline's own steps."""
+    for queue in (*one.reads, *one.publishes):
+        if f"{queue}-".startswith(f"{pipeline.name}:try-"):
+            problem = f"{one.name} has queue {queue}, where its pipeline's own steps are recorded"
+            raise GraphError(problem, one.location)
 
 
 def _check_parameters(one: Processor) -> None:
@@ -164,6 +181,9 @@ def _check_table(one: Processor, keeps: TableColumns) -> None:
         if name in columns.fieldNames():
             problem = f"{one.name} has a column {name}, which the table has by itself"
             raise GraphError(problem, one.location)
+    if len(keeps.table.split(".")[-1].encode()) > LONGEST_TABLE:
+        problem = f"{one.name} has a table whose name is longer than {LONGEST_TABLE} bytes"
+        raise GraphError(f"{problem}: {keeps.table}", one.location)
     try:
         table_identifier(keeps.table)
         columns_of(columns)

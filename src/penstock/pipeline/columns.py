@@ -25,6 +25,7 @@ from pyspark.sql.types import (
 
 from penstock.errors import ValidationError, WrongColumns
 from penstock.pipeline.id_texts import id_texts
+from penstock.pipeline.json_kinds import refuse_twice
 from penstock.pipeline.read_plan import Build, Plan
 from penstock.pipeline.typed_fields import TEXT, Spot, refuse_not_null, value_at
 
@@ -51,6 +52,8 @@ _KINDS: dict[str, tuple[type[DataType], ...]] = {
 def default_schema(columns: Sequence[str] | None) -> StructType:
     """Return the schema of a message, or of some columns of it."""
     for name in columns or ():
+        if columns and columns.count(name) > 1:
+            raise ValidationError("columns", name, "named once")
         if name not in MESSAGE.fieldNames():
             raise ValidationError("columns", name, f"among {', '.join(MESSAGE.fieldNames())}")
     return StructType([MESSAGE[name] for name in columns or MESSAGE.fieldNames()])
@@ -58,6 +61,7 @@ def default_schema(columns: Sequence[str] | None) -> StructType:
 
 def plan(schema: StructType, *, null_if_wrong: bool = False) -> Plan:
     """Return how to read the columns of a schema."""
+    refuse_twice(schema)
     found = Plan(to_arrow_schema(schema, timezone="UTC"), null_if_wrong)
     for one, arrow in zip(schema.fields, found.schema, strict=True):
         found.builds.append(_column(found, one, arrow.type))

@@ -28,6 +28,8 @@ SHORT = 50_000
 LOOKS, ENOUGH = 512, 16
 #: and no more than so many for all of them: else counting is as quick
 MOST_LOOKS = 32_768
+#: so that more pieces than these could not be told apart
+MOST_PIECES = MOST_LOOKS // ENOUGH
 # The size of the table, and how many messages a block has: by the statistics, or about so many.
 _TABLE = """
 select pg_relation_size(oid) / current_setting('block_size')::int,
@@ -58,6 +60,7 @@ def pieces(
     """Cut a range into at most so many pieces that have about as many messages each."""
     if after >= until:
         return []
+    most = min(most, MOST_PIECES)
     rows = target.rows(after, until, filtered=False)
     steps = 8 * most  # finer than the pieces, since fewer may be wanted
     cuts = sql.SQL("select count(*), percentile_disc({}::float8[]) within group (order by {}) {}")

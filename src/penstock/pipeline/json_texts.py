@@ -42,10 +42,15 @@ def _plain(value: Any, kind: Any) -> Any:
     if value is None:
         return None
     if pa.types.is_map(kind):
-        return {str(name): _plain(one, kind.item_type) for name, one in value if one is not None}
+        return {_name(key): _plain(one, kind.item_type) for key, one in value if one is not None}
     if pa.types.is_struct(kind):
         parts = ((part, value[part.name]) for part in kind)
         return {part.name: _plain(one, part.type) for part, one in parts if one is not None}
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return [_plain(one, kind.value_type) for one in value]
     return value
+
+
+def _name(key: Any) -> str:
+    """Return a map's key as its value would be written: true, a time in ISO, bytes in base64."""
+    return key if isinstance(key, str) else _encoder.encode(key).decode().strip('"')

@@ -91,16 +91,16 @@ def _target(said: Mapping[str, str]) -> Target:
     if len(given) != 1:
         expected = 'exactly one of category ("$all" for the whole log), stream and attributes'
         raise ValidationError("options", given, expected)
-    types = _list(said, "types")
+    types = tuple(check_text("types", one) for one in _list(said, "types"))
     if category := said.get("category"):
         if category != "$all" and not names.is_category(category):
             raise ValidationError("category", category, "a category, which has no '-'")
-        return Target(category=category, types=types)
+        return Target(category=check_text("category", category), types=types)
     if stream := said.get("stream"):
         if names.is_category(stream):
             expected = "a stream name, which has a '-'; for a category use option category"
             raise ValidationError("stream", stream, expected)
-        return Target(stream=stream, types=types)
+        return Target(stream=check_text("stream", stream), types=types)
     return Target(attributes=_attributes(said["attributes"]), types=types)
 
 

@@ -31,6 +31,7 @@ from pyspark.sql.types import (
 
 from penstock.errors import ValidationError, WrongColumns, WrongValue
 from penstock.message import as_uuid, new_id
+from penstock.pipeline.json_kinds import refuse_twice, refuse_without_json
 from penstock.pipeline.json_texts import json_texts
 
 #: the columns that are staged, besides the token
@@ -75,7 +76,8 @@ class Outgoing:
         types = _text(batch, "type")
         _refuse(pc.or_kleene(pc.is_null(types), pc.equal(types, "")), "type", types, "a name")
         streams = _text(batch, "stream_name")
-        _refuse(pc.equal(streams, ""), "stream_name", streams, "a name; null: one of its own")
+        versions = _column(batch, "expected_version", pa.int64())
+        _check_streams(streams, versions)
         columns: dict[str, Any] = {
             "ordinal": pa.array(range(first, first + count), pa.int64()),
             **self._order(batch),
@@ -84,7 +86,7 @@ class Outgoing:
             "type": types,
             "data": _json(batch, "data"),
             "metadata": _json(batch, "metadata"),
-            "expected_version": _column(batch, "expected_version", pa.int64()),
+            "expected_version": versions,
         }
         if "id" in self.names:
             ids = _text(batch, "id").to_pylist()
@@ -116,6 +118,7 @@ def outgoing(
     schema: StructType, order_by: str | None = None, category: str | None = None
 ) -> Outgoing:
     """Return how frames of this schema become messages, or say what is wrong with it."""
+    refuse_twice(schema)
     found = {one.name: one.dataType for one in schema.fields}
     if order_by is not None and order_by not in found:
         raise WrongColumns(f"there is no column {order_by} to order by", _EXPECTED)
@@ -141,6 +144,7 @@ def _check(name: str, kind: DataType, order_by: str | None) -> None:
         names = {IntegralType: "a whole number", StringType: "string", StructType: "a struct"}
         expected = " or ".join(names.get(one, "a map") for one in allowed)
         raise WrongColumns(f"column {name} is {kind.simpleString()}", f"it has to be {expected}")
+    refuse_without_json(name, kind)
 
 
 def _column(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> Any:
@@ -186,6 +190,16 @@ def find_malformed(rows: pa.Table) -> WrongValue | None:
             if "\\u0000" in (text or ""):
                 return WrongValue(name, text, "JSON without NUL characters", None)
     return None
+
+
+def _check_streams(streams: Any, versions: Any) -> None:
+    """Refuse names that no stream can have, as the client does."""
+    _refuse(pc.equal(streams, ""), "stream_name", streams, "a name; null: one of its own")
+    nameless = pc.starts_with(streams, "-")
+    _refuse(nameless, "stream_name", streams, "a name with a category before its '-'")
+    _refuse(pc.equal(streams, "$all"), "stream_name", streams, "a stream; '$all' is the whole log")
+    lost = pc.and_(pc.is_null(streams), pc.is_valid(versions))
+    _refuse(lost, "stream_name", streams, "a name, which an expected_version needs")
 
 
 def _elsewhere(streams: Any, category: str) -> Any:

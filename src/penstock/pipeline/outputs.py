@@ -2,7 +2,8 @@
 
 A row that still has its input's `global_position` follows from that input: it gets an id of its
 own, its input's id as its cause, and the correlation is carried on. If such a row also has an
-`error`, its input goes to the errors queue instead.
+`error`, its input goes to the errors queue instead: once, with the first of its errors,
+however many of its rows have one.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from penstock import names
-from penstock.errors import WrongColumns
+from penstock.errors import WrongColumns, WrongValue
 from penstock.pipeline.connections import Place, connect
 from penstock.pipeline.json_texts import json_texts
 from penstock.pipeline.outgoing import Outgoing, outgoing
@@ -48,23 +49,21 @@ class Output:
         self, connection: Connection, batches: Iterable[pa.RecordBatch], where: str
     ) -> list[Staged]:
         """Stage the rows, and the errors among them."""
-        failed: list[tuple[int, str]] = []
+        failed: dict[int, str] = {}
         good = (self._messages(batch, failed) for batch in batches)
         staged = [stage(connection, self.outgoing, good, where)]
         if failed and self.errors:
-            staged.append(stage_errors(connection, self.errors, failed))
+            staged.append(stage_errors(connection, self.errors, list(failed.items())))
         return staged
 
-    def _messages(self, batch: pa.RecordBatch, failed: list[tuple[int, str]]) -> pa.RecordBatch:
+    def _messages(self, batch: pa.RecordBatch, failed: dict[int, str]) -> pa.RecordBatch:
         """Return the rows that are messages, as the staging takes them; put errors aside."""
         if "error" in batch.schema.names:
             wrong = pc.is_valid(batch.column("error"))
             rows = batch.filter(wrong)
-            failed += zip(
-                rows.column("global_position").to_pylist(),
-                (str(one) for one in rows.column("error").to_pylist()),
-                strict=True,
-            )
+            positions = rows.column("global_position").to_pylist()
+            for position, error in zip(positions, rows.column("error").to_pylist(), strict=True):
+                failed.setdefault(position, str(error))
             batch = batch.filter(pc.invert(wrong))
         columns = {name: batch.column(name) for name in batch.schema.names}
         if self.follows:
@@ -122,6 +121,17 @@ def stage_errors(
     return StagedErrors(token, row[0])
 
 
+def without_repeated_errors(connection: Connection, staged: Sequence[Staged]) -> list[Staged]:
+    """Leave one error for each message, where several outputs or tasks have staged one."""
+    tokens = [one.token for one in staged if isinstance(one, StagedErrors)]
+    if len(tokens) < 2:
+        return list(staged)
+    dropped = dict(
+        connection.execute("select * from penstock.drop_repeated_errors(%s)", (tokens,)).fetchall()
+    )
+    return [replace(one, count=one.count - dropped.get(one.token, 0)) for one in staged]
+
+
 class _Stager:
     """Stages what one task makes. Each attempt has tokens of its own."""
 
@@ -169,5 +179,7 @@ def _follow(id: str | None, text: str | None) -> str | None:
     if text is None:
         return f'{{"correlation_id":"{id}","causation_id":"{id}"}}'
     facts = msgspec.json.decode(text)
+    if not isinstance(facts, dict):
+        raise WrongValue("metadata", text, "a JSON object", None)
     carried = {"correlation_id": facts.get("correlation_id") or id, "causation_id": id}
     return msgspec.json.encode({**facts, **carried}).decode()

@@ -14,6 +14,7 @@ from penstock.errors import ValidationError
 from penstock.message import check_text
 from penstock.pipeline import planning
 from penstock.pipeline.frames import count_up_to, queue_target
+from penstock.pipeline.run_lock import hold_off
 
 MOST = 100_000  # lag is counted no further
 
@@ -75,10 +76,14 @@ def processors(connection: psycopg.Connection[Any]) -> list[ProcessorStatus]:
 def retire(connection: psycopg.Connection[Any], pipeline: str, processor: str) -> None:
     """Let a processor that was taken out of its pipeline hold up nobody: retention, lag, alarms.
 
-    If it comes back, it goes on from where it stood.
+    If it comes back, it goes on from where it stood. One that runs has not been taken out.
     """
     names = check_text("pipeline", pipeline), check_text("processor", processor)
-    row = connection.execute("select penstock.retire_processor(%s, %s)", names).fetchone()
+    with connection.transaction():
+        if not hold_off(connection, pipeline, processor):
+            expected = "one that does not run: take it out of its pipeline, and start that again"
+            raise ValidationError("processor", f"{pipeline}.{processor}", expected)
+        row = connection.execute("select penstock.retire_processor(%s, %s)", names).fetchone()
     if row != (True,):
         expected = "a pipeline and a processor that `penstock pipelines` lists"
         raise ValidationError("processor", f"{pipeline}.{processor}", expected)

@@ -45,6 +45,13 @@ def head(connection: Connection, target: Target) -> int:
     return int(_one(connection.execute(target.head())))
 
 
+def end(connection: Connection, target: Target) -> int:
+    """Return the number that no offset of a reader exceeds: the end of the stream or the log."""
+    if target.stream:
+        return head(connection, target)
+    return int(_one(connection.execute("select penstock.complete_to()")))
+
+
 def end_after(connection: Connection, target: Target, after: int, until: int, most: int) -> int:
     """Return the number of the `most`-th message after another, or of the last up to `until`."""
     page = sql.SQL("select {axis} as at {rows} order by {order} limit {most}").format(

@@ -2,6 +2,9 @@
 
 It keeps two runs from doing the same work twice. Nothing depends on it: a run that lost its lock is
 refused when it commits.
+
+Each processor of a run holds a lock of its own besides, shared, so that others can tell whether it
+is among those that run.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from penstock.pipeline.connections import Place, connect
 from penstock.process import this_process
 
 _CLASS = 1885693287  # our third class of advisory locks
+_PROCESSOR = 1885693288  # and our fourth
 ASK_AGAIN = 0.2  # seconds, while another one runs
 
 
@@ -51,6 +55,21 @@ def lock_run(
                 raise PipelineRunning(pipeline, holder)
             time.sleep(ASK_AGAIN)
     return RunLock(connection)
+
+
+def show_running(connection: psycopg.Connection[Any], pipeline: str, processor: str) -> None:
+    """Let others see that a processor runs, as long as this connection is open."""
+    name = f"{pipeline}.{processor}"
+    connection.execute("select pg_advisory_lock_shared(%s, hashtext(%s))", (_PROCESSOR, name))
+
+
+def hold_off(connection: psycopg.Connection[Any], pipeline: str, processor: str) -> bool:
+    """Keep a processor from starting until the transaction ends; False if it runs already."""
+    name = f"{pipeline}.{processor}"
+    row = connection.execute(
+        "select pg_try_advisory_xact_lock(%s, hashtext(%s))", (_PROCESSOR, name)
+    ).fetchone()
+    return row == (True,)
 
 
 def _try_lock(connection: psycopg.Connection[Any], pipeline: str) -> bool:

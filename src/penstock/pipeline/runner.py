@@ -29,9 +29,9 @@ from penstock.pipeline.failures import is_passing
 from penstock.pipeline.frames import queue_target
 from penstock.pipeline.graph import Pipeline, Processor
 from penstock.pipeline.restart import restart
-from penstock.pipeline.run_lock import RunLock, lock_run
+from penstock.pipeline.run_lock import RunLock, lock_run, show_running
 from penstock.pipeline.session import session
-from penstock.pipeline.step import Bench, StepReport, run_step
+from penstock.pipeline.step import Bench, StepReport, finish_rebuilding, run_step
 from penstock.pipeline.threads import activate
 from penstock.store import Store
 
@@ -200,7 +200,11 @@ class Runner:
     def _steps(self, one: Processor, memory: Memory, progress: Progress) -> None:
         with connect(self.place) as connection, typed_errors(self.place.where):
             connection.execute("set enable_sort = off")  # pages come from the index in its order
-            bench = Bench(self.pipeline, one, self.place, connection, self.spark, memory)
+            show_running(connection, self.pipeline.name, one.name)
+            bench = Bench(
+                self.pipeline, one, self.place, connection, self.spark, memory,
+                lambda: self._has_all(one.name),
+            )  # fmt: skip
             self._wait_for_tables(one.name)
             while not self._is_over:
                 seen = self._finished_steps
@@ -208,6 +212,7 @@ class Runner:
                 if report is not None:
                     self._finished(report, progress)
                 elif not self._rest(one, seen):
+                    finish_rebuilding(bench)  # those that feed it may have rested after it
                     return
 
     def _finished(self, report: StepReport, progress: Progress) -> None:
@@ -231,6 +236,10 @@ class Runner:
         with self._changed:
             while not self._is_over and not self._catching_up.may_begin(name):
                 self._changed.wait(0.5)
+
+    def _has_all(self, name: str) -> bool:
+        with self._changed:
+            return self._catching_up.has_all(name)
 
     def _rest(self, one: Processor, seen: int) -> bool:
         """Wait until there may be more to do. Return whether the run goes on."""

@@ -13,10 +13,12 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from penstock.errors import ValidationError
+from penstock.errors import SetupError, ValidationError, first_line
 from penstock.message import check_text
 from penstock.pipeline.java import find_java_home, own_folder, write_file
 
@@ -30,6 +32,8 @@ logger.executor.name = org.apache.spark.executor.Executor
 logger.executor.level = off
 logger.tasks.name = org.apache.spark.scheduler.TaskSetManager
 logger.tasks.level = off
+logger.context.name = org.apache.spark.SparkContext
+logger.context.level = off
 logger.utils.name = org.apache.spark.util.Utils
 logger.utils.level = off
 logger.writes.name = org.apache.spark.sql.execution.datasources.v2
@@ -48,6 +52,10 @@ _ARROW = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for
 _REPEATING = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
 
+# What Spark itself takes; it would tell so by a stack trace and an error that says nothing.
+_MASTERS = ("local", "spark", "yarn", "k8s")
+
+
 def session(
     app_name: str = "penstock",
     *,
@@ -64,13 +72,17 @@ def session(
     """
     check_text("app_name", app_name)
     chosen = master if master is not None else os.environ.get("PENSTOCK_SPARK_MASTER") or "local[*]"
-    if not isinstance(chosen, str) or not chosen.strip():
-        raise ValidationError("master", master, "a Spark master such as 'local[*]'")
+    if not isinstance(chosen, str) or not chosen.startswith(_MASTERS):
+        expected = "a Spark master such as 'local[*]', 'spark://host:7077', 'yarn' or 'k8s://…'"
+        raise ValidationError("master", chosen, expected)
     _prepare_environment()
     builder = SparkSession.builder.appName(app_name).master(chosen)
     for name, value in {**_settings(chosen), **(config or {})}.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    try:
+        return builder.getOrCreate()
+    except (Py4JJavaError, PySparkException) as error:
+        raise SetupError(f"Spark does not start on master {chosen}: {first_line(error)}") from error
 
 
 def _prepare_environment() -> None:

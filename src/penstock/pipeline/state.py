@@ -69,6 +69,16 @@ def fail_step(connection: Connection, pipeline: str, snapshot: Snapshot, error: 
     )
 
 
+def end_rebuilding(connection: Connection, pipeline: str, processor: str, generation: int) -> bool:
+    """Take note that a table is rebuilt. Return whether it was not known, nor begun again."""
+    done = connection.execute(
+        "update penstock.processors set rebuilding = false"
+        " where pipeline = %s and processor = %s and generation = %s and rebuilding",
+        (pipeline, processor, generation),
+    )
+    return done.rowcount == 1
+
+
 def _pending(records: list[dict[str, Any]]) -> Snapshot | None:
     """Return the last snapshot unless an attempt with its hash stands behind it."""
     if records and records[0]["type"] == "Snapshot":
@@ -77,6 +87,8 @@ def _pending(records: list[dict[str, Any]]) -> Snapshot | None:
 
 
 def _begun(records: list[dict[str, Any]], generation: int) -> int | None:
+    if len(records) == 1 and records[0]["type"] != "Snapshot":
+        return int(records[0]["data"].get("number") or 0)  # retention left only the attempt
     for one in records:
         if one["type"] == "Snapshot" and one["data"]["generation"] == generation:
             number = one["data"].get("number")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,7 +34,13 @@ from penstock.pipeline.delivery import Delivery
 from penstock.pipeline.failures import is_data_error, is_passing, reason_of
 from penstock.pipeline.frames import SMALL, Slice, count_up_to, first_position, queue_target
 from penstock.pipeline.graph import Pipeline, Processor
-from penstock.pipeline.outputs import StagedErrors, output, stage_errors, stage_frame
+from penstock.pipeline.outputs import (
+    StagedErrors,
+    output,
+    stage_errors,
+    stage_frame,
+    without_repeated_errors,
+)
 from penstock.pipeline.projection import Projection, projection_of, switch
 from penstock.pipeline.snapshot import Snapshot
 from penstock.pipeline.staging import Published, Staged, clean_up, is_beside, tokens_and_counts
@@ -53,6 +59,8 @@ class Bench:
     connection: Connection
     spark: SparkSession
     memory: Memory = field(default_factory=Memory)
+    #: whether those of the pipeline that feed it have caught up
+    has_all: Callable[[], bool] = lambda: True
 
 
 @dataclass
@@ -90,20 +98,35 @@ class StepReport:
 def run_step(bench: Bench) -> StepReport | None:
     """Run one step and return what it did; None if there was nothing to do."""
     started = time.monotonic()
-    current = state.open_processor(
-        bench.connection, bench.pipeline.name, bench.processor.name, bench.processor.kind
-    )
+    has_all = bench.has_all()  # asked first: what they publish later would not be in the step
+    current = _open(bench)
     snapshot = begin(bench, current)
     if snapshot is None:
+        if has_all:
+            _switch_if_rebuilding(bench, current)
         return None
     inputs = _inputs(bench, snapshot)
     try:
         made = perform(bench, current, snapshot, inputs)
+        made.rebuilt = made.rebuilt and has_all
     except Exception as error:
         return _failed(bench, snapshot, inputs, error, started)
     if made.idle:
         return None
     return _committed(bench, snapshot, inputs, made, started)
+
+
+def finish_rebuilding(bench: Bench) -> None:
+    """Put a rebuilt table in the live one's place if there is no more to come."""
+    if bench.has_all():
+        current = _open(bench)
+        if choose(bench.connection, bench.processor, current, bench.memory) is None:
+            _switch_if_rebuilding(bench, current)
+
+
+def _open(bench: Bench) -> state.State:
+    one = bench.processor
+    return state.open_processor(bench.connection, bench.pipeline.name, one.name, one.kind)
 
 
 def begin(bench: Bench, current: state.State) -> Snapshot | None:
@@ -156,7 +179,7 @@ def perform(
             bench.place, frame, output(queue, frame.schema, one.errors), on_driver=on_driver
         )
     ]
-    return Made(staged, delivery)
+    return Made(without_repeated_errors(bench.connection, staged), delivery)
 
 
 def commit(bench: Bench, snapshot: Snapshot, made: Made, report: Mapping[str, Any]) -> Published:
@@ -274,6 +297,17 @@ def _project(bench: Bench, current: state.State, events: Slice) -> Made:
         rows = folding.fold_frame(bench.place, events.frame(bench.spark))
     rebuilt = current.rebuilding and _reaches_the_end(bench, events)
     return Made(projection=folding, rows=rows, rebuilt=rebuilt)
+
+
+def _switch_if_rebuilding(bench: Bench, current: state.State) -> None:
+    one, connection = bench.processor, bench.connection
+    if one.keeps is None or not current.rebuilding:
+        return
+    with connection.transaction():
+        if state.end_rebuilding(connection, bench.pipeline.name, one.name, current.generation):
+            columns = parse_schema(one.keeps.columns)
+            projection_of(one, columns, rebuilding=True).create(connection)
+            switch(connection, one.keeps.table)
 
 
 def _reaches_the_end(bench: Bench, events: Slice) -> bool:

@@ -4,10 +4,14 @@ An offset is the number of a message that was there: everything at or below it h
 nothing can appear there any more. Offsets never go back. Spark asks for the latest one many times
 a second; where there was nothing new, the next answer waits a moment, and longer each time, so
 that an idle query costs the database a few look-ups a second.
+
+A checkpoint knows nothing of the database it was made on. One that is further than the log would
+pass over all that comes until the log has come as far; so the first offset is held against its end.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -24,7 +28,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock.database.execute import typed_errors
-from penstock.errors import DatabaseUnreachable
+from penstock.errors import DatabaseUnreachable, OffsetBeyondEnd
 from penstock.pipeline import cutting, planning
 from penstock.pipeline.arrow import read_batches
 from penstock.pipeline.batch_reader import Part
@@ -33,6 +37,7 @@ from penstock.pipeline.connections import Place, connect, connected
 from penstock.pipeline.options import LATEST, ReadOptions
 from penstock.pipeline.target import Target
 
+log = logging.getLogger(__name__)
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.025, 0.2  # seconds, when there was nothing new
 Offset = dict[str, int]
 Result = TypeVar("Result")
@@ -51,6 +56,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._until: int | None = options.until
         self._latest: int | None = None
         self._pause = 0.0
+        self._begun = False
 
     def initialOffset(self) -> Offset:  # noqa: N802
         """Return the offset before the first message that a new query reads."""
@@ -70,7 +76,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """Return how far to read next: the start itself if there is nothing new."""
-        after = start["position"]
+        after = self._checked(start["position"])
+        if after < start["position"]:
+            return {"position": after}
         time.sleep(self._pause)
         head = self._head()
         if head <= after:
@@ -91,6 +99,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         after, until = start["position"], end["position"]
         if after >= until:
             return []
+        if self.options.fail_on_data_loss:
+            self._checked(until)  # Spark begins with a batch that it had planned before
         # who begins at the beginning takes what there is
         complete = self.options.fail_on_data_loss and after != self.options.target.before_first
 
@@ -120,6 +130,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __getstate__(self) -> dict[str, Any]:
         """Travel to the tasks without the connection."""
         return {**self.__dict__, "_connection": None}
+
+    def _checked(self, offset: int) -> int:
+        """Return the first offset, or if it is beyond the end, raise or return the end."""
+        if self._begun:
+            return offset
+        end = self._ask(planning.end)
+        self._begun = True
+        if offset <= end:
+            return offset
+        beyond = OffsetBeyondEnd(self.options.target.label, offset, end)
+        if self.options.fail_on_data_loss:
+            raise beyond
+        log.warning("goes on from %d: %s", end, beyond)
+        return end
 
     def _head(self) -> int:
         head = self._ask(planning.head)

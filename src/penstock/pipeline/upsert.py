@@ -28,6 +28,7 @@ from pyspark.sql.types import (
 )
 
 from penstock.errors import ValidationError, WrongColumns
+from penstock.pipeline.json_kinds import refuse_twice, refuse_without_json
 from penstock.pipeline.json_texts import json_texts
 
 Connection = psycopg.Connection[Any]
@@ -107,15 +108,17 @@ def upsert_of(
 
 def columns_of(schema: StructType) -> tuple[tuple[str, str], ...]:
     """Return the columns of a table for a schema, with PostgreSQL's types."""
-    return tuple((one.name, postgres_type(one.dataType)) for one in schema.fields)
+    refuse_twice(schema)
+    return tuple((one.name, postgres_type(one.name, one.dataType)) for one in schema.fields)
 
 
-def postgres_type(kind: DataType) -> str:
+def postgres_type(column: str, kind: DataType) -> str:
     """Return PostgreSQL's type for one of Spark's; what has no other is JSON."""
     if isinstance(kind, DecimalType):
         return f"numeric({kind.precision},{kind.scale})"
     if isinstance(kind, BinaryType):
         raise WrongColumns("a column is binary", "write it as text, in base64")
+    refuse_without_json(f"column {column}", kind)
     return next((name for spark, name in _POSTGRES if isinstance(kind, spark)), "jsonb")
 
 

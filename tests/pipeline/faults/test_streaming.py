@@ -10,9 +10,10 @@ import psycopg
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock import MessagesRemoved, Store
+from penstock import MessagesRemoved, OffsetBeyondEnd, Store
 from penstock.pipeline.columns import default_schema
 from penstock.pipeline.connections import find_place
 from penstock.pipeline.options import read_options
@@ -71,6 +72,68 @@ class TestBelowRetention:
 
         with pytest.raises(MessagesRemoved):
             list(one.read(part))
+        one.stop()
+
+
+class TestBeyondTheEnd:
+    """A checkpoint of another database, or of this one before it was restored."""
+
+    @pytest.fixture
+    def emptied(
+        self, spark: SparkSession, store: Store, database_url: str, checkpoint: str
+    ) -> Store:
+        """Copy some orders, and take the log back to where it was before most of them."""
+        orders = write_orders(store)
+        copy_now(spark, database_url, checkpoint)
+        with psycopg.connect(database_url) as connection:
+            connection.execute(
+                "delete from message_store.messages where global_position > %s", (orders[1],)
+            )
+            connection.execute(
+                "select setval('message_store.messages_global_position_seq', %s)", (orders[1],)
+            )
+        return store
+
+    def test_a_query_says_so(
+        self, spark: SparkSession, emptied: Store, database_url: str, checkpoint: str
+    ) -> None:
+        with pytest.raises(StreamingQueryException, match="and there is nothing beyond 2: this is"):
+            copy_now(spark, database_url, checkpoint)
+
+    def test_it_goes_on_from_the_end_if_it_is_told_to(
+        self, spark: SparkSession, emptied: Store, database_url: str, checkpoint: str
+    ) -> None:
+        copy_now(spark, database_url, checkpoint, failOnDataLoss="false")
+        orders = write_orders(emptied)
+
+        copy_now(spark, database_url, checkpoint, failOnDataLoss="false")
+
+        assert numbers_in(database_url, "copy") == orders[2:]
+
+    def test_a_batch_that_was_planned_there_is_not_taken_for_empty(self, database_url: str) -> None:
+        one = reader(database_url, category="order")
+
+        with pytest.raises(OffsetBeyondEnd):
+            one.partitions({"position": 2}, {"position": 5})
+        one.stop()
+
+    def test_a_stream_is_held_against_its_own_end(self, store: Store, database_url: str) -> None:
+        for number in (1, 1, 2, 2, 2):
+            store.write_message(f"order-{number}", "Placed")
+        one = reader(database_url, stream="order-1")
+
+        with pytest.raises(OffsetBeyondEnd):
+            one.latestOffset({"position": 2}, ReadAllAvailable())
+        one.stop()
+
+    def test_a_category_that_ends_before_the_log_is_no_reason(
+        self, store: Store, database_url: str
+    ) -> None:
+        store.write_message("order-1", "Placed")
+        store.write_message("other-1", "Placed")
+        one = reader(database_url, category="order")
+
+        assert one.latestOffset({"position": 2}, ReadAllAvailable()) == {"position": 2}
         one.stop()
 
 

@@ -62,6 +62,21 @@ def test_the_whole_log_would_include_what_its_reader_writes(tmp_path: Path, read
     assert refusal(file) == "s reads $all, where its own steps are recorded: it would never end"
 
 
+@pytest.mark.parametrize("queue", ["shop:try", "shop:try-s"])
+@pytest.mark.parametrize(
+    "declared", ["sink(inputs='{}')", "stream(inputs='order', output='{}')", "sink(alts='{}')"]
+)
+def test_the_records_of_its_own_steps_are_no_queue(
+    tmp_path: Path, queue: str, declared: str
+) -> None:
+    file = write_file(
+        tmp_path,
+        f"{FED}\npipe.queue('{queue}')\n@pipe.{declared.format(queue)}  # here\ndef s(x): ...\n",
+    )
+
+    assert refusal(file) == f"s has queue {queue}, where its pipeline's own steps are recorded"
+
+
 def test_a_pipeline_without_processors() -> None:
     with pytest.raises(GraphError, match="pipeline shop: it has no processors"):
         check(Pipeline("shop"))
@@ -97,6 +112,21 @@ def test_a_name_that_a_pipeline_cannot_have(name: str) -> None:
             "@pipe.project('order', into='t', columns='n binary')  # here\n"
             "def p(state, message): ...",
             "a column is binary",
+        ),
+        (
+            "@pipe.project('order', into='t', columns='n interval day')  # here\n"
+            "def p(state, message): ...",
+            "column n is interval day",
+        ),
+        (
+            "@pipe.project('order', into='t', columns='n int, m int, n int')  # here\n"
+            "def p(state, message): ...",
+            "column n is there twice",
+        ),
+        (
+            f"@pipe.project('order', into='s.{58 * 't'}', columns='n int')  # here\n"
+            "def p(state, message): ...",
+            "p has a table whose name is longer than 57 bytes: s.ttt",
         ),
     ],
 )

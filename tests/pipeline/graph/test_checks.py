@@ -159,6 +159,25 @@ def test_a_function_whose_parameters_do_not_match(
 
 
 @pytest.mark.parametrize(
+    ("queue", "parameters"),
+    [
+        ("order-error", "order_error"),
+        ("class", "class_"),
+        ("2024orders", "_2024orders"),
+        ("delivery", "delivery_, delivery"),
+        ("spark", "spark_, spark"),
+    ],
+)
+def test_a_queue_of_any_name_has_a_parameter(tmp_path: Path, queue: str, parameters: str) -> None:
+    file = write_file(
+        tmp_path,
+        f"pipe.queue('{queue}')\n@pipe.sink(inputs='{queue}')\ndef bill({parameters}): ...\n",
+    )
+
+    check(load(str(file)))
+
+
+@pytest.mark.parametrize(
     ("declaration", "problem"),
     [
         (

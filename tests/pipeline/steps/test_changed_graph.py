@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
+from penstock.errors import GraphError
 from penstock.pipeline import Delivery, Pipeline
 from penstock.pipeline.restart import restart
 from tests.pipeline.steps.workshop import Stop, Workshop, numbered, numbers_in, renumbered
@@ -192,6 +194,45 @@ class TestFromScratch:
         workshop.run(pipe)
 
         assert seen == [[1], [1], [1]]
+
+    @pytest.mark.parametrize("by", ["others", "a source"])
+    def test_a_queue_that_others_write_to_as_well_is_refused_before_anything_is_emptied(
+        self, workshop: Workshop, by: str
+    ) -> None:
+        pipe = Pipeline("shop")
+        pipe.queue("a")
+
+        @pipe.stream(inputs="a", output="c", errors="lost")
+        def first(a: DataFrame) -> DataFrame:
+            return renumbered(numbered(a)).withColumn(
+                "error", f.expr("if(data like '%-%', 'it is negative', null)")
+            )
+
+        @pipe.stream(inputs="lost", output="a")
+        def repair(lost: DataFrame) -> DataFrame:
+            return renumbered(numbered(lost), "abs(n)")
+
+        @pipe.sink(inputs="c")
+        def total(c: DataFrame, delivery: Delivery) -> None:
+            sums = numbered(c).groupBy().sum("n").selectExpr("1 as k", "`sum(n)` as n")
+            delivery.upsert(sums, "totals", key="k", add=["n"])
+
+        if by == "others":
+            workshop.write("a", 1, 2, -3)
+        else:
+
+            @pipe.source(output="a")
+            def bring(spark: SparkSession) -> DataFrame:
+                numbers = spark.createDataFrame([(1,), (2,), (-3,)], "n int")
+                return numbers.selectExpr("'Numbered' as type", "struct(n) as data")
+
+        workshop.run(pipe)
+        with pytest.raises(GraphError, match="first cannot begin again: queue a has messages of"):
+            restart(workshop.bench(pipe).connection, pipe)
+        workshop.run(pipe)
+
+        assert workshop.rows("select n from totals") == [(6,)]
+        assert workshop.status(pipe, "first").generation == 0
 
     def test_tables_of_sinks_are_emptied_first_if_they_are_still_there(
         self, workshop: Workshop

@@ -34,6 +34,28 @@ class TestColumn:
         assert [(one.messages_out, one.failed) for one in reports] == [(4, 2), (3, 1)]
         assert {(one.metadata or {})["error"] for one in workshop.messages("lost")} == {"it is bad"}
 
+    def test_a_message_goes_there_once_however_many_of_its_rows_are_wrong(
+        self, workshop: Workshop, shape: str
+    ) -> None:
+        pipe = pipeline()
+
+        @pipe.stream(inputs="number", output=["out", "copy"], errors="lost")
+        def check(number: DataFrame) -> dict[str, DataFrame]:
+            lines = numbered(number).withColumn("line", f.expr("explode(sequence(1, 3))"))
+            bad = "if(n = 2 and line < 3, concat('line ', line, ' is bad'), null) as error"
+            made = lines.repartition(2, "line").sortWithinPartitions("line").selectExpr(
+                "id", "global_position", "'Checked' as type", "struct(n) as data", bad
+            )  # fmt: skip
+            return {"out": made, "copy": made}
+
+        workshop.write("number", 1, 2)
+        [report] = workshop.steps(pipe)
+
+        [lost] = workshop.messages("lost")
+        assert (lost.metadata or {})["error"] in ("line 1 is bad", "line 2 is bad")
+        assert sorted(workshop.numbers("out")) == sorted(workshop.numbers("copy")) == [1, 1, 1, 2]
+        assert (report.messages_out, report.failed) == (8, 1)
+
     def test_a_step_of_errors_only_is_an_attempt(self, workshop: Workshop) -> None:
         pipe = pipeline()
 
@@ -60,6 +82,22 @@ class TestColumn:
         workshop.write("number", 1)
         with pytest.raises(StepFailed, match="a column error needs an errors queue, and its input"):
             workshop.step(pipe)
+
+
+def test_metadata_that_is_no_object_is_the_message_s_fault(workshop: Workshop) -> None:
+    pipe = pipeline()
+
+    @pipe.stream(inputs="number", output="out", errors="lost")
+    def tag(number: DataFrame) -> DataFrame:
+        tags = f.expr("if(n = 2, '[1]', '{}')")
+        return renumbered(numbered(number).withColumn("metadata", tags))
+
+    workshop.write("number", 1, 2, 3)
+    workshop.steps(pipe)
+
+    assert (workshop.numbers("out"), workshop.numbers("lost")) == ([1, 3], [2])
+    [lost] = workshop.messages("lost")
+    assert "metadata of a message to write is '[1]'" in (lost.metadata or {})["error"]
 
 
 class TestNoSearch:

@@ -40,6 +40,27 @@ def test_a_source_runs_once(workshop: Workshop) -> None:
     assert [one.type for one in workshop.records(source(bring))] == ["Snapshot", "Attempt"]
 
 
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_it_has_run_whatever_retention_leaves_of_its_records(
+    workshop: Workshop, goes_on: bool
+) -> None:
+    def bring(spark: SparkSession, delivery: Delivery) -> DataFrame | None:
+        if goes_on and delivery.cursor != 2:
+            delivery.advance((delivery.cursor or 0) + 1)
+        elif goes_on:
+            return None
+        return messages(spark, 1)
+
+    workshop.steps(source(bring))
+    before = workshop.numbers("number")
+    workshop.store.retain("shop:try", keep_count=0)
+    workshop.steps(source(bring))
+    last = workshop.records(source(bring))[-1]
+
+    assert workshop.numbers("number") == before == ([1, 1] if goes_on else [1])
+    assert last.data.get("number") == (3 if goes_on else 1)
+
+
 def test_a_source_that_brings_no_message_has_run_too(workshop: Workshop) -> None:
     calls = []
 

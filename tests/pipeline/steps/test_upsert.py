@@ -157,6 +157,27 @@ class TestUpsert:
         assert problem in (workshop.status(pipe).error or "")
         assert workshop.rows("select to_regclass('kept') is null") == [(True,)]
 
+    @pytest.mark.parametrize(
+        ("value", "problem"),
+        [
+            ("interval '1' day", "column v is interval day, which has no form in JSON"),
+            ("parse_json('{}')", "column v is variant, which has no form in JSON"),
+            ("struct(parse_json('{}') as w)", "column v.w is variant, which has no form in JSON"),
+        ],
+    )
+    def test_a_type_that_neither_postgresql_nor_json_has_is_refused(
+        self, workshop: Workshop, value: str, problem: str
+    ) -> None:
+        pipe = pipeline()
+
+        @pipe.sink(inputs="number")
+        def keep(number: DataFrame, delivery: Delivery) -> None:
+            delivery.upsert(numbered(number).selectExpr("n", f"{value} as v"), "kept", key="n")
+
+        workshop.write("number", 1)
+        with pytest.raises(StepFailed, match=problem):
+            workshop.step(pipe)
+
     def test_a_table_of_other_columns_is_refused_and_nothing_moves_on(
         self, workshop: Workshop
     ) -> None:

@@ -7,8 +7,9 @@ import re
 import pytest
 from pyspark.sql import DataFrame
 
+from penstock import ValidationError
 from penstock.consumers.retention import Retained
-from penstock.pipeline import Pipeline
+from penstock.pipeline import Pipeline, Runner, StepReport
 from penstock.pipeline.connections import Place, connect
 from penstock.pipeline.overview import processors, retire
 from tests.pipeline.steps.workshop import Workshop
@@ -80,6 +81,34 @@ def test_nor_does_it_keep_other_streams(workshop: Workshop) -> None:
 def retired(workshop: Workshop) -> None:
     with connect(Place(workshop.store.settings)) as connection:
         retire(connection, "shop", "read")
+
+
+def test_one_that_runs_cannot_be_retired_but_one_that_was_taken_out_can(
+    workshop: Workshop, queue: str
+) -> None:
+    told: list[str] = []
+
+    def look(report: StepReport) -> None:
+        with connect(Place(workshop.store.settings)) as connection:
+            retire(connection, "shop", "gone")
+            with pytest.raises(ValidationError) as caught:
+                retire(connection, "shop", "read")
+        told.append(str(caught.value))
+
+    gone = Pipeline("shop")
+    gone.queue(queue)
+    gone.sink(alts=queue, name="gone")(lambda messages: None)
+    workshop.run(gone)
+    workshop.write("number-1", 4)
+    Runner(reader(queue), workshop.store, workshop.spark, on_step=look).once()
+
+    assert told == [
+        "processor must be one that does not run: take it out of its pipeline, and start that "
+        "again; got 'shop.read'"
+    ]
+    assert workshop.status(gone).retired_at is not None
+    assert workshop.status(reader(queue)).retired_at is None
+    retired(workshop)
 
 
 @pytest.mark.parametrize("target", ["number", "number-1"])

@@ -158,7 +158,8 @@ begin
     case when result.published = 0 then 'NilAttempt' else 'Attempt' end,
     jsonb_strip_nulls(jsonb_build_object(
       'hash', hash, 'published', result.published, 'first_position', result.first_position,
-      'last_position', result.last_position, 'cursor', report -> 'cursor')));
+      'last_position', result.last_position, 'cursor', report -> 'cursor',
+      'number', snapshot -> 'number')));   -- of a source: the Snapshot may fall to retention
 
   update penstock.processors p
   set steps = p.steps + 1,
@@ -207,6 +208,29 @@ begin
   get diagnostics count = row_count;
   return count;
 end
+$$;
+
+-- Of the errors staged under these tokens leave one for each message, the first: several rows that a
+-- function made of it may be wrong, in several outputs or tasks. Returns how many went, by token.
+create or replace function penstock.drop_repeated_errors(tokens uuid[])
+returns table (token uuid, dropped bigint) language sql volatile
+as $$
+  with repeated as (
+    -- every copy of a message but its first
+    select r.token, r.ordinal
+    from (
+      select s.token, s.ordinal, row_number() over (
+        partition by s.metadata -> 'failed_global_position'
+        order by penstock.came_as(tokens, s.token, s.ordinal)) as copy
+      from penstock.staged s where s.token = any (tokens)
+    ) r
+    where r.copy > 1
+  ), gone as (
+    delete from penstock.staged s using repeated r
+    where s.token = r.token and s.ordinal = r.ordinal
+    returning s.token
+  )
+  select g.token, count(*) from gone g group by g.token
 $$;
 
 -- Begin again: tailers go back to the beginning, or to where the given queues begin anew. The processors
