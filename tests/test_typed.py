@@ -110,7 +110,9 @@ def test_a_class_may_check_values_against_each_other_but_not_those_of_the_past(
             if self.end < self.start:
                 raise ValidationError("end", self.end, f"at least {self.start}")
 
-    assert Moved(start=1, end=2).end == 2
+    assert Moved(start=1, end=2).message_id is not None
+    with pytest.raises(ValidationError, match="Expected `int`"):
+        Moved(start="1", end=2)  # type: ignore[arg-type]
     with pytest.raises(ValidationError, match="end must be at least 2"):
         Moved(start=2, end=1)
 

@@ -109,7 +109,7 @@ def test_what_one_command_made_of_the_state_is_not_there_for_the_next(store: Sto
 
     members = Decider[list[str], UserJoinedCourse](initial=[], evolve=join, decide=decide_once)
     in_history = UserJoinedCourse(course_name="History", user_id="joe")
-    for joining in (JOE, in_history):
+    for joining in (JOE, JAKE, in_history):  # to decide on jake, joe's joining is read
         conditions = UserJoinedCourse.to_conditions(course_name=joining.course_name)
         assert members.handle(store, joining, conditions) is not None
 
