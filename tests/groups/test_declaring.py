@@ -268,6 +268,32 @@ def test_what_a_trigger_of_yours_inserts_during_an_append_is_indexed(
     assert len(found(store)) == 3
 
 
+def test_a_trigger_of_yours_may_append_during_an_append(store: Store, database_url: str) -> None:
+    store.declare(DeviceSeen)
+    with psycopg.connect(database_url) as connection:
+        connection.execute("""
+            create function public.echo() returns trigger language plpgsql as $$
+            begin
+              if new.data ->> 'device_id' = 'b' then
+                perform penstock.append_one(
+                  null, gen_random_uuid(), 'device.seen', '{"device_id": "a"}');
+                perform penstock.append(null, array[gen_random_uuid()], '{device.seen}',
+                  array['{"device_id": "a"}'], '{NULL}');
+              end if;
+              return new;
+            end $$;
+            create trigger echo before insert on message_store.messages
+              for each row execute function public.echo();
+        """)
+
+    store.append(DeviceSeen(device_id="b"))
+    store.append([DeviceSeen(device_id="b"), DeviceSeen(device_id="c")])
+    store.write_message("device-1", DeviceSeen(device_id="b"))
+
+    assert len(found(store)) == 6
+    assert len(store.read(DeviceSeen.to_conditions(device_id="b"))[0]) == 3
+
+
 def test_who_writes_gets_through_while_a_declaration_waits(store: Store, database_url: str) -> None:
     with store.transaction() as writing, ThreadPoolExecutor() as threads:
         writing.write_message("other-1", "Other")

@@ -28,6 +28,7 @@ as $$
 #variable_conflict use_column
 declare
   documents constant jsonb[] := append.data::jsonb[];
+  around constant text := current_setting('penstock.appending', true);  -- of an append whose trigger calls us
   stream_version bigint := -1;
   watched bigint[] := '{}';                -- the keys of the guard's conditions, and their types
   watched_types integer[];
@@ -100,7 +101,7 @@ begin
     returning global_position
   )
   select array_agg(n.global_position) into positions from new n;
-  done := set_config('penstock.appending', '', true);
+  done := set_config('penstock.appending', coalesce(around, ''), true);
 
   if positions is null then
     return penstock.appended_before(append.stream_name, append.ids, append.types);

@@ -33,6 +33,7 @@ declare
   accepted jsonb;
   wanted bigint[];
   name text;
+  around constant text := current_setting('penstock.appending', true);  -- of an append whose trigger calls us
   stream_version bigint := -1;
   written bigint;
   done text;
@@ -113,7 +114,7 @@ begin
     )
     on conflict (id) do nothing
     returning global_position into written;
-    done := set_config('penstock.appending', '', true);
+    done := set_config('penstock.appending', coalesce(around, ''), true);
     exit usual when written is null;
 
     insert into penstock.message_attributes (key_pair, type_id, global_position)
