@@ -61,20 +61,19 @@ class Guard:
 
     def __post_init__(self) -> None:
         """Refuse a guard that guards nothing."""
-        for name in ("conditions", "seen"):
-            several = getattr(self, name)
-            if type(several) is not tuple:
-                if isinstance(several, str) or not isinstance(several, Iterable):
-                    raise ValidationError(name, several, "several, such as a list of them")
-                object.__setattr__(self, name, tuple(several))
-        if not self.conditions:
-            raise ValidationError("conditions", self.conditions, "at least one condition")
-        for one in self.conditions:
+        conditions, seen = _tuple("conditions", self.conditions), _tuple("seen", self.seen)
+        if not conditions:
+            raise ValidationError("conditions", conditions, "at least one condition")
+        for one in conditions:
             if not isinstance(one, QueryCondition):
                 raise ValidationError("conditions", one, "QueryCondition objects")
         _check_position("low", self.low)
-        for position in self.seen:
+        for position in seen:
             _check_position("seen", position)
+        if conditions is not self.conditions:
+            object.__setattr__(self, "conditions", conditions)
+        if seen is not self.seen:
+            object.__setattr__(self, "seen", seen)
 
     def after(self, positions: Iterable[int], low: int | None = None) -> Guard:
         """Return the guard that has seen these positions too, and everything up to `low`."""
@@ -113,6 +112,14 @@ def grouped(conditions: Iterable[QueryCondition]) -> list[dict[str, Any]]:
     ]
 
 
+def _tuple(name: str, several: Any) -> tuple[Any, ...]:
+    if type(several) is tuple:
+        return several
+    if isinstance(several, str) or not isinstance(several, Iterable):
+        raise ValidationError(name, several, "several, such as a list of them")
+    return tuple(several)
+
+
 def _check_position(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
         raise ValidationError(name, value, "a global position")
@@ -121,6 +128,8 @@ def _check_position(name: str, value: object) -> None:
 def attribute_text(name: str, value: object) -> str:
     """Return an attribute's value as the text that PostgreSQL's `->>` gives for it."""
     if type(value) is str:
+        if value.isascii() and "\0" not in value:  # as nearly all are
+            return value
         plain: object = value
     else:
         try:

@@ -429,6 +429,18 @@ def test_a_condition_on_what_nobody_declared_is_refused(school: Store) -> None:
     assert school.read(ALGEBRA)[0] == []
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_guard_on_the_whole_of_a_type_that_nobody_declared_is_refused(
+    school: Store, count: int
+) -> None:
+    guard = Guard((QueryCondition("nobody.knows"),))
+
+    with pytest.raises(UndeclaredType):
+        school.append([joined(str(number)) for number in range(count)], guard)
+
+    assert school.read(ALGEBRA)[0] == []
+
+
 def test_what_is_no_guard_is_refused(school: Store) -> None:
     with pytest.raises(ValidationError):
         school.append(joined("joe"), guard=ALGEBRA)  # type: ignore[arg-type]

@@ -6,16 +6,16 @@ import asyncio
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from uuid import UUID
+from typing import LiteralString
 
 import msgspec
 
 from penstock.database.arrays import text_array, uuid_array
 from penstock.database.edition import Edition
-from penstock.database.operation import Operation, Row, call
+from penstock.database.operation import Operation, Row, Statement, call
 from penstock.errors import UnsupportedEdition, ValidationError
 from penstock.guard import Guard, QueryCondition, grouped
-from penstock.log.context import LogContext, check_position
+from penstock.log.context import LogContext, SentMessage, check_position
 from penstock.log.write import check_stream_name, check_version, checked_messages, listed
 from penstock.message import Message, RecordedMessage, check_text
 from penstock.typed import TypedMessage, class_of, find_class, type_name
@@ -26,6 +26,10 @@ SLICES_AT_ONCE = 100  # of ten thousand positions
 MOST_CONDITIONS = 5_000  # each is a lock, and PostgreSQL has room for some thousands
 SEEN_AT_MOST = 50  # positions that a guard carries along before its `low` is moved
 MessageType = str | type[TypedMessage]
+_GUARDED: LiteralString = (
+    "penstock.append_one(%s, %s::uuid, %s, %s::jsonb, %s::jsonb, %s, "
+    "%s::text[], %s::text[], %s::text[], %s, %s::bigint[])"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,27 +64,17 @@ def append(
             raise ValidationError("guard", guard, "a Guard")
         as_guard(guard)
     rows = _rows(context, checked_messages(messages), stream_name)
-    watched = None if guard is None else _json(guard.as_json())
-    advancing = watched if guard is not None and len(guard.seen) >= SEEN_AT_MOST else None
     beside = context.edition is Edition.BESIDE
-    facts = {"count": len(rows), "guarded": guard is not None}
     if len(rows) == 1 and not beside:
-        id, type, data, metadata = rows[0]
-        return call(
-            "append",
-            "select penstock.advanced_low(%s::jsonb), penstock.append_one("
-            "%s, %s::uuid, %s, %s::jsonb, %s::jsonb, %s, %s::jsonb)",
-            (advancing, stream_name, id.hex, type, data, metadata, expected_version, watched),
-            lambda answer: _appended(guard, answer[0][0], (answer[0][1],)),
-            **facts,
-        )
+        return _append_one(rows[0], guard, stream_name, expected_version)
+    watched = None if guard is None else _json(guard.as_json())
     ids, types, documents, metadatas = zip(*rows, strict=True)
     return call(
         "append",
         "select penstock.advanced_low(%s::jsonb), penstock.append("
         "%s, %s::uuid[], %s::text[], %s::text[], %s::text[], %s, %s::jsonb, %s)",
         (
-            advancing,
+            watched if _is_long(guard) else None,
             stream_name,
             uuid_array(ids),
             text_array(types),
@@ -91,7 +85,33 @@ def append(
             beside,
         ),
         lambda answer: _appended(guard, answer[0][0], tuple(answer[0][1])),
-        **facts,
+        count=len(rows),
+        guarded=guard is not None,
+    )
+
+
+def _append_one(
+    row: SentMessage, guard: Guard | None, stream_name: str | None, expected_version: int | None
+) -> Operation[Appended]:
+    """Append one message, the shorter way."""
+    id, type, data, metadata = row
+    sent = (stream_name, id.hex, type, data, metadata, expected_version)
+    if guard is None:
+        statement = Statement(
+            "select null, penstock.append_one(%s, %s::uuid, %s, %s::jsonb, %s::jsonb, %s)", sent
+        )
+    elif _is_long(guard):
+        statement = Statement(
+            f"select penstock.advanced_low(%s::jsonb), {_GUARDED}",
+            (_json(guard.as_json()), *sent, *_lists(guard, type)),
+        )
+    else:
+        statement = Statement(f"select null, {_GUARDED}", (*sent, *_lists(guard, type)))
+    return Operation(
+        "append",
+        (statement,),
+        lambda answer: _appended(guard, answer[0][0], (answer[0][1],)),
+        {"count": 1, "guarded": guard is not None},
     )
 
 
@@ -243,13 +263,34 @@ async def pause_if_waiting_async(state: tuple[int, int]) -> None:
         await asyncio.sleep(FILL_PAUSE)
 
 
+def _lists(guard: Guard, type: str) -> tuple[str | None, str, str, str, str]:
+    """Return a guard as `penstock.append_one` takes it, beside a message of this type."""
+    types, names, values = [], [], []
+    for one in guard.conditions:
+        types.append(one.type)
+        names.append(one.name or "")
+        values.append(one.type if one.name is None else one.value)
+    return (
+        None if types.count(type) == len(types) else text_array(types),
+        text_array(names),
+        text_array(values),
+        str(guard.low),
+        f"{{{','.join(map(str, guard.seen))}}}" if guard.seen else "{}",
+    )
+
+
+def _is_long(guard: Guard | None) -> bool:
+    """Whether it is time to move a guard's `low`."""
+    return guard is not None and len(guard.seen) >= SEEN_AT_MOST
+
+
 def _appended(guard: Guard | None, low: int | None, positions: tuple[int, ...]) -> Appended:
     return Appended(positions[-1], positions, guard.after(positions, low) if guard else None)
 
 
 def _rows(
     context: LogContext, messages: Sequence[Message], stream_name: str | None
-) -> list[tuple[UUID, str, str, str | None]]:
+) -> list[SentMessage]:
     """Return id, type, data and metadata of each message, as they are sent."""
     if stream_name is None:
         for message in messages:

@@ -108,10 +108,9 @@ class AsyncBoundaryCalls(ABC):
         self, classes: Iterable[type[TypedMessage]], *, to_write: bool = False
     ) -> None:
         """Declare those of these classes that this store has not used before."""
-        for one in classes:
-            if self.context.declared.lack(one, to_write=to_write):
-                await self._declare(one)
-                self._remember(one, indexed=await self._fill_a_little(one.message_type))
+        for one in self.context.declared.lacking(classes, to_write=to_write):
+            await self._declare(one)
+            self._remember(one, indexed=await self._fill_a_little(one.message_type))
 
     async def _declare(self, one: type[TypedMessage]) -> None:
         await self._run_apart(

@@ -109,10 +109,9 @@ class BoundaryCalls(ABC):
         self, classes: Iterable[type[TypedMessage]], *, to_write: bool = False
     ) -> None:
         """Declare those of these classes that this store has not used before."""
-        for one in classes:
-            if self.context.declared.lack(one, to_write=to_write):
-                self._declare(one)
-                self._remember(one, indexed=self._fill_a_little(one.message_type))
+        for one in self.context.declared.lacking(classes, to_write=to_write):
+            self._declare(one)
+            self._remember(one, indexed=self._fill_a_little(one.message_type))
 
     def _declare(self, one: type[TypedMessage]) -> None:
         self._run_apart(append.declare(self.context, one.message_type, one.indexed_attribute_names))

@@ -19,6 +19,8 @@ from penstock.message import Message, RecordedMessage, check_text
 from penstock.serializer import Serializer, encode_object
 
 _HIGHEST_POSITION = 2**63 - 1
+#: id, type, data and metadata of a message, as they are sent
+SentMessage = tuple[UUID, str, str, str | None]
 
 # A page of messages is decoded one by one, so each step is the quickest there is: msgspec makes a
 # UUID in a third of the time that UUID(text) takes, and adding the time since an epoch to the same
@@ -45,7 +47,7 @@ class LogContext:
         """Return the context for a read that ends at this watermark, if there is one."""
         return self if watermark is None else replace(self, watermark=watermark)
 
-    def encode(self, stream_name: str, message: Message) -> tuple[UUID, str, str, str | None]:
+    def encode(self, stream_name: str, message: Message) -> SentMessage:
         """Return id, type, data and metadata as they are sent."""
         for interceptor in self.interceptors:
             result: object = interceptor.on_write(stream_name, message)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from penstock.typed import TypedMessage
 
 
@@ -13,13 +15,17 @@ class Declarations:
     """
 
     def __init__(self) -> None:
-        self._indexed: dict[type[TypedMessage], bool] = {}
+        self._declared: set[type[TypedMessage]] = set()
+        self._indexed: set[type[TypedMessage]] = set()
 
-    def lack(self, one: type[TypedMessage], *, to_write: bool) -> bool:
-        """Whether there is something to do before the class can be written, or read."""
-        indexed = self._indexed.get(one)
-        return indexed is None or not (indexed or to_write)
+    def lacking(
+        self, classes: Iterable[type[TypedMessage]], *, to_write: bool
+    ) -> set[type[TypedMessage]]:
+        """Return those of the classes for which there is something to do before they are used."""
+        return set(classes) - (self._declared if to_write else self._indexed)
 
     def note(self, one: type[TypedMessage], *, indexed: bool) -> None:
         """Note that the class is declared, and whether its older messages are indexed."""
-        self._indexed[one] = indexed
+        self._declared.add(one)
+        if indexed:
+            self._indexed.add(one)

@@ -162,11 +162,12 @@ def checked_messages(messages: Iterable[Message | TypedMessage]) -> list[Message
     checked = [plain_message(one, "messages") for one in listed(messages)]
     if not checked:
         raise ValidationError("messages", checked, "at least one message")
-    seen: set[UUID] = set()
-    for message in checked:
-        if message.id in seen:
-            raise ValidationError("messages", message.id, "messages with ids of their own")
-        seen.add(message.id)
+    if len(checked) > 1:
+        seen: set[UUID] = set()
+        for message in checked:
+            if message.id in seen:
+                raise ValidationError("messages", message.id, "messages with ids of their own")
+            seen.add(message.id)
     return checked
 
 

@@ -44,7 +44,7 @@ begin
   lock table message_store.messages in row exclusive mode;  -- no type is declared from here on
   if guard is not null then
     select coalesce(array_agg(k.key_pair), '{}'), array_agg(t.id),
-      bool_and(t.filled_to is null and (k.name = '' or k.name = any (t.attributes))
+      bool_and(t.id is not null and t.filled_to is null and (k.name = '' or k.name = any (t.attributes))
         and current_setting('transaction_isolation') like 'read %')
     into watched, watched_types, checkable
     from jsonb_array_elements(guard -> 'conditions') as c(condition)

@@ -7,7 +7,13 @@
 -- then do no harm: it takes the same ones.
 --
 -- What costs is to set up a plan, and so is each expression, once for every transaction. So there are
--- few statements, none with a plan of many nodes, and loops in place of aggregates.
+-- few statements, none with a plan of many nodes, and what the first of them can tell along the way is
+-- not asked again. That is also why a guard comes in lists: type, name and value of each condition.
+-- One on a whole type has the empty name, and the type as its value; without types, all are on the
+-- message's own.
+
+drop function if exists penstock.append_one(  -- where the guard still came as JSON
+  varchar, uuid, text, jsonb, jsonb, bigint, jsonb);
 
 create or replace function penstock.append_one(
   stream_name varchar,
@@ -16,72 +22,68 @@ create or replace function penstock.append_one(
   data jsonb,
   metadata jsonb default null,
   expected_version bigint default null,
-  guard jsonb default null
+  guard_types text[] default null,
+  guard_names text[] default null,
+  guard_values text[] default null,
+  guard_low bigint default 0,
+  guard_seen bigint[] default '{}'
 )
 returns bigint language plpgsql
 set enable_seqscan = off set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
-  held integer := 0;                       -- locks of this transaction, from before
-  declared record;                         -- the type that is looked at: at first the message's
   type_id integer;
   keys bigint[];                           -- of the message, in order
-  watched bigint[] := '{}';                -- of the guard's conditions, and their types
-  watched_types integer[] := '{}';
-  condition jsonb;
-  accepted jsonb;
-  wanted bigint[];
-  name text;
-  around constant text := current_setting('penstock.appending', true);  -- of an append whose trigger calls us
-  stream_version bigint := -1;
+  watched bigint[];                        -- of the guard's conditions, and their types
+  watched_types integer[];
+  is_simple boolean;                       -- nothing locked before, conditions on the message's type only
+  held integer := 0;                       -- locks of this transaction, from before
+  around text;                             -- set by an append whose trigger calls us
+  stream_version bigint;
+  key bigint;
   written bigint;
   done text;
 begin
   <<usual>>
   begin
     lock table message_store.messages in row exclusive mode;  -- no type is declared from here on
-    select t.id, t.type, t.attributes, t.filled_to, array(  -- two attributes may share a key
-      select distinct k from penstock.key_pairs(t.type, t.attributes, append_one.data) k order by k
-    ) as keys
-    into declared
+    select t.id,
+      array(
+        select distinct penstock.key_pair(k.name, k.value)  -- two attributes may share a key
+        from (
+          select n.name, case n.name when '' then t.type else append_one.data ->> n.name end as value
+          from (select unnest(array_prepend('', t.attributes)) as name) n
+        ) k
+        where k.value is not null order by 1),
+      array(
+        select penstock.key_pair(c.name, c.value)
+        from (select unnest(guard_names) as name, unnest(guard_values) as value) c),
+      array[t.id],
+      pg_current_xact_id_if_assigned() is null
+        and coalesce(current_setting('penstock.locks', true), '') = ''
+        and (guard_names is null
+          or current_setting('transaction_isolation') like 'read %' and t.filled_to is null
+            and guard_types is null and guard_names <@ array_prepend('', t.attributes)),
+      current_setting('penstock.appending', true)
+    into type_id, keys, watched, watched_types, is_simple, around
     from penstock.message_types t where t.type = append_one.type;
-    type_id := declared.id;
-    keys := coalesce(declared.keys, '{}');
 
-    if guard is not null then
-      exit usual when current_setting('transaction_isolation') not like 'read %';
-      for number in 0 .. jsonb_array_length(guard -> 'conditions') - 1 loop
-        condition := guard -> 'conditions' -> number;
-        if condition ->> 'type' is distinct from declared.type then
-          select t.id, t.type, t.attributes, t.filled_to, null::bigint[] as keys into declared
-          from penstock.message_types t
-          where t.type = condition ->> 'type';
-        end if;
-        accepted := condition -> 'attributes';
-        exit usual when declared.filled_to is not null
-          or accepted - declared.attributes <> '{}' is not false;
-        watched_types := watched_types || declared.id;
-        if accepted = '{}' then
-          watched := watched || penstock.key_pair('', declared.type);
-        end if;
-        foreach name in array declared.attributes loop
-          for value in 0 .. coalesce(jsonb_array_length(accepted -> name), 0) - 1 loop
-            watched := watched || penstock.key_pair(name, accepted -> name ->> value);
-          end loop;
-        end loop;
-      end loop;
-    end if;
-    if watched <@ keys then  -- as where a decision writes within its own boundary
-      wanted := keys;
-    else
-      wanted := array(select distinct k from unnest(watched || keys) k order by k);
-    end if;
-    if pg_current_xact_id_if_assigned() is not null
-        or current_setting('penstock.locks', true) <> '' then
+    if is_simple is not true then
       held := penstock.counted_locks();
+      around := current_setting('penstock.appending', true);
+      select array_agg(penstock.key_pair(c.name, c.value)), array_agg(t.id),
+        current_setting('transaction_isolation') like 'read %' and bool_and(
+          t.id is not null and t.filled_to is null and (c.name = '' or c.name = any (t.attributes)))
+      into watched, watched_types, is_simple
+      from unnest(guard_types, guard_names, guard_values) as c(type, name, value)
+      left join lateral (
+        select t.id, t.attributes, t.filled_to from penstock.message_types t
+        where t.type = coalesce(c.type, append_one.type) offset 0
+      ) t on true;
+      exit usual when guard_names is not null and is_simple is not true;
+      exit usual when held + cardinality(watched || keys) >= 499;
     end if;
-    exit usual when held + cardinality(wanted) >= 499;
 
     if append_one.stream_name is null then
       done := pg_advisory_xact_lock_shared(
@@ -91,23 +93,36 @@ begin
       stream_version := coalesce(message_store.stream_version(append_one.stream_name), -1);
       exit usual when append_one.expected_version <> stream_version;
     end if;
-    done := penstock.lock_keys(wanted, watched, may_wait => held = 0);
-    if held > 0 or cardinality(wanted) > 10 then  -- else the announcement counts for these few
-      done := set_config('penstock.locks', (held + 1 + cardinality(wanted))::text, true);
+    if held = 0 and watched <@ keys and cardinality(keys) <= 10 then
+      -- as most decisions, which write within their own boundary; the announcement counts for these few
+      if guard_names is not null then
+        lock table penstock.boundary_gate in row exclusive mode;
+      end if;
+      foreach key in array keys loop
+        done := case when key = any (watched) then pg_advisory_xact_lock(key)
+          else pg_advisory_xact_lock_shared(key) end;
+      end loop;
+    else
+      done := penstock.lock_keys(
+        array(select distinct k from unnest(watched || keys) k order by k),
+        coalesce(watched, '{}'), may_wait => held = 0);
+      done := set_config('penstock.locks',
+        (held + 1 + coalesce(cardinality(watched || keys), 0))::text, true);
     end if;
 
-    exit usual when guard is not null and exists (
-      select from penstock.message_attributes a
-      where a.key_pair = any (watched) and a.type_id = any (watched_types)
-        and a.global_position > (guard ->> 'low')::bigint
-        and a.global_position <> all (translate(guard ->> 'seen', '[]', '{}')::bigint[]));
+    if guard_names is not null then
+      exit usual when exists (
+        select from penstock.message_attributes a
+        where a.key_pair = any (watched) and a.type_id = any (watched_types)
+          and a.global_position > guard_low and a.global_position <> all (guard_seen));
+    end if;
 
     done := set_config('penstock.appending', (pg_trigger_depth() + 1)::text, true);
     insert into message_store.messages (id, stream_name, position, type, data, metadata)
     values (
       append_one.id,
       coalesce(append_one.stream_name, append_one.type || '-' || append_one.id),
-      case when append_one.stream_name is null then 0 else stream_version + 1 end,
+      coalesce(stream_version + 1, 0),
       append_one.type,
       append_one.data,
       append_one.metadata
@@ -123,7 +138,29 @@ begin
   end usual;
 
   return (penstock.append(append_one.stream_name, array[append_one.id], array[append_one.type],
-    array[append_one.data::text], array[append_one.metadata::text],
-    append_one.expected_version, guard))[1];
+    array[append_one.data::text], array[append_one.metadata::text], append_one.expected_version,
+    penstock.as_guard(
+      append_one.type, guard_types, guard_names, guard_values, guard_low, guard_seen)))[1];
 end
+$$;
+
+-- The same guard as penstock.append takes it, with one condition for each type; null without one.
+create or replace function penstock.as_guard(
+  own_type text, types text[], names text[], "values" text[], low bigint, seen bigint[])
+returns jsonb language sql immutable parallel safe
+as $$
+  select jsonb_build_object(
+    'conditions', jsonb_agg(jsonb_build_object('type', t.type, 'attributes', t.attributes)),
+    'low', low, 'seen', to_jsonb(seen))
+  from (
+    select a.type,
+      case when bool_or(a.name = '') then '{}' else jsonb_object_agg(a.name, a.values) end as attributes
+    from (
+      select coalesce(c.type, own_type) as type, c.name, jsonb_agg(distinct c.value) as values
+      from unnest(types, names, "values") as c(type, name, value)
+      group by 1, 2
+    ) a
+    group by a.type
+  ) t
+  having names is not null
 $$;
