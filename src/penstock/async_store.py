@@ -18,7 +18,7 @@ from penstock.database.intercepted import intercepted_async
 from penstock.database.operation import Operation
 from penstock.database.transaction import IsolationLevel, Terms, terms
 from penstock.guard import Guard, QueryCondition
-from penstock.log import append, write
+from penstock.log import boundary, declaring, write
 from penstock.log.awaiting import AsyncLogOperations
 from penstock.log.context import LogContext
 from penstock.outbox.awaiting import AsyncJoins, AsyncOutbox
@@ -76,8 +76,8 @@ class AsyncTransaction(awaiting.AsyncOpenTransaction, AsyncOperations):
 
         Call it first in a transaction that appends under a guard after other writes.
         """
-        await self.declare_missing(append.watched_classes(guard))
-        await self.run(append.lock_guard(self.context, guard))
+        await self.declare_missing(declaring.watched_classes(guard))
+        await self.run(boundary.lock_guard(self.context, guard))
 
     async def _run_apart(self, operation: Operation[Result]) -> Result:
         return await self._pool.run(operation)

@@ -85,17 +85,18 @@ class Guard:
         object.__setattr__(made, "seen", seen)
         return made
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> str:
         """Return the guard as the database reads it."""
-        return {
-            "conditions": grouped(self.conditions),
-            "low": self.low,
-            "seen": list(self.seen),
-        }
+        conditions = _grouped(self.conditions)
+        return _json({"conditions": conditions, "low": self.low, "seen": self.seen})
 
 
-def grouped(conditions: Iterable[QueryCondition]) -> list[dict[str, Any]]:
+def grouped_json(conditions: Iterable[QueryCondition]) -> str:
     """Return one compound condition for each type, as the database reads them."""
+    return _json(_grouped(conditions))
+
+
+def _grouped(conditions: Iterable[QueryCondition]) -> list[dict[str, Any]]:
     by_type: dict[str, dict[str, list[str]]] = {}
     whole_types: set[str] = set()
     for one in conditions:
@@ -110,6 +111,10 @@ def grouped(conditions: Iterable[QueryCondition]) -> list[dict[str, Any]]:
         {"type": type, "attributes": {} if type in whole_types else attributes}
         for type, attributes in by_type.items()
     ]
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def _tuple(name: str, several: Any) -> tuple[Any, ...]:

@@ -23,7 +23,7 @@ from penstock.database.intercepted import intercepted
 from penstock.database.operation import Operation
 from penstock.database.transaction import IsolationLevel, Terms, terms
 from penstock.guard import Guard, QueryCondition
-from penstock.log import append, write
+from penstock.log import boundary, declaring, write
 from penstock.log.blocking import LogOperations
 from penstock.log.context import LogContext
 from penstock.outbox.blocking import Joins, Outbox
@@ -81,8 +81,8 @@ class Transaction(blocking.OpenTransaction, Operations):
 
         Call it first in a transaction that appends under a guard after other writes.
         """
-        self.declare_missing(append.watched_classes(guard))
-        self.run(append.lock_guard(self.context, guard))
+        self.declare_missing(declaring.watched_classes(guard))
+        self.run(boundary.lock_guard(self.context, guard))
 
     def _run_apart(self, operation: Operation[Result]) -> Result:
         return self._pool.run(operation)

@@ -22,6 +22,7 @@ from typing import (
     Any,
     ClassVar,
     Self,
+    TypeGuard,
     dataclass_transform,
     get_type_hints,
 )
@@ -247,6 +248,11 @@ def find_class(type: str) -> type[TypedMessage] | None:
 def typed(message: RecordedMessage) -> TypedMessage:
     """Return a recorded message as an instance of the class of its type."""
     return class_of(message.type).from_recorded(message)
+
+
+def is_typed_class(value: object) -> TypeGuard[type[TypedMessage]]:
+    """Whether the value is a class of typed messages."""
+    return isinstance(value, type) and issubclass(value, TypedMessage)
 
 
 def type_name(value: str | type[TypedMessage]) -> str:

@@ -17,7 +17,7 @@ from penstock.database.operation import Operation, Row, call
 from penstock.errors import DecodingError, InvalidAck, ValidationError, first_line
 from penstock.failure import kept_error
 from penstock.guard import Guard, QueryCondition
-from penstock.log.append import MessageType, check_types
+from penstock.log.boundary import MessageType, check_types
 from penstock.log.context import LogContext, check_position
 from penstock.message import RecordedMessage, check_text
 from penstock.typed import type_name

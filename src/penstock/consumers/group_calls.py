@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from penstock.consumers import claims, groups
 from penstock.consumers.claims import Claim
 from penstock.consumers.groups import GroupStatus, ParkedPartition
-from penstock.log.append import MessageType, known_classes
+from penstock.log.boundary import MessageType
 from penstock.log.boundary_awaiting import AsyncBoundaryCalls
 from penstock.log.boundary_blocking import BoundaryCalls
+from penstock.log.declaring import known_classes
 from penstock.process import this_process
 from penstock.typed import type_name
 

@@ -33,7 +33,8 @@ from penstock.errors import (
 )
 from penstock.failure import FailurePolicy, checked_policy
 from penstock.log import paging
-from penstock.log.append import MessageType, check_types, classes_of
+from penstock.log.boundary import MessageType, check_types
+from penstock.log.declaring import classes_of
 from penstock.message import Message, check_text
 from penstock.process import StopEvent, stopping_on_signals, this_process
 from penstock.typed import TypedMessage

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from penstock.database import edition
-from penstock.log import append, overview, paging, read, write
+from penstock.log import declaring, overview, paging, read, write
 from penstock.log.boundary_awaiting import AsyncBoundaryCalls
 from penstock.log.overview import CategorySummary, Status, StreamSummary
 from penstock.message import Message, RecordedMessage
@@ -40,7 +40,7 @@ class AsyncLogOperations(AsyncBoundaryCalls):
         `expected_version` is the position of the last message you have seen, -1 for none; if the
         stream has moved on, `WrongExpectedVersion` is raised and nothing is written.
         """
-        await self.declare_missing(append.classes_of([type]), to_write=True)
+        await self.declare_missing(declaring.classes_of([type]), to_write=True)
         return await self.run(
             write.write_message(
                 self.context,
@@ -65,7 +65,7 @@ class AsyncLogOperations(AsyncBoundaryCalls):
         One round trip, however many they are. A retry with the same ids returns the first result.
         """
         messages = write.listed(messages)
-        await self.declare_missing(append.classes_of(messages), to_write=True)
+        await self.declare_missing(declaring.classes_of(messages), to_write=True)
         return await self.run(
             write.write_messages(
                 self.context, stream_name, messages, expected_version=expected_version

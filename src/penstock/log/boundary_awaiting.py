@@ -11,8 +11,9 @@ from typing import TypeVar
 
 from penstock.database.operation import Operation
 from penstock.guard import Guard, QueryCondition
-from penstock.log import append
-from penstock.log.append import Appended, MessageType
+from penstock.log import append, boundary, declaring
+from penstock.log.append import Appended
+from penstock.log.boundary import MessageType
 from penstock.log.context import LogContext
 from penstock.message import Message, RecordedMessage
 from penstock.typed import TypedMessage
@@ -46,9 +47,9 @@ class AsyncBoundaryCalls(ABC):
         with the same messages returns the first result.
         """
         several = append.several(messages)
-        await self.declare_missing(append.classes_of(several), to_write=True)
+        await self.declare_missing(declaring.classes_of(several), to_write=True)
         if guard is not None:
-            await self.declare_missing(append.watched_classes(guard))
+            await self.declare_missing(declaring.watched_classes(guard))
         return await self.run(
             append.append(
                 self.context,
@@ -68,8 +69,8 @@ class AsyncBoundaryCalls(ABC):
         everything that matches, whether it was fetched or not.
         """
         wanted = Guard(conditions).conditions  # type: ignore[arg-type] # which checks them
-        await self.declare_missing(append.watched_classes(wanted))
-        return await self.run(append.read_boundary(self.context, wanted, after, limit))
+        await self.declare_missing(declaring.watched_classes(wanted))
+        return await self.run(boundary.read_boundary(self.context, wanted, after, limit))
 
     async def read_partition(
         self,
@@ -83,7 +84,9 @@ class AsyncBoundaryCalls(ABC):
         `handled_types` are the typed message classes (or their types) that matter. A message
         matches if each of the attributes that it carries has that value.
         """
-        return await self.read(append.partition_conditions(attributes, handled_types), after, limit)
+        return await self.read(
+            boundary.partition_conditions(attributes, handled_types), after, limit
+        )
 
     async def declare(
         self,
@@ -96,13 +99,13 @@ class AsyncBoundaryCalls(ABC):
         happens by itself. Online: others go on writing. It can be stopped and repeated. `progress`
         is told the type, how far it is and how far it has to go.
         """
-        for one in append.checked_classes(classes):
+        for one in declaring.checked_classes(classes):
             await self._declare(one)
             while (
-                state := await self._run_apart(append.fill(self.context, one.message_type))
+                state := await self._run_apart(declaring.fill(self.context, one.message_type))
             ) is not None:
                 progress(one.message_type, *state)
-                await append.pause_if_waiting_async(state)
+                await declaring.pause_if_waiting_async(state)
 
     async def declare_missing(
         self, classes: Iterable[type[TypedMessage]], *, to_write: bool = False
@@ -114,7 +117,7 @@ class AsyncBoundaryCalls(ABC):
 
     async def _declare(self, one: type[TypedMessage]) -> None:
         await self._run_apart(
-            append.declare(self.context, one.message_type, one.indexed_attribute_names)
+            declaring.declare(self.context, one.message_type, one.indexed_attribute_names)
         )
 
     def _remember(self, one: type[TypedMessage], *, indexed: bool) -> None:
@@ -123,13 +126,13 @@ class AsyncBoundaryCalls(ABC):
 
     async def _fill_a_little(self, type: str) -> bool:
         """Index older messages of a type, if there are not too many; return whether it is done."""
-        slices, pauses = append.SLICES_AT_ONCE, append.PAUSES
+        slices, pauses = declaring.SLICES_AT_ONCE, declaring.PAUSES
         while slices > 0 and pauses > 0:
-            state = await self._run_apart(append.fill(self.context, type))
+            state = await self._run_apart(declaring.fill(self.context, type))
             if state is None:
                 return True
             slices, pauses = slices - (state[0] > 0), pauses - (state[0] == 0)
-            await append.pause_if_waiting_async(state)
+            await declaring.pause_if_waiting_async(state)
         return False
 
     async def _run_apart(self, operation: Operation[Result]) -> Result:

@@ -12,8 +12,9 @@ from typing import TypeVar
 
 from penstock.database.operation import Operation
 from penstock.guard import Guard, QueryCondition
-from penstock.log import append
-from penstock.log.append import Appended, MessageType
+from penstock.log import append, boundary, declaring
+from penstock.log.append import Appended
+from penstock.log.boundary import MessageType
 from penstock.log.context import LogContext
 from penstock.message import Message, RecordedMessage
 from penstock.typed import TypedMessage
@@ -47,9 +48,9 @@ class BoundaryCalls(ABC):
         with the same messages returns the first result.
         """
         several = append.several(messages)
-        self.declare_missing(append.classes_of(several), to_write=True)
+        self.declare_missing(declaring.classes_of(several), to_write=True)
         if guard is not None:
-            self.declare_missing(append.watched_classes(guard))
+            self.declare_missing(declaring.watched_classes(guard))
         return self.run(
             append.append(
                 self.context,
@@ -69,8 +70,8 @@ class BoundaryCalls(ABC):
         everything that matches, whether it was fetched or not.
         """
         wanted = Guard(conditions).conditions  # type: ignore[arg-type] # which checks them
-        self.declare_missing(append.watched_classes(wanted))
-        return self.run(append.read_boundary(self.context, wanted, after, limit))
+        self.declare_missing(declaring.watched_classes(wanted))
+        return self.run(boundary.read_boundary(self.context, wanted, after, limit))
 
     def read_partition(
         self,
@@ -84,7 +85,7 @@ class BoundaryCalls(ABC):
         `handled_types` are the typed message classes (or their types) that matter. A message
         matches if each of the attributes that it carries has that value.
         """
-        return self.read(append.partition_conditions(attributes, handled_types), after, limit)
+        return self.read(boundary.partition_conditions(attributes, handled_types), after, limit)
 
     def declare(
         self,
@@ -97,13 +98,13 @@ class BoundaryCalls(ABC):
         happens by itself. Online: others go on writing. It can be stopped and repeated. `progress`
         is told the type, how far it is and how far it has to go.
         """
-        for one in append.checked_classes(classes):
+        for one in declaring.checked_classes(classes):
             self._declare(one)
             while (
-                state := self._run_apart(append.fill(self.context, one.message_type))
+                state := self._run_apart(declaring.fill(self.context, one.message_type))
             ) is not None:
                 progress(one.message_type, *state)
-                append.pause_if_waiting(state)
+                declaring.pause_if_waiting(state)
 
     def declare_missing(
         self, classes: Iterable[type[TypedMessage]], *, to_write: bool = False
@@ -114,7 +115,9 @@ class BoundaryCalls(ABC):
             self._remember(one, indexed=self._fill_a_little(one.message_type))
 
     def _declare(self, one: type[TypedMessage]) -> None:
-        self._run_apart(append.declare(self.context, one.message_type, one.indexed_attribute_names))
+        self._run_apart(
+            declaring.declare(self.context, one.message_type, one.indexed_attribute_names)
+        )
 
     def _remember(self, one: type[TypedMessage], *, indexed: bool) -> None:
         """Declare the class no more, since that is done for good."""
@@ -122,13 +125,13 @@ class BoundaryCalls(ABC):
 
     def _fill_a_little(self, type: str) -> bool:
         """Index older messages of a type, if there are not too many; return whether it is done."""
-        slices, pauses = append.SLICES_AT_ONCE, append.PAUSES
+        slices, pauses = declaring.SLICES_AT_ONCE, declaring.PAUSES
         while slices > 0 and pauses > 0:
-            state = self._run_apart(append.fill(self.context, type))
+            state = self._run_apart(declaring.fill(self.context, type))
             if state is None:
                 return True
             slices, pauses = slices - (state[0] > 0), pauses - (state[0] == 0)
-            append.pause_if_waiting(state)
+            declaring.pause_if_waiting(state)
         return False
 
     def _run_apart(self, operation: Operation[Result]) -> Result:

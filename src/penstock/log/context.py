@@ -12,7 +12,13 @@ import msgspec
 
 from penstock.database.edition import Edition
 from penstock.database.operation import Row
-from penstock.errors import ConditionNotActivated, DecodingError, ValidationError, first_line
+from penstock.errors import (
+    ConditionNotActivated,
+    DecodingError,
+    UnsupportedEdition,
+    ValidationError,
+    first_line,
+)
 from penstock.interceptor import Interceptor, overrides
 from penstock.log.declarations import Declarations
 from penstock.message import Message, RecordedMessage, check_text
@@ -42,6 +48,11 @@ class LogContext:
     watermark: int | None = None
     #: the typed messages that this store has declared already
     declared: Declarations = field(default_factory=Declarations)
+
+    def require_penstock(self, what: str) -> None:
+        """Refuse what a genuine Message DB cannot do."""
+        if not self.edition.has_watermark:
+            raise UnsupportedEdition(f"{what} needs Penstock's schema: run `penstock init`")
 
     def until(self, watermark: int | None) -> LogContext:
         """Return the context for a read that ends at this watermark, if there is one."""

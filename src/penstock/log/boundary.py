@@ -1,0 +1,95 @@
+"""Read what a decision needs, and lock what it was made on."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from penstock.database.operation import Operation, Row, call
+from penstock.errors import ValidationError
+from penstock.guard import Guard, QueryCondition, grouped_json
+from penstock.log.context import LogContext, check_position
+from penstock.message import RecordedMessage, check_text
+from penstock.typed import TypedMessage, class_of, is_typed_class, type_name
+
+MOST_CONDITIONS = 5_000  # each is a lock, and PostgreSQL has room for some thousands
+MessageType = str | type[TypedMessage]
+
+
+def read_boundary(
+    context: LogContext,
+    conditions: Iterable[QueryCondition],
+    after: int = 0,
+    limit: int | None = None,
+) -> Operation[tuple[list[RecordedMessage], Guard]]:
+    """Read the messages that match, and the guard that says so."""
+    context.require_penstock("read")
+    wanted = tuple(conditions)
+    guard = Guard(wanted)  # refuses an empty list, and what is no condition
+    check_position("after", after)
+    if limit is not None:
+        check_position("limit", limit, 1)
+
+    def decode(rows: list[Row]) -> tuple[list[RecordedMessage], Guard]:
+        low, seen = rows[0][:2]
+        found = [row[2:] for row in rows if row[2] is not None]
+        return context.decode(found), Guard(guard.conditions, low, tuple(seen))
+
+    return call(
+        "read",
+        "select * from penstock.read_boundary(%s::jsonb, %s, %s)",
+        (grouped_json(wanted), after, limit),
+        decode,
+        conditions=len(wanted),
+    )
+
+
+def lock_guard(context: LogContext, guard: Guard | Iterable[QueryCondition]) -> Operation[None]:
+    """Keep others from deciding on the same boundary until the transaction ends."""
+    conditions = as_guard(guard).conditions
+    return call(
+        "lock",
+        "select penstock.lock_guard(%s::jsonb)",
+        (grouped_json(conditions),),
+        lambda _: None,
+    )
+
+
+def partition_conditions(
+    attributes: Mapping[str, object], handled_types: Sequence[MessageType]
+) -> list[QueryCondition]:
+    """Return the conditions of a partition, for classes or names of classes."""
+    if not isinstance(attributes, Mapping) or not attributes:
+        raise ValidationError("attributes", attributes, "at least one attribute and its value")
+    check_types(handled_types)
+    classes = [class_of(type_name(one)) for one in handled_types]
+    for name in attributes:
+        check_text("attribute", name)
+        if not any(name in one.indexed_attribute_names for one in classes):
+            raise ValidationError("attributes", name, "indexed attributes of the handled types")
+    return [
+        QueryCondition(one.message_type, name, value if isinstance(value, str) else text)
+        for one in classes
+        for name, value in attributes.items()
+        if name in one.indexed_attribute_names and (text := one.condition_text(name, value))
+    ]
+
+
+def check_types(handled_types: Sequence[MessageType]) -> None:
+    """Refuse anything but a list of classes or names of types."""
+    if isinstance(handled_types, str) or not isinstance(handled_types, Collection):
+        raise ValidationError("handled_types", handled_types, "a list of at least one type")
+    if not handled_types:
+        raise ValidationError("handled_types", handled_types, "a list of at least one type")
+    for one in handled_types:
+        if not isinstance(one, str) and not is_typed_class(one):
+            raise ValidationError("handled_types", one, "a typed message class, or a type's name")
+
+
+def as_guard(guard: Guard | Iterable[QueryCondition]) -> Guard:
+    """Return a guard, or the one of these conditions; refuse what is neither."""
+    checked = guard if isinstance(guard, Guard) else Guard(guard)  # type: ignore[arg-type]
+    if len(checked.conditions) > MOST_CONDITIONS:
+        raise ValidationError(
+            "guard", f"{len(checked.conditions)} conditions", f"at most {MOST_CONDITIONS:,} of them"
+        )
+    return checked
