@@ -193,4 +193,4 @@ class TestUpsert:
             workshop.step(pipe)
 
         assert [one.type for one in workshop.records(pipe)] == ["Snapshot"]
-        assert workshop.status(pipe).tailers == ()
+        assert [one.position for one in workshop.status(pipe).tailers] == [0]
