@@ -47,7 +47,9 @@ class TestWatermark:
             assert age["pid"] == first.connection.info.backend_pid
 
     def test_has_an_age_where_the_owner_does_not_see_when_others_began(self, store: Store) -> None:
-        sql(store, "create role penstock_sees_little; grant penstock_reader to penstock_sees_little")
+        sql(
+            store, "create role penstock_sees_little; grant penstock_reader to penstock_sees_little"
+        )
         sql(store, "alter function penstock.open_writers() owner to penstock_sees_little")
         try:
             with store.transaction() as writer:
