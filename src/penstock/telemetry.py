@@ -7,7 +7,8 @@
 Each operation is one span and one measurement of its duration, named as OpenTelemetry's semantic
 conventions for databases ask; a category is the collection, and a stream or category the messaging
 destination. They tell of names, counts and errors, never of a message's data or metadata: so an
-error is recorded by its name and first line, since the lines below may quote what was sent.
+error is recorded by its name and first line, since the lines below may quote what was sent, and
+by its name alone if it is about a value.
 
 The gauges are the figures of `Store.health()`. Needs `pip install 'penstock[telemetry]'`.
 """
@@ -28,7 +29,13 @@ from psycopg.conninfo import conninfo_to_dict
 from penstock import names
 from penstock.consumers import health
 from penstock.consumers.health import HealthFigure
-from penstock.errors import PenstockError, StoreClosed, first_line
+from penstock.errors import (
+    DecodingError,
+    PenstockError,
+    StoreClosed,
+    ValidationError,
+    first_line,
+)
 from penstock.interceptor import Call, Interceptor
 from penstock.message import Message
 from penstock.store import Store
@@ -51,6 +58,8 @@ Attributes = dict[str, str | int]
 _BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10)
 #: a transaction that holds readers back for longer, in seconds, is named: each pid is a new series
 _LONG = 1.0
+#: errors whose first line may quote data already: of PostgreSQL's types, and of a serializer
+_QUOTING = (psycopg.DataError, DecodingError)
 #: what of an operation's facts is told, and as what
 _FACTS = {
     "stream_name": "messaging.destination.name",
@@ -135,6 +144,8 @@ class OpenTelemetry(Interceptor):
 
         Each collection of metrics asks the store once, in the thread that collects.
         """
+        if not isinstance(store, Store):
+            raise ValidationError("store", store, "a Store: open one beside an AsyncStore")
         self._observed.append(_Figures(store))
         if len(self._observed) == 1:
             for name, (unit, description) in _GAUGES.items():
@@ -206,10 +217,11 @@ def _record(span: trace.Span, error: BaseException) -> Attributes:
     for one in (error, error.__cause__):
         if isinstance(one, psycopg.Error) and one.sqlstate:
             found["db.response.status_code"] = one.sqlstate
-    told = {"exception.type": type(error).__qualname__, "exception.message": first_line(error)}
-    span.add_event("exception", told)
+    name = type(error).__qualname__
+    words = name if isinstance(error, _QUOTING) else first_line(error)
+    span.add_event("exception", {"exception.type": name, "exception.message": words})
     span.set_attributes(found)
-    span.set_status(trace.StatusCode.ERROR, first_line(error))
+    span.set_status(trace.StatusCode.ERROR, words)
     return found
 
 

@@ -177,6 +177,30 @@ def test_a_spark_that_came_without_the_rest_is_a_warning(
     assert "pip install 'penstock[spark]'" in result.stdout
 
 
+def test_of_an_open_writer_that_is_not_shown_nothing_is_claimed(
+    penstock: Run, database_url: str
+) -> None:
+    execute(
+        database_url,
+        "create role penstock_sees_little_too; grant penstock_reader to penstock_sees_little_too;"
+        " alter function penstock.open_writers() owner to penstock_sees_little_too",
+    )
+    try:
+        with psycopg.connect(database_url) as writer:
+            writer.execute(
+                "select message_store.write_message(gen_random_uuid()::text, 'a-1', 'A', '{}')"
+            )
+            result = penstock("doctor")
+    finally:
+        execute(
+            database_url,
+            "alter function penstock.open_writers() owner to current_user;"
+            " drop role penstock_sees_little_too",
+        )
+
+    assert "open writers     1, for how long is not shown" in result.stdout
+
+
 def test_an_installer_that_does_not_see_the_snapshots_of_others_is_told(
     penstock: Run, database_url: str
 ) -> None:

@@ -402,6 +402,19 @@ def test_a_worker_that_could_only_fail_is_refused(store: Store, wrong: dict[str,
     assert store.groups() == []
 
 
+def test_an_attribute_that_no_handled_type_has_is_told_of(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    terms: dict[str, Any] = {"partition_by": ["device_id", "divice_id"]}
+
+    Worker(store, "group", print, handled_types=[DeviceSeen], **terms)
+    Worker(store, "group", print, handled_types=["device.seen"], **terms)  # who knows what it has
+
+    assert [one.partition(":")[0] for one in caplog.messages] == [
+        "no handled type indexes divice_id"
+    ]
+
+
 def test_a_worker_without_a_store_is_refused() -> None:
     with pytest.raises(ValidationError, match="store must be a Store"):
         worker(None, print)  # type: ignore[arg-type]

@@ -145,6 +145,7 @@ class TestFailures:
         "use",
         [
             lambda store: Dispatcher(None),  # type: ignore[arg-type]
+            lambda store: Dispatcher(store).handler(print),  # type: ignore[arg-type]
             lambda store: Dispatcher(store).handler("mail")(5),  # type: ignore[type-var]
             lambda store: Dispatcher(store).handler("mail", on_failure="x"),  # type: ignore[arg-type]
             lambda store: Dispatcher(store).publish("mail", 5),  # type: ignore[arg-type]

@@ -46,6 +46,23 @@ class TestWatermark:
 
             assert age["pid"] == first.connection.info.backend_pid
 
+    def test_has_an_age_where_the_owner_does_not_see_when_others_began(self, store: Store) -> None:
+        sql(
+            store, "create role penstock_sees_little; grant penstock_reader to penstock_sees_little"
+        )
+        sql(store, "alter function penstock.open_writers() owner to penstock_sees_little")
+        try:
+            with store.transaction() as writer:
+                writer.write_message("account-1", "Opened")
+                store.write_message("account-2", "Opened")
+                an_hour_passes(store)
+
+                assert [one.age for one in store.status().open_writers] == [None]
+                assert HOUR <= figure(store, "watermark.age") < 2 * HOUR
+        finally:
+            sql(store, "alter function penstock.open_writers() owner to current_user")
+            sql(store, "drop role penstock_sees_little")
+
 
 class TestGroups:
     @pytest.fixture

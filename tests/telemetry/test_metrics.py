@@ -139,6 +139,14 @@ def test_the_figures_of_several_databases_are_told_apart(
         assert len(set(databases)) == 2
 
 
+async def test_an_async_store_is_refused_at_once(
+    database_url: str, telemetry: OpenTelemetry
+) -> None:
+    async with await penstock.connect_async(database_url) as store:
+        with pytest.raises(penstock.ValidationError, match="open one beside an AsyncStore"):
+            telemetry.observe(store)  # type: ignore[arg-type]
+
+
 def test_a_store_that_is_closed_has_no_figures_and_no_complaints(
     store: Store,
     telemetry: OpenTelemetry,

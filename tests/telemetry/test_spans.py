@@ -86,6 +86,32 @@ def test_an_error_that_quotes_what_was_sent_does_not_take_it_along(
     assert "secret" not in shown(span)
 
 
+def test_nor_does_an_error_about_a_value_that_was_read(
+    database_url: str, telemetry: OpenTelemetry, spans: InMemorySpanExporter
+) -> None:
+    class Chatty(JsonSerializer):
+        def decode(self, type: str, text: str) -> Any:
+            raise ValueError(f"cannot read {text}")
+
+    options: dict[str, Any] = {"interceptors": [telemetry], "sql_condition": True}
+    with penstock.connect(database_url, **options) as store:
+        store.write_message("account-1", "Opened", {"owner": "secret"})
+        with pytest.raises(psycopg.DataError, match="secret"):
+            store.get_category_messages("account", condition="(data ->> 'owner')::int = 1")
+    with (
+        penstock.connect(database_url, serializer=Chatty(), **options) as store,
+        pytest.raises(penstock.DecodingError, match="secret"),
+    ):
+        store.get_category_messages("account")
+
+    _, *failed = spans.get_finished_spans()
+    assert [(span.attributes or {})["error.type"] for span in failed] == [
+        "InvalidTextRepresentation",
+        "DecodingError",
+    ]
+    assert not any("secret" in shown(span) for span in failed)
+
+
 def test_data_and_metadata_are_nowhere_in_a_span(
     traced: Store, spans: InMemorySpanExporter
 ) -> None:

@@ -82,6 +82,23 @@ class GroupStore(Protocol):
         """Return a transaction for a `with` block."""
 
 
+def _tell_of_unknown(attributes: Iterable[str], handled_types: Sequence[MessageType]) -> None:
+    """Warn of attributes that no handled class indexes: misspelt, they never make a partition."""
+    known = {
+        name
+        for one in handled_types
+        if not isinstance(one, str)
+        for name in one.indexed_attribute_names
+    }
+    unknown = [name for name in attributes if name not in known]
+    if unknown and not any(isinstance(one, str) for one in handled_types):
+        logger.warning(
+            "no handled type indexes %s: a partition comes to be with a message that has all "
+            "attributes of partition_by",
+            ", ".join(unknown),
+        )
+
+
 class Worker:
     """Handles the partitions of a consumer group, one after the other. Run as many as you like.
 
@@ -113,9 +130,10 @@ class Worker:
         if worker_id is not None:
             check_text("worker_id", worker_id)
         check_batch_size(batch_size)
-        partition_attributes(partition_by)
+        attributes = partition_attributes(partition_by)
         check_types(handled_types)
         as_lease(lease)
+        _tell_of_unknown(attributes, handled_types)
         self._store = store
         self.group_id = group_id
         self._handler = handler

@@ -52,7 +52,7 @@ class WrongValue(PipelineError):
             return f"{self.field} of a message to write {facts}"
         return (
             f"{self.field} of the message at {self.global_position} {facts}; "
-            'option onWrongType="null" reads it as null'
+            'spark.read with option onWrongType="null" reads it as null'
         )
 
 

@@ -79,6 +79,7 @@ class Dispatcher:
         self, topic: str, *, on_failure: FailurePolicy | None = None
     ) -> Callable[[Function], Function]:
         """Decorate the handler of a topic. It gets the message; async functions are awaited."""
+        check_text("topic", topic)  # here already: it may be the handler, after a bare @handler
         policy = checked_policy(on_failure, self._policy)
 
         def register(function: Function) -> Function:

@@ -37,7 +37,7 @@ def call(
 
 def frames_of(one: Processor, returned: Any) -> dict[str, DataFrame]:
     """Return the frames that a function returned, by queue, or say what is wrong with them."""
-    if one.kind == "sink" or returned is None:
+    if returned is None or (one.kind == "sink" and not isinstance(returned, DataFrame)):
         return {}
     if isinstance(returned, DataFrame):
         returned = {one.outputs[0]: returned} if len(one.outputs) == 1 else {"": returned}

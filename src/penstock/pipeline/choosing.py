@@ -54,7 +54,12 @@ def choose(connection: Connection, one: Processor, state: State, memory: Memory)
 
 def tailer(queue: str, state: State) -> int:
     """Return the number up to which a processor has read a queue."""
-    return state.tailers.get(queue, state.floors.get(queue, queue_target(queue).before_first))
+    return state.tailers.get(queue, beginning(queue, state))
+
+
+def beginning(queue: str, state: State) -> int:
+    """Return the number after which a queue begins for a processor."""
+    return state.floors.get(queue, queue_target(queue).before_first)
 
 
 def _can_resume(one: Processor, state: State, memory: Memory) -> bool:

@@ -19,7 +19,7 @@ from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
 from penstock.database.execute import typed_errors
-from penstock.errors import PenstockError, StepSuperseded, first_line
+from penstock.errors import PenstockError, StepSuperseded, ValidationError, first_line
 from penstock.pipeline import planning
 from penstock.pipeline.catching_up import CatchingUp
 from penstock.pipeline.checks import check, check_schemas
@@ -101,6 +101,8 @@ class Runner:
         *,
         on_step: Callable[[StepReport], None] | None = None,
     ) -> None:
+        if not isinstance(pipeline, Pipeline):
+            raise ValidationError("pipeline", pipeline, "a Pipeline")
         check(pipeline)
         self.pipeline = pipeline
         self.place = Place(store.settings)

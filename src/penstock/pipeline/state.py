@@ -61,6 +61,18 @@ def write_snapshot(connection: Connection, pipeline: str, snapshot: Snapshot) ->
     )
 
 
+def place_tailers(
+    connection: Connection, pipeline: str, processor: str, tailers: Mapping[str, int]
+) -> None:
+    """Take note of where a processor begins to read, so that others know what waits for it."""
+    connection.execute(
+        "insert into penstock.tailers (pipeline, processor, queue, position)"
+        " select %s, %s, t.queue, t.position from unnest(%s::text[], %s::bigint[])"
+        " as t(queue, position) on conflict do nothing",
+        (pipeline, processor, list(tailers), list(tailers.values())),
+    )
+
+
 def fail_step(connection: Connection, pipeline: str, snapshot: Snapshot, error: str) -> None:
     """Remember what stopped a processor."""
     connection.execute(

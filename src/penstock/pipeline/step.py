@@ -28,7 +28,7 @@ from penstock.errors import DatabaseUnreachable, PenstockError, StepFailed, Vali
 from penstock.pipeline import planning, state
 from penstock.pipeline.calling import call, frames_of
 from penstock.pipeline.checks import frame_schema, parse_schema
-from penstock.pipeline.choosing import Memory, choose
+from penstock.pipeline.choosing import Memory, beginning, choose
 from penstock.pipeline.connections import Place
 from penstock.pipeline.delivery import Delivery
 from penstock.pipeline.failures import is_data_error, is_passing, reason_of
@@ -126,7 +126,11 @@ def finish_rebuilding(bench: Bench) -> None:
 
 def _open(bench: Bench) -> state.State:
     one = bench.processor
-    return state.open_processor(bench.connection, bench.pipeline.name, one.name, one.kind)
+    current = state.open_processor(bench.connection, bench.pipeline.name, one.name, one.kind)
+    new = {q: beginning(q, current) for q in one.reads if q not in current.tailers}
+    if new:  # lag and retention count from here, also if its first step never ends
+        state.place_tailers(bench.connection, bench.pipeline.name, one.name, new)
+    return current
 
 
 def begin(bench: Bench, current: state.State) -> Snapshot | None:
@@ -140,8 +144,9 @@ def begin(bench: Bench, current: state.State) -> Snapshot | None:
 
 def _tell_what_is_missing(bench: Bench, current: state.State, snapshot: Snapshot) -> None:
     """Say so if retention took what it had not read: it was told to, or thought it retired."""
-    for queue in snapshot.ranges.keys() & current.tailers.keys():
-        start, end = snapshot.ranges[queue]
+    for queue, (start, end) in snapshot.ranges.items():
+        if start == beginning(queue, current):  # what was removed before it came it does not miss
+            continue
         count = planning.count_removed(bench.connection, queue_target(queue), start, end)
         if count:
             log.warning(

@@ -70,12 +70,17 @@ class Upsert:
         parts = {"waiting": waiting, "table": table_identifier(self.table), "names": self._names()}
         connection.execute(like.format(**parts))
         copy_csv(connection, waiting, [name for name, _ in self.columns], self.rows)
-        connection.execute(
-            sql.SQL(
-                "insert into {table} as t ({names}) select {names} from pg_temp.{waiting}"
-                " order by {key} on conflict ({key}) do {action}"
-            ).format(**parts, key=_identifiers(self.key), action=self._action())
+        insert = sql.SQL(
+            "insert into {table} as t ({names}) select {names} from pg_temp.{waiting}"
+            " order by {key} on conflict ({key}) do {action}"
         )
+        try:
+            connection.execute(
+                insert.format(**parts, key=_identifiers(self.key), action=self._action())
+            )
+        except psycopg.errors.CardinalityViolation as error:
+            problem = f"several rows for {self.table} have the same {', '.join(self.key)}"
+            raise WrongColumns(problem, "a step has one row for each key: group them") from error
 
     def _names(self) -> sql.Composed:
         return _identifiers([name for name, _ in self.columns])

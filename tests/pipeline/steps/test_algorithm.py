@@ -122,7 +122,7 @@ class TestStep:
         run_step(workshop.bench(pipe, before_commit=look))
         look()
 
-        assert seen == [(["Snapshot"], [], []), (["Snapshot", "Attempt"], [2], [1])]
+        assert seen == [(["Snapshot"], [], [0]), (["Snapshot", "Attempt"], [2], [1])]
 
     def test_8_each_message_carries_the_hash_of_the_snapshot(self, workshop: Workshop) -> None:
         workshop.write("number", 1, 2, 3)

@@ -10,7 +10,7 @@ from threading import Event, Thread
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.errors import StepFailed
+from penstock.errors import StepFailed, ValidationError
 from penstock.pipeline import Pipeline, Runner, StepReport, Summary
 from tests.pipeline.steps.chains import chain
 from tests.pipeline.steps.workshop import Workshop, numbered, renumbered
@@ -48,6 +48,11 @@ class Following:
 
     def _run(self) -> None:
         self.summary = self.runner.follow()
+
+
+def test_a_store_in_the_place_of_the_pipeline_is_refused_by_name(workshop: Workshop) -> None:
+    with pytest.raises(ValidationError, match="pipeline must be a Pipeline"):
+        Runner(workshop.store, chain(), workshop.spark)  # type: ignore[arg-type]
 
 
 class TestOnce:

@@ -47,6 +47,20 @@ class TestHash:
         assert seen == [("shop", "see", "number")]
 
 
+def test_a_frame_that_a_sink_returns_goes_nowhere_and_is_refused(workshop: Workshop) -> None:
+    pipe = pipeline()
+
+    @pipe.sink(inputs="number")
+    def lose(number: DataFrame) -> DataFrame:
+        return number
+
+    workshop.write("number", 1)
+    with pytest.raises(StepFailed, match="it has no output, so it must return None"):
+        workshop.step(pipe)
+
+    assert [one.position for one in workshop.status(pipe).tailers] == [0]
+
+
 class TestFiles:
     def test_files_of_a_step_that_is_run_again_are_replaced(
         self, workshop: Workshop, tmp_path: Path

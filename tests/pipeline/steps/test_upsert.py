@@ -138,7 +138,7 @@ class TestUpsert:
         [
             ("m", "there is no column m"),
             ((), "key must be the columns that tell rows apart"),
-            ("one", "cannot affect row a second time"),
+            ("one", "several rows for kept have the same one; a step has one row for each key"),
         ],
     )
     def test_a_key_that_does_not_tell_rows_apart_is_refused(
@@ -193,4 +193,4 @@ class TestUpsert:
             workshop.step(pipe)
 
         assert [one.type for one in workshop.records(pipe)] == ["Snapshot"]
-        assert workshop.status(pipe).tailers == ()
+        assert [one.position for one in workshop.status(pipe).tailers] == [0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
 from pyspark.sql import DataFrame
@@ -53,6 +54,42 @@ def test_it_lags_by_what_it_has_not_read(workshop: Workshop, queue: str) -> None
 
     assert read == 0
     assert HOUR <= lag(workshop) < 2 * HOUR
+
+
+def first_step_fails(workshop: Workshop) -> None:
+    pipe = Pipeline("shop")
+    pipe.queue("number")
+
+    @pipe.sink(inputs="number")
+    def read(number: DataFrame) -> None:
+        raise RuntimeError("out of paper")
+
+    workshop.write("number-1", 1, 2, 3)
+    workshop.run(pipe)
+
+
+def waits_for_another_input(workshop: Workshop) -> None:
+    pipe = Pipeline("shop")
+    for queue in ("number", "letter"):
+        pipe.queue(queue)
+
+    @pipe.sink(inputs=["number", "letter"])
+    def read(number: DataFrame, letter: DataFrame) -> None: ...
+
+    workshop.write("number-1", 1, 2, 3)
+    workshop.run(pipe)
+
+
+@pytest.mark.parametrize("begin", [first_step_fails, waits_for_another_input])
+def test_before_its_first_step_it_lags_and_keeps_its_messages_too(
+    workshop: Workshop, begin: Callable[[Workshop], None]
+) -> None:
+    begin(workshop)
+    an_hour_passes(workshop.store)
+
+    assert HOUR <= lag(workshop) < 2 * HOUR
+    assert workshop.status(reader("number")).lag == 3
+    assert workshop.store.retain("number", keep_count=0) == Retained(0, "shop.read")
 
 
 @pytest.mark.parametrize("target", ["number", "number-1"])

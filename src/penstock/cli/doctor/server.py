@@ -158,7 +158,9 @@ def open_writers(connection: Connection) -> Finding:
                 f"{who} holds readers of categories back",
                 "`penstock status` tells more",
             )
-    return Finding("open writers", Level.OK, f"{len(writers)}, none for long")
+    unseen = any(age is None for _, age in writers)  # which `old_snapshots` tells how to mend
+    how_long = "for how long is not shown" if unseen else "none for long"
+    return Finding("open writers", Level.OK, f"{len(writers)}, {how_long}")
 
 
 def old_snapshots(connection: Connection) -> Finding:
@@ -171,7 +173,7 @@ def old_snapshots(connection: Connection) -> Finding:
     )
     if not sees_all:
         text = f"{owner}, who installed Penstock, sees only its own"
-        advice = f"grant pg_read_all_stats to {owner}, if other roles write typed messages, too"
+        advice = f"grant pg_read_all_stats to {owner}, if other roles write, too"
         return Finding("old snapshots", Level.WARNING, text, advice)
     return Finding("old snapshots", Level.OK, f"those of all roles are seen, by {owner}")
 

@@ -60,12 +60,15 @@ end
 $$;
 
 -- Who holds the watermark back, for how long already, and how many positions from readers. A standby
--- cannot know.
+-- cannot know. Where PostgreSQL does not show our owner when the transaction began, since it is another
+-- role's, it is as old as the first message behind it, or older.
 create or replace function penstock.watermark_figures()
 returns table (name text, value double precision, detail jsonb)
 language sql volatile
 as $$
-  select 'watermark.age', coalesce(extract(epoch from w.age), 0), jsonb_strip_nulls(
+  select 'watermark.age', coalesce(extract(epoch from w.age), penstock.seconds_since((
+      select m.time from message_store.messages m
+      where m.global_position > w.bound order by m.global_position limit 1))), jsonb_strip_nulls(
     jsonb_build_object('pid', w.pid, 'application_name', w.application_name, 'role', w.role,
       'state', w.state))
   from (values (1)) as one
