@@ -185,6 +185,8 @@ def _at_line(number: int) -> Iterator[None]:
     """Say in which line something is wrong."""
     try:
         yield
+    except UnicodeError:
+        raise BadLine(number, "it is not UTF-8") from None
     except (PenstockError, msgspec.DecodeError) as error:
         raise BadLine(number, str(error)) from None
 
