@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, LiteralString
 from uuid import UUID, uuid4
 
 import psycopg
@@ -128,6 +128,15 @@ class TestAFailedStatement:
 
         assert any_store.get_category_messages("account") == []
 
+    def test_is_told_to_who_goes_on(self, any_store: Store) -> None:
+        with any_store.transaction() as transaction:
+            with suppress(psycopg.errors.DivisionByZero):
+                transaction.connection.execute("select 1 / 0")
+
+            with pytest.raises(TransactionAborted, match="savepoint"):
+                transaction.write_message("account-1", "Opened")
+            transaction.rollback()
+
     def test_lets_the_transaction_be_rolled_back(self, any_store: Store) -> None:
         transaction = any_store.begin_transaction()
         with suppress(psycopg.errors.DivisionByZero):
@@ -188,6 +197,27 @@ class TestExplicitControl:
             use(transaction)
 
         assert store.stream_version("account-1") is None
+
+    @pytest.mark.parametrize("end", ["commit", "rollback"])
+    @pytest.mark.parametrize(
+        "use",
+        [
+            lambda transaction: transaction.write_message("account-2", "Opened"),
+            lambda transaction: transaction.commit(),
+            lambda transaction: transaction.nested().__enter__(),
+        ],
+    )
+    def test_refuses_to_use_what_was_ended_with_sql_of_the_callers_own(
+        self, narrow_store: Store, use: Callable[[Transaction], object], end: LiteralString
+    ) -> None:
+        transaction = narrow_store.begin_transaction()
+        transaction.write_message("account-1", "Opened")
+        transaction.connection.execute(end)
+
+        with pytest.raises(TransactionClosed):
+            use(transaction)
+
+        assert narrow_store.stream_version("account-2") is None
 
     def test_a_transaction_that_was_not_begun_is_not_active(self, store: Store) -> None:
         transaction = store.transaction()
@@ -957,6 +987,16 @@ class TestAsync:
                     await transaction.write_message("account-2", "Opened", expected_version=9)
 
         assert await async_store.get_category_messages("account") == []
+
+    async def test_is_not_used_once_it_was_ended_with_sql_of_the_callers_own(
+        self, async_store: AsyncStore
+    ) -> None:
+        with pytest.raises(TransactionClosed):
+            async with async_store.transaction() as transaction:
+                await transaction.write_message("account-1", "Opened")
+                await transaction.connection.rollback()
+
+        assert await async_store.stream_version("account-1") is None
 
     async def test_ends_in_time_on_the_server(self, async_store: AsyncStore) -> None:
         with pytest.raises(TransactionTimeout):

@@ -208,6 +208,7 @@ class AsyncOpenTransaction:
     @asynccontextmanager
     async def nested(self) -> AsyncIterator[Self]:
         """Undo only the block, and not the transaction, if the block raises."""
+        await self._check_usable()
         with typed_errors(self._pool.where):
             async with self.connection.transaction():
                 yield self
@@ -255,3 +256,6 @@ class AsyncOpenTransaction:
         if time.monotonic() >= self._deadline:
             await self.rollback()
             raise TransactionTimeout(self._pool.where, self._terms.expired())
+        if self._connection.pgconn.transaction_status == TransactionStatus.IDLE:
+            await self.rollback()  # it was ended past us, with SQL of the caller's own
+            raise TransactionClosed

@@ -212,6 +212,7 @@ class OpenTransaction:
     @contextmanager
     def nested(self) -> Iterator[Self]:
         """Undo only the block, and not the transaction, if the block raises."""
+        self._check_usable()
         with typed_errors(self._pool.where), self.connection.transaction():
             yield self
 
@@ -258,3 +259,6 @@ class OpenTransaction:
         if time.monotonic() >= self._deadline:
             self.rollback()
             raise TransactionTimeout(self._pool.where, self._terms.expired())
+        if self._connection.pgconn.transaction_status == TransactionStatus.IDLE:
+            self.rollback()  # it was ended past us, with SQL of the caller's own
+            raise TransactionClosed

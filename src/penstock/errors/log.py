@@ -180,7 +180,7 @@ class TransactionClosed(PenstockError):
 
 @dataclass(eq=False)
 class TransactionAborted(PenstockError):
-    """A statement failed, so the transaction was rolled back when it should have been committed."""
+    """A statement failed, so the transaction cannot go on, and a commit rolls it back."""
 
     def __str__(self) -> str:
         return (

@@ -36,6 +36,7 @@ from penstock.errors.log import (
     DuplicateMessageId,
     StandbyRefused,
     TooLarge,
+    TransactionAborted,
     TransactionConflict,
     UnannouncedPosition,
     WatermarkRequired,
@@ -116,6 +117,8 @@ def translate(error: psycopg.Error, where: str) -> Exception:
         )
     if code in _TRANSACTION_CONFLICTS:
         return TransactionConflict(diag.message_primary or str(error))
+    if code == "25P02":
+        return TransactionAborted()
     if code == "54000":
         return TooLarge(first_line(error))
     if code == "57014":
