@@ -191,9 +191,12 @@ class TransactionAborted(PenstockError):
 
 @dataclass(eq=False)
 class StoreClosed(PenstockError):
-    """The store was closed and cannot be used again."""
+    """The store was closed, or made by the process that this one was forked from."""
 
     where: str
 
     def __str__(self) -> str:
-        return f"this store ({self.where}) was closed: connect again"
+        return (
+            f"this store ({self.where}) was closed, or belongs to the process that this one was "
+            "forked from: connect again"
+        )
