@@ -900,6 +900,29 @@ class TestYourOwnConnection:
 
         assert messages == any_store.get_category_messages("account")
 
+    def test_must_be_one_of_psycopgs_for_blocking_code(self, store: Store) -> None:
+        other: Any
+        for other in (None, 5, psycopg.AsyncConnection, store):
+            with pytest.raises(ValidationError, match=r"connection must be a psycopg\.Connection"):
+                store.using(other)
+
+    @pytest.mark.parametrize("watermark", [-1, "1", 1.5, True, 2**63])
+    def test_needs_a_watermark_that_is_one(self, store: Store, watermark: Any) -> None:
+        with (
+            own_connection(store) as mine,
+            pytest.raises(ValidationError, match="watermark must be"),
+        ):
+            store.using(mine, watermark=watermark)
+
+    def test_with_a_pipeline_that_was_aborted_is_not_taken_for_lost(self, store: Store) -> None:
+        with own_connection(store, autocommit=True) as connection, connection.pipeline():
+            mine = store.using(connection)
+            with pytest.raises(WrongExpectedVersion):
+                mine.write_message("account-1", "Opened", expected_version=7)
+
+            with pytest.raises(psycopg.errors.PipelineAborted):
+                mine.stream_version("account-1")
+
     def test_raises_typed_errors_and_stays_open(self, any_store: Store) -> None:
         with own_connection(any_store) as connection:
             mine = any_store.using(connection)
@@ -1026,6 +1049,14 @@ class TestAsync:
             await connection.commit()
 
         assert len(await async_store.get_category_messages("account")) == 1
+
+    async def test_does_not_run_on_a_connection_for_blocking_code(
+        self, async_store: AsyncStore
+    ) -> None:
+        with psycopg.connect(async_store.settings.conninfo()) as connection:
+            other: Any = connection
+            with pytest.raises(ValidationError, match="connection must be"):
+                async_store.using(other)
 
     async def test_locks_categories(self, async_store: AsyncStore) -> None:
         async with async_store.transaction() as transaction:

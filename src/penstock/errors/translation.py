@@ -143,7 +143,8 @@ def translate(error: psycopg.Error, where: str) -> Exception:
 def is_lost_connection(error: psycopg.Error) -> bool:
     """Whether the error says that the connection, and not the statement, is at fault."""
     if error.sqlstate is None:
-        return isinstance(error, psycopg.OperationalError)
+        mine = isinstance(error, psycopg.errors.PipelineAborted)  # by a statement before it
+        return isinstance(error, psycopg.OperationalError) and not mine
     return error.sqlstate.startswith(("08", "57P"))
 
 
