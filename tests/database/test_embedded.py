@@ -482,6 +482,17 @@ def test_a_folder_below_a_file_is_refused(folder: Path) -> None:
         start(folder / "below")
 
 
+@pytest.mark.parametrize("name", ["~nobody-of-this-name/here", "loop/here", "a\0b"])
+def test_a_path_that_leads_nowhere_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("loop").symlink_to("loop")
+
+    with pytest.raises(EmbeddedServerError, match="cannot keep PostgreSQL in"):
+        start(Path(name), settings=FAST)
+
+
 def test_a_folder_that_cannot_be_written_is_refused() -> None:
     with pytest.raises(EmbeddedServerError, match="cannot keep PostgreSQL in /proc/penstock"):
         start(Path("/proc/penstock"))
