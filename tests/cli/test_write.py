@@ -171,10 +171,11 @@ class TestManyMessages:
         assert complaint in result.stderr
         assert store.stream_version("account-1") is None
 
+    @pytest.mark.parametrize("bad", ["nonsense", '{"type": "T", "data": {"x": "\\u0000"}}'])
     def test_a_bad_line_in_a_pipe_is_named_and_so_are_the_lines_already_written(
-        self, penstock: Run, store: Store
+        self, penstock: Run, store: Store, bad: str
     ) -> None:
-        text = lines(LINES_PER_BATCH + 5) + "nonsense\n"
+        text = f"{lines(LINES_PER_BATCH + 5)}{bad}\n"
 
         result = penstock("write", "account-1", "--from", "-", stdin=text)
 
