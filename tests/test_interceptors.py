@@ -152,6 +152,17 @@ class TestOnRead:
 
         assert [message and message.data for message in messages] == [{"marks": ["a"]}] * 5
 
+    @pytest.mark.parametrize("result", [None, Message("Opened")])
+    def test_must_return_a_message(self, connect: Callable[..., Store], result: Any) -> None:
+        class Forget(Interceptor):
+            def on_read(self, message: RecordedMessage) -> RecordedMessage:
+                return result  # type: ignore[no-any-return]
+
+        connect().write_message("account-1", "Opened")
+
+        with pytest.raises(ValidationError, match="Forget"):
+            connect(Forget()).get_stream_messages("account-1")
+
     def test_runs_in_reverse_order(self, connect: Callable[..., Store]) -> None:
         connect().write_message("account-1", "Opened")
 

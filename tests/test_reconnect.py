@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -511,6 +513,45 @@ class TestAClosedStore:
             pid = transaction.connection.info.backend_pid
 
         wait_until_gone(database_url, pid)
+
+
+FORKING = """
+import asyncio, os, sys, penstock
+
+def in_child(use):
+    child = os.fork()
+    if child == 0:
+        try:
+            use()
+        except penstock.StoreClosed as error:
+            print("forked from" in str(error), flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+
+async def in_async_code():
+    async with await penstock.connect_async(sys.argv[1]) as store:
+        print(await store.stream_version("account-1"), flush=True)
+        in_child(lambda: store.stream_version("account-1").send(None))
+
+with penstock.connect(sys.argv[1]) as store:
+    with store.transaction() as transaction:
+        transaction.write_message("account-1", "Opened")
+        in_child(store.close)
+        in_child(lambda: store.stream_version("account-1"))
+asyncio.run(in_async_code())
+"""
+
+
+def test_a_forked_child_cannot_use_its_parents_connections(database_url: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORKING, database_url],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert done.stdout.splitlines() == ["True", "0", "True"], done.stderr
 
 
 def kill(store: Store | AsyncStore, pid: int) -> None:

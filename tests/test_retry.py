@@ -64,6 +64,11 @@ class TestAFunction:
         assert caught.value is errors[attempts - 1]
         assert work.calls == attempts
 
+    def test_may_have_any_number_of_attempts(self) -> None:
+        work = Failing(*[CONFLICT] * 1100)
+
+        assert penstock.retry(attempts=2000, delay=1e-9, longest_delay=1e-9)(work)() == 1101
+
     def test_runs_5_times_by_default(self) -> None:
         work = Failing(*[CONFLICT] * 9)
 

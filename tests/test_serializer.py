@@ -219,6 +219,17 @@ class TestACustomSerializer:
 
         assert (caught.value.stream_name, caught.value.global_position) == ("account-1", 1)
 
+    def test_may_fail_to_read_one_in_any_way(self, database_url: str) -> None:
+        class Locked(JsonSerializer):
+            def decode(self, type: str, text: str) -> dict[str, Any]:
+                raise KeyError("no key for this message")
+
+        with penstock.connect(database_url, serializer=Locked()) as store:
+            store.write_message("account-1", "Opened")
+
+            with pytest.raises(DecodingError, match="no key for this message"):
+                store.get_stream_messages("account-1")
+
 
 # What JSON has a form for. Floats come back as numbers of the same value: jsonb writes a whole one
 # of 1e16 or more without a point, so that it is read as an integer.

@@ -104,6 +104,10 @@ class TestLoading:
         with penstock.connect(settings, pool_max_size=2) as store:
             assert store.settings == dataclasses.replace(settings, pool_max_size=2)
 
+    def test_does_not_let_an_option_pass_that_does_not_exist(self) -> None:
+        with pytest.raises(ValidationError, match=r"'pool_size'"):
+            penstock.connect(Settings.load(URL), pool_size=3)
+
 
 class TestTheAddress:
     def test_may_come_in_parts(self) -> None:
@@ -176,7 +180,7 @@ class TestTheAddress:
         assert settings.where() == "db.example:5433/store"
 
 
-OURS = ("application_name", "connect_timeout")
+OURS = ("application_name", "connect_timeout", "client_encoding")
 
 NO_URLS: list[Any] = [
     "",
@@ -330,6 +334,41 @@ class TestEachConnection:
             ).fetchall()
 
         assert dict(rows) == wanted
+
+    @pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+    def test_speaks_utf_8_whatever_the_environment_says(
+        self, database_url: str, monkeypatch: pytest.MonkeyPatch, encoding: str
+    ) -> None:
+        monkeypatch.setenv("PGCLIENTENCODING", encoding)
+
+        with penstock.connect(database_url) as store:
+            store.write_message("account-Åda", "Opened", {"price": "5 €"})
+            (message,) = store.get_category_messages("account")
+
+        assert (message.stream_name, message.data) == ("account-Åda", {"price": "5 €"})
+
+    @pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+    def test_speaks_utf_8_whatever_the_database_does(self, server: Any, encoding: str) -> None:
+        name = f"in_{encoding.lower()}"
+        server.administer(
+            f"create database {{}} template template0 encoding '{encoding}' locale 'C'", name
+        )
+        penstock.install(server.url(name))
+
+        with penstock.connect(server.url(name)) as store:
+            store.write_message("account-Åda", "Opened", {"owner": "Åda"})
+            (message,) = store.get_category_messages("account")
+
+        server.drop_database(name)
+        assert (message.stream_name, message.data) == ("account-Åda", {"owner": "Åda"})
+
+    def test_with_a_time_zone_that_the_server_does_not_know_is_refused_at_once(
+        self, database_url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("zoneinfo.ZoneInfo", str)  # as where Python knows more zones
+
+        with pytest.raises(ValidationError, match=r"session_timezone must be .* the server knows"):
+            penstock.connect(database_url, session_timezone="Mars/Olympus_Mons")
 
     @pytest.mark.parametrize("prepared", [True, False])
     def test_keeps_prepared_statements_only_if_told_to(

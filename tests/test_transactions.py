@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, LiteralString
 from uuid import UUID, uuid4
 
 import psycopg
@@ -128,6 +128,15 @@ class TestAFailedStatement:
 
         assert any_store.get_category_messages("account") == []
 
+    def test_is_told_to_who_goes_on(self, any_store: Store) -> None:
+        with any_store.transaction() as transaction:
+            with suppress(psycopg.errors.DivisionByZero):
+                transaction.connection.execute("select 1 / 0")
+
+            with pytest.raises(TransactionAborted, match="savepoint"):
+                transaction.write_message("account-1", "Opened")
+            transaction.rollback()
+
     def test_lets_the_transaction_be_rolled_back(self, any_store: Store) -> None:
         transaction = any_store.begin_transaction()
         with suppress(psycopg.errors.DivisionByZero):
@@ -188,6 +197,27 @@ class TestExplicitControl:
             use(transaction)
 
         assert store.stream_version("account-1") is None
+
+    @pytest.mark.parametrize("end", ["commit", "rollback"])
+    @pytest.mark.parametrize(
+        "use",
+        [
+            lambda transaction: transaction.write_message("account-2", "Opened"),
+            lambda transaction: transaction.commit(),
+            lambda transaction: transaction.nested().__enter__(),
+        ],
+    )
+    def test_refuses_to_use_what_was_ended_with_sql_of_the_callers_own(
+        self, narrow_store: Store, use: Callable[[Transaction], object], end: LiteralString
+    ) -> None:
+        transaction = narrow_store.begin_transaction()
+        transaction.write_message("account-1", "Opened")
+        transaction.connection.execute(end)
+
+        with pytest.raises(TransactionClosed):
+            use(transaction)
+
+        assert narrow_store.stream_version("account-2") is None
 
     def test_a_transaction_that_was_not_begun_is_not_active(self, store: Store) -> None:
         transaction = store.transaction()
@@ -870,6 +900,29 @@ class TestYourOwnConnection:
 
         assert messages == any_store.get_category_messages("account")
 
+    def test_must_be_one_of_psycopgs_for_blocking_code(self, store: Store) -> None:
+        other: Any
+        for other in (None, 5, psycopg.AsyncConnection, store):
+            with pytest.raises(ValidationError, match=r"connection must be a psycopg\.Connection"):
+                store.using(other)
+
+    @pytest.mark.parametrize("watermark", [-1, "1", 1.5, True, 2**63])
+    def test_needs_a_watermark_that_is_one(self, store: Store, watermark: Any) -> None:
+        with (
+            own_connection(store) as mine,
+            pytest.raises(ValidationError, match="watermark must be"),
+        ):
+            store.using(mine, watermark=watermark)
+
+    def test_with_a_pipeline_that_was_aborted_is_not_taken_for_lost(self, store: Store) -> None:
+        with own_connection(store, autocommit=True) as connection, connection.pipeline():
+            mine = store.using(connection)
+            with pytest.raises(WrongExpectedVersion):
+                mine.write_message("account-1", "Opened", expected_version=7)
+
+            with pytest.raises(psycopg.errors.PipelineAborted):
+                mine.stream_version("account-1")
+
     def test_raises_typed_errors_and_stays_open(self, any_store: Store) -> None:
         with own_connection(any_store) as connection:
             mine = any_store.using(connection)
@@ -958,6 +1011,16 @@ class TestAsync:
 
         assert await async_store.get_category_messages("account") == []
 
+    async def test_is_not_used_once_it_was_ended_with_sql_of_the_callers_own(
+        self, async_store: AsyncStore
+    ) -> None:
+        with pytest.raises(TransactionClosed):
+            async with async_store.transaction() as transaction:
+                await transaction.write_message("account-1", "Opened")
+                await transaction.connection.rollback()
+
+        assert await async_store.stream_version("account-1") is None
+
     async def test_ends_in_time_on_the_server(self, async_store: AsyncStore) -> None:
         with pytest.raises(TransactionTimeout):
             async with async_store.transaction(timeout=1) as transaction:
@@ -986,6 +1049,14 @@ class TestAsync:
             await connection.commit()
 
         assert len(await async_store.get_category_messages("account")) == 1
+
+    async def test_does_not_run_on_a_connection_for_blocking_code(
+        self, async_store: AsyncStore
+    ) -> None:
+        with psycopg.connect(async_store.settings.conninfo()) as connection:
+            other: Any = connection
+            with pytest.raises(ValidationError, match="connection must be"):
+                async_store.using(other)
 
     async def test_locks_categories(self, async_store: AsyncStore) -> None:
         async with async_store.transaction() as transaction:

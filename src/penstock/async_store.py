@@ -17,10 +17,11 @@ from penstock.database.execute import execute_async, in_transaction
 from penstock.database.intercepted import intercepted_async
 from penstock.database.operation import Operation
 from penstock.database.transaction import IsolationLevel, Terms, terms
+from penstock.errors import ValidationError
 from penstock.guard import Guard, QueryCondition
 from penstock.log import boundary, declaring, write
 from penstock.log.awaiting import AsyncLogOperations
-from penstock.log.context import LogContext
+from penstock.log.context import LogContext, check_position
 from penstock.outbox.awaiting import AsyncJoins, AsyncOutbox
 from penstock.settings import Settings
 from penstock.typed import TypedMessage
@@ -175,6 +176,10 @@ class AsyncStore(AsyncOperations, AsyncOperatorCalls):
         To read many streams above READ COMMITTED, pass as `watermark` what `category_head("$all")`
         returned before your transaction began.
         """
+        if not isinstance(connection, psycopg.AsyncConnection):
+            raise ValidationError("connection", connection, "a psycopg.AsyncConnection")
+        if watermark is not None:
+            check_position("watermark", watermark)
         return AsyncBorrowedConnection(connection, self.context.until(watermark))
 
     async def close(self) -> None:

@@ -12,8 +12,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import psycopg
+
 from penstock.async_store import AsyncStore
-from penstock.database import blocking
+from penstock.database import blocking, session
 from penstock.database import edition as editions
 from penstock.database.awaiting import AsyncPool
 from penstock.database.blocking import Pool
@@ -21,10 +23,11 @@ from penstock.database.edition import Edition
 from penstock.database.embedded import start
 from penstock.database.execute import execute
 from penstock.database.install import Plan, install_on
+from penstock.errors import ValidationError
 from penstock.interceptor import Interceptor
 from penstock.log.context import LogContext
 from penstock.serializer import JsonSerializer, Serializer
-from penstock.settings import Settings
+from penstock.settings import Settings, check_options
 from penstock.store import Store
 
 
@@ -90,6 +93,7 @@ def install(
 
 def _settings(database_url: str | Settings | None, options: dict[str, Any]) -> Settings:
     if isinstance(database_url, Settings):
+        check_options(options)
         return replace(database_url, **options)
     return Settings.load(database_url, **options)
 
@@ -117,6 +121,7 @@ def _detect(settings: Settings) -> Edition:
     """Return what the database holds, or say why this client cannot work with it."""
     where = settings.where()
     with blocking.connect(settings) as connection:
+        _try_session(connection, settings)
         ask = partial(execute, connection, where=where)
         found = ask(editions.find())
         editions.check_found(found, where)
@@ -124,6 +129,15 @@ def _detect(settings: Settings) -> Edition:
         if found.has_penstock and (installation := ask(editions.last_installation())):
             editions.check_installation(installation, where)
         return found.edition
+
+
+def _try_session(connection: psycopg.Connection[Any], settings: Settings) -> None:
+    """Set up a session as the pool will: there it would be tried in vain, again and again."""
+    try:
+        connection.execute(session.CONFIGURE, session.session_settings(settings))
+    except psycopg.errors.InvalidParameterValue:
+        zone, expected = settings.session_timezone, "a time zone that the server knows"
+        raise ValidationError("session_timezone", zone, expected) from None
 
 
 def _context(

@@ -91,4 +91,4 @@ def _retrying_async(
 def _pauses(attempts: int, delay: float, longest: float) -> Iterator[float]:
     """Yield the pause after each attempt but the last."""
     for attempt in range(attempts - 1):
-        yield min(longest, delay * 2**attempt) * random.uniform(0.5, 1.5)
+        yield min(longest, delay * 2.0 ** min(attempt, 60)) * random.uniform(0.5, 1.5)

@@ -91,13 +91,10 @@ class Settings:
     @classmethod
     def load(cls, database_url: str | None = None, /, **options: Any) -> Settings:
         """Return the settings that arguments and environment make together."""
-        known = {f.name: f for f in fields(cls)}
-        for name in options:
-            if name not in known:
-                raise ValidationError("option", name, f"one of {', '.join(sorted(known))}")
+        check_options(options)
         if database_url is not None:
             options["database_url"] = database_url
-        found = _from_environment(os.environ, known)
+        found = _from_environment(os.environ, {f.name: f for f in fields(cls)})
         if any(options.get(name) for name in ("database_url", "host", "dbname", "folder")):
             for name in ("database_url", *_CONNECTION_FIELDS):
                 found.pop(name, None)  # an address is taken whole, from one place
@@ -112,6 +109,7 @@ class Settings:
         """Return libpq's connection string, password included."""
         url = self.database_url or ""
         parts = {name: getattr(self, name) for name in _CONNECTION_FIELDS}
+        parts["client_encoding"] = "UTF8"  # whatever the database's, or PGCLIENTENCODING, may be
         said = conninfo_to_dict(url)  # what the address says outranks a default
         if "application_name" not in said or not self._is_default("application_name"):
             parts["application_name"] = self.application_name
@@ -127,6 +125,14 @@ class Settings:
         parts = conninfo_to_dict(self.conninfo())
         host = parts.get("host") or parts.get("hostaddr") or "localhost"
         return f"{host}:{parts.get('port') or 5432}/{parts.get('dbname') or ''}"
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Refuse what is no field of the settings."""
+    known = [one.name for one in fields(Settings)]
+    for name in options:
+        if name not in known:
+            raise ValidationError("option", name, f"one of {', '.join(sorted(known))}")
 
 
 def check_url(url: str) -> None:

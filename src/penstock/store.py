@@ -22,10 +22,11 @@ from penstock.database.execute import execute, in_transaction
 from penstock.database.intercepted import intercepted
 from penstock.database.operation import Operation
 from penstock.database.transaction import IsolationLevel, Terms, terms
+from penstock.errors import ValidationError
 from penstock.guard import Guard, QueryCondition
 from penstock.log import boundary, declaring, write
 from penstock.log.blocking import LogOperations
-from penstock.log.context import LogContext
+from penstock.log.context import LogContext, check_position
 from penstock.outbox.blocking import Joins, Outbox
 from penstock.settings import Settings
 from penstock.typed import TypedMessage
@@ -178,6 +179,10 @@ class Store(Operations, OperatorCalls):
         To read many streams above READ COMMITTED, pass as `watermark` what `category_head("$all")`
         returned before your transaction began.
         """
+        if not isinstance(connection, psycopg.Connection):
+            raise ValidationError("connection", connection, "a psycopg.Connection")
+        if watermark is not None:
+            check_position("watermark", watermark)
         return BorrowedConnection(connection, self.context.until(watermark))
 
     def close(self) -> None:

@@ -44,13 +44,12 @@ def test_a_healthy_store_passes_every_check(penstock: Run) -> None:
         (
             "alter table message_store.messages disable trigger penstock_announce",
             "PROBLEM  triggers         switched off: penstock_announce",
-            "alter table message_store.messages enable trigger penstock_announce",
+            "put them back with `penstock init`",
         ),
         (
-            "drop trigger penstock_announce on message_store.messages;"
-            " drop trigger penstock_refuse_unannounced_position on message_store.messages",
-            "PROBLEM  triggers         gone",
-            "then run `penstock init`",
+            "drop trigger penstock_announce on message_store.messages",
+            "PROBLEM  triggers         gone: penstock_announce",
+            "put them back with `penstock init`",
         ),
         (
             "update penstock.installations set version = 0, digest = 'old'",
@@ -76,11 +75,17 @@ def test_a_problem_comes_with_what_to_do(
     assert advice in result.stdout
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "drop trigger penstock_announce on message_store.messages",
+        "alter table message_store.messages disable trigger user",
+    ],
+)
 def test_what_the_doctor_advises_for_lost_triggers_brings_them_back(
-    penstock: Run, database_url: str
+    penstock: Run, database_url: str, statement: str
 ) -> None:
-    execute(database_url, "drop trigger penstock_announce on message_store.messages")
-    execute(database_url, "update penstock.installations set digest = ''")
+    execute(database_url, statement)
 
     penstock("init")
 

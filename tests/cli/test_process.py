@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -85,6 +86,30 @@ class TestPipes:
         reader.stdout.close()
         output, errors = writer.communicate(timeout=60)
         assert (output, errors) == ("wrote account-1 #0 to #2499: 2500 messages\n", "")
+
+
+@pytest.mark.parametrize(
+    ("closed", "arguments", "told"),
+    [
+        (">&-", ["write", "account-1", "Opened"], ""),
+        (">&-", ["read", "account"], ""),
+        ("2>&-", ["read", "account"], ""),
+        ("<&-", ["write", "account-1", "--from", "-"], "nothing: the input holds no messages"),
+    ],
+)
+def test_a_stream_that_is_closed_is_no_reason_to_fail(
+    store: Store, closed: str, arguments: list[str], told: str
+) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f'"$@" {closed}', "sh", sys.executable, "-m", "penstock", *arguments],
+        env={**os.environ, "PENSTOCK_URL": store.settings.conninfo()},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr.replace("no messages in account\n", "")) == (0, "")
+    assert told in done.stdout
 
 
 def test_an_interrupt_tells_which_lines_were_written(start: Start, store: Store) -> None:

@@ -161,6 +161,7 @@ class TestForPeople:
         (["account", "--position", "-1"], "--position must be a whole number"),
         (["account", "--position", "9" * 20], "position must be"),
         (["account", "--limit", "0"], "--limit"),
+        (["account", "--limit", "9" * 20], "--limit"),
         (["account", "--member", "0"], "consumer_group_size must be"),
         (["account", "--member", "2", "--size", "2"], "below the group's size"),
         (["account-1", "--member", "0", "--size", "2"], "account-1 is a stream"),

@@ -42,6 +42,12 @@ class TestOneMessage:
         (message,) = store.get_stream_messages("account-1")
         assert message.data == {"owner": "Ada"}
 
+    def test_data_from_stdin_that_is_no_text_is_bad_usage(self, penstock: Run) -> None:
+        result = penstock("write", "account-1", "Opened", "--data", "-", stdin=b'{"a": "\xff"}')
+
+        assert result.exit_code == 2
+        assert "--data is not UTF-8" in result.stderr
+
     def test_a_repeated_write_with_its_id_does_nothing(self, penstock: Run, store: Store) -> None:
         first = penstock("write", "account-1", "Opened", "--id", ID, "--expected-version", "-1")
 
@@ -65,6 +71,7 @@ class TestOneMessage:
             (["account-1"], "give the message's TYPE"),
             (["account-1", "T", "--data", "{"], "--data is not JSON"),
             (["account-1", "T", "--data", "[1]"], "data must be a JSON object"),
+            (["account-1", "T", "--data", '{"a": "\udcff"}'], "--data is not UTF-8"),
             (["account-1", "T", "--metadata", "7"], "metadata must be a JSON object"),
             (["account-1", "T", "--id", "7"], "id must be a UUID"),
             (["account-1", "T", "--expected-version", "-2"], "expected_version must be"),
@@ -148,13 +155,14 @@ class TestManyMessages:
             ('{"type": "T", "data": [1]}', "Expected `object | null`, got `array` - at `$.data`"),
             ('{"type": "T", "data": {"x": "\\u0000"}}', "text without NUL characters"),
             ('{"type": "T", "id": "7"}', "id must be a UUID"),
+            ('{"type": "T\udcff"}', "it is not UTF-8"),
         ],
     )
     def test_what_is_no_message_is_refused(
         self, penstock: Run, store: Store, tmp_path: Path, line: str, complaint: str
     ) -> None:
         file = tmp_path / "messages.jsonl"
-        file.write_text(f"{lines(1)}{line}\n")
+        file.write_text(f"{lines(1)}{line}\n", errors="surrogateescape")
 
         result = penstock("write", "account-1", "--from", str(file))
 
@@ -163,10 +171,11 @@ class TestManyMessages:
         assert complaint in result.stderr
         assert store.stream_version("account-1") is None
 
+    @pytest.mark.parametrize("bad", ["nonsense", '{"type": "T", "data": {"x": "\\u0000"}}'])
     def test_a_bad_line_in_a_pipe_is_named_and_so_are_the_lines_already_written(
-        self, penstock: Run, store: Store
+        self, penstock: Run, store: Store, bad: str
     ) -> None:
-        text = lines(LINES_PER_BATCH + 5) + "nonsense\n"
+        text = f"{lines(LINES_PER_BATCH + 5)}{bad}\n"
 
         result = penstock("write", "account-1", "--from", "-", stdin=text)
 

@@ -334,6 +334,23 @@ def test_a_pid_file_copied_from_a_folder_in_use_does_not_lead_there(
     assert found == str(copy / "data")
 
 
+def test_a_server_whose_folder_was_moved_is_started_in_the_new_place(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "PATIENCE", 20)
+    killed = User(tmp_path / "before")
+    run(killed.said, "create table kept as select 42 as answer")
+    killed.kill()
+    (tmp_path / "before").rename(folder)
+
+    with start(folder, settings=FAST) as server:
+        answer = run(server.url, "select answer from kept")
+        run(server.url, "checkpoint")
+
+    assert answer == 42
+    assert not is_running(folder)
+
+
 def test_a_server_that_cannot_be_seen_from_here_is_not_doubled(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -437,6 +454,15 @@ def test_data_of_another_version_is_refused(folder: Path) -> None:
         start(folder)
 
 
+@pytest.mark.parametrize("mark", ["", "no number"])
+def test_data_that_is_damaged_is_named(folder: Path, mark: str) -> None:
+    (folder / "data").mkdir(parents=True)
+    (folder / "data" / "PG_VERSION").write_text(mark)
+
+    with pytest.raises(EmbeddedServerError, match=r"data/PG_VERSION is damaged"):
+        start(folder, settings=FAST)
+
+
 def test_a_version_that_is_not_embedded_is_refused(folder: Path) -> None:
     with pytest.raises(EmbeddedServerError, match=r"no embedded PostgreSQL 17, only \[16, 18\]"):
         start(folder, version=17)
@@ -454,6 +480,17 @@ def test_a_folder_below_a_file_is_refused(folder: Path) -> None:
 
     with pytest.raises(EmbeddedServerError, match="Not a directory"):
         start(folder / "below")
+
+
+@pytest.mark.parametrize("name", ["~nobody-of-this-name/here", "loop/here", "a\0b"])
+def test_a_path_that_leads_nowhere_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("loop").symlink_to("loop")
+
+    with pytest.raises(EmbeddedServerError, match="cannot keep PostgreSQL in"):
+        start(Path(name), settings=FAST)
 
 
 def test_a_folder_that_cannot_be_written_is_refused() -> None:

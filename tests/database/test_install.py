@@ -123,6 +123,35 @@ def test_a_schema_that_was_dropped_is_put_back(new_database: NewDatabase) -> Non
 
 
 @pytest.mark.parametrize(
+    "statement",
+    [
+        "drop trigger penstock_announce on message_store.messages",
+        "alter table message_store.messages disable trigger penstock_announce",
+        "drop trigger penstock_refuse_unannounced_position on message_store.messages",
+    ],
+)
+@pytest.mark.parametrize("edition", ["penstock", "beside"])
+def test_a_trigger_without_which_readers_miss_messages_is_put_back(
+    new_database: NewDatabase, edition: str, statement: str
+) -> None:
+    url = new_database(edition)
+    states = (
+        "select array_agg(row(tgname, tgenabled)::text order by tgname) from pg_trigger"
+        " where tgrelid = 'message_store.messages'::regclass and not tgisinternal"
+    )
+    before = ask(url, states)
+    ask(url, statement)
+
+    with pytest.raises(NotInstalled, match="run `penstock init`"):
+        penstock.connect(url)
+    plan = penstock.install(url)
+
+    assert plan.actions[0].startswith("put back the functions and triggers")
+    assert ask(url, states) == before
+    penstock.connect(url).close()
+
+
+@pytest.mark.parametrize(
     ("kind", "take_over", "edition", "actions"),
     [
         ("empty", False, Edition.PENSTOCK, ["create the schema penstock", "create the schema m"]),

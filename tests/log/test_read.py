@@ -360,6 +360,13 @@ class TestARecordedMessage:
         assert (error.stream_name, error.position, error.global_position) == ("account-1", 1, 2)
         assert any_store.write_message("account-1", "Closed") == 2
 
+    def test_that_goes_too_deep_is_named_by_the_error(self, any_store: Store) -> None:
+        nested = "[" * 3000 + "]" * 3000
+        insert(any_store, data=Jsonb(nested, dumps=lambda text: f'{{"a": {text}}}'))
+
+        with pytest.raises(DecodingError, match="depth"):
+            any_store.get_category_messages("account")
+
 
 class TestAnSqlCondition:
     @pytest.fixture(params=["penstock", "beside", "genuine"])

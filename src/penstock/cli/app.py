@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
 import signal
 import sys
+from pathlib import Path
 from types import FrameType
 
 import typer
@@ -63,6 +65,7 @@ app.add_typer(pipelines)
 
 def run() -> None:
     """Run the command in this process, which it then ends."""
+    _replace_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -71,6 +74,13 @@ def run() -> None:
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _interrupt)
     app()
+
+
+def _replace_closed_streams() -> None:
+    """Put an empty stream where the process was started with none."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - till the end
 
 
 def _interrupt(number: int, _: FrameType | None) -> None:

@@ -127,7 +127,8 @@ def write_lines(
         try:
             total = _checked(work, file, progress)
             task = progress.add_task("writing", total=total)
-            for batch in _batches(_messages(file)):
+            messages = _messages(file) if total is not None else _good_messages(work, file)
+            for batch in _batches(messages):
                 work.write(batch)
                 progress.advance(task, len(batch))
         except PenstockError as error:
@@ -144,13 +145,18 @@ def _checked(work: Import, file: BinaryIO, progress: Progress) -> int | None:
     """Return how many messages a file holds, if all are good; None for what is no file."""
     if not _is_regular(file):
         return None
-    start, count = file.tell(), 0
-    for one in progress.track(_messages(file), description="checking"):
-        with _at_line(one.line):
-            work.store.context.encode(work.stream_name, one.message)
-        count += 1
+    start = file.tell()
+    count = sum(1 for _ in progress.track(_good_messages(work, file), description="checking"))
     file.seek(start)
     return count
+
+
+def _good_messages(work: Import, file: BinaryIO) -> Iterator[Numbered]:
+    """Yield the messages, each tried whether it can be sent: so that one that cannot has a line."""
+    for one in _messages(file):
+        with _at_line(one.line):
+            work.store.context.encode(work.stream_name, one.message)
+        yield one
 
 
 def _messages(file: BinaryIO) -> Iterator[Numbered]:
@@ -185,6 +191,8 @@ def _at_line(number: int) -> Iterator[None]:
     """Say in which line something is wrong."""
     try:
         yield
+    except UnicodeError:
+        raise BadLine(number, "it is not UTF-8") from None
     except (PenstockError, msgspec.DecodeError) as error:
         raise BadLine(number, str(error)) from None
 

@@ -72,7 +72,8 @@ def read(
         ),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="At most so many messages.")
+        int | None,
+        typer.Option(min=1, max=sys.maxsize, metavar="N", help="At most so many messages."),
     ] = None,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on as messages are written, until Ctrl-C.")

@@ -65,7 +65,7 @@ def write(
     else:
         message = Message(
             type,
-            _json("--data", sys.stdin.read() if data == "-" else data),
+            _json("--data", sys.stdin.buffer.read() if data == "-" else data),
             _json("--metadata", metadata),
             id=new_id() if id is None else as_uuid(id),
         )
@@ -94,9 +94,11 @@ def _write_many(
         _tell("nothing: the input holds no messages")
 
 
-def _json(name: str, text: str | None) -> Any:
+def _json(name: str, text: str | bytes | None) -> Any:
     try:
         return None if text is None else msgspec.json.decode(text)
+    except UnicodeError:
+        raise typer.BadParameter(f"{name} is not UTF-8") from None
     except msgspec.DecodeError as error:
         raise typer.BadParameter(f"{name} is not JSON: {error}") from None
 

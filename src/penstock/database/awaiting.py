@@ -6,6 +6,7 @@ The same as `blocking.py`, which explains itself; a test keeps the two alike.
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -54,6 +55,7 @@ class AsyncPool:
         self.edition = edition
         self.where = settings.where()
         self._looking = asyncio.Lock()
+        self._process = os.getpid()
         self._lent: set[int] = set()
         self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
             settings.conninfo(),
@@ -67,8 +69,9 @@ class AsyncPool:
         await self._pool.open()
 
     async def close(self) -> None:
-        """Close all connections."""
-        await self._pool.close()
+        """Close all connections; in a forked child none, since they are its parent's."""
+        if os.getpid() == self._process:
+            await self._pool.close()
 
     async def run(self, operation: Operation[Result]) -> Result:
         """Run one operation on some connection."""
@@ -92,6 +95,8 @@ class AsyncPool:
 
     async def take(self) -> Connection:
         """Take a connection out of the pool. Give it back with `give_back`."""
+        if os.getpid() != self._process:  # two processes would read each other's answers
+            raise StoreClosed(self.where)
         deadline = time.monotonic() + self.settings.pool_timeout_ms / 1000
         patience = 1.0
         try:
@@ -208,6 +213,7 @@ class AsyncOpenTransaction:
     @asynccontextmanager
     async def nested(self) -> AsyncIterator[Self]:
         """Undo only the block, and not the transaction, if the block raises."""
+        await self._check_usable()
         with typed_errors(self._pool.where):
             async with self.connection.transaction():
                 yield self
@@ -255,3 +261,6 @@ class AsyncOpenTransaction:
         if time.monotonic() >= self._deadline:
             await self.rollback()
             raise TransactionTimeout(self._pool.where, self._terms.expired())
+        if self._connection.pgconn.transaction_status == TransactionStatus.IDLE:
+            await self.rollback()  # it was ended past us, with SQL of the caller's own
+            raise TransactionClosed

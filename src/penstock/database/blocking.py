@@ -11,6 +11,7 @@ makes it try again, where a server that was full or starting up had made it give
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -58,6 +59,7 @@ class Pool:
         self.edition = edition
         self.where = settings.where()
         self._looking = threading.Lock()
+        self._process = os.getpid()
         self._lent: set[int] = set()  # not the connections: one that is forgotten must close
         self._pool: ConnectionPool[Connection] = ConnectionPool(
             settings.conninfo(),
@@ -71,8 +73,9 @@ class Pool:
         self._pool.open()
 
     def close(self) -> None:
-        """Close all connections."""
-        self._pool.close()
+        """Close all connections; in a forked child none, since they are its parent's."""
+        if os.getpid() == self._process:
+            self._pool.close()
 
     def run(self, operation: Operation[Result]) -> Result:
         """Run one operation on some connection."""
@@ -96,6 +99,8 @@ class Pool:
 
     def take(self) -> Connection:
         """Take a connection out of the pool. Give it back with `give_back`."""
+        if os.getpid() != self._process:  # two processes would read each other's answers
+            raise StoreClosed(self.where)
         deadline = time.monotonic() + self.settings.pool_timeout_ms / 1000
         patience = 1.0
         try:
@@ -212,6 +217,7 @@ class OpenTransaction:
     @contextmanager
     def nested(self) -> Iterator[Self]:
         """Undo only the block, and not the transaction, if the block raises."""
+        self._check_usable()
         with typed_errors(self._pool.where), self.connection.transaction():
             yield self
 
@@ -258,3 +264,6 @@ class OpenTransaction:
         if time.monotonic() >= self._deadline:
             self.rollback()
             raise TransactionTimeout(self._pool.where, self._terms.expired())
+        if self._connection.pgconn.transaction_status == TransactionStatus.IDLE:
+            self.rollback()  # it was ended past us, with SQL of the caller's own
+            raise TransactionClosed

@@ -146,7 +146,13 @@ class Cluster:
         mark = self.data / "PG_VERSION"
         if not mark.exists():
             self._make_data()
-        elif (found := int(mark.read_text())) != self.version:
+            return
+        found = mark.read_text(errors="replace").strip()
+        if not found.isdecimal():
+            raise EmbeddedServerError(
+                f"{mark} is damaged: it should say which version of PostgreSQL made the data"
+            )
+        if int(found) != self.version:
             raise EmbeddedServerError(
                 f"{self.folder} holds data of PostgreSQL {found}, and {self.version} was asked "
                 f"for: ask for version {found}, or take another folder and move the data there "
@@ -184,11 +190,20 @@ class Cluster:
             lock.unlink()
 
     def _wait_for(self, answer: Ping) -> None:
-        """Let a server start up or shut down; or, if it was killed, end the children it left."""
-        if answer is Ping.NO_RESPONSE and not self._postmaster():
-            for process in self._orphans():
+        """Let a server start up or shut down; or end what is in the way of another one.
+
+        That is the children of one that was killed, and one whose folder was moved: it looks for
+        its files where they were, and would fail at its next checkpoint.
+        """
+        if answer is Ping.NO_RESPONSE:
+            postmaster = self._postmaster()
+            if postmaster is None:
+                ended = self._orphans()
+            else:
+                ended = [postmaster.pid] if self._was_moved() else []
+            for process in ended:
                 with suppress(ProcessLookupError):
-                    os.kill(process, signal.SIGQUIT)  # as a server does when one of them crashes
+                    os.kill(process, signal.SIGQUIT)  # as a server does when a child crashes
         time.sleep(0.02)
 
     def _orphans(self) -> list[int]:
@@ -224,6 +239,11 @@ class Cluster:
             case [_, data, _, port, socket_folder, *_] if socket_folder and data == str(self.data):
                 return Address(socket_folder, int(port))
         return None  # absent, not all written yet, or copied here with a folder in use
+
+    def _was_moved(self) -> bool:
+        """Whether the server says that its data is elsewhere."""
+        lines = self._pid_lines()
+        return len(lines) > 2 and lines[1] != str(self.data)
 
     def _postmaster(self) -> psutil.Process | None:
         """The server's process if it lives: not a zombie, nor a stranger with its old pid."""

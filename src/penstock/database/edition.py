@@ -47,8 +47,9 @@ class Found:
     has_penstock: bool
     #: whether the functions of `message_store` are ours
     has_our_functions: bool
-    #: whether functions of `penstock` went with a type that Message DB's installer makes anew
-    lacks_functions: bool
+    #: whether functions of `penstock` went with a type that Message DB's installer makes anew, or
+    #: writers do not announce themselves: the triggers were dropped, or switched off
+    lacks_parts: bool
 
     @property
     def edition(self) -> Edition:
@@ -81,8 +82,15 @@ def find() -> Operation[Found]:
             where p.oid = to_regproc('message_store.get_category_messages')
               and strpos(p.prosrc, 'penstock.get_category_messages') > 0
           ),
-          to_regclass('penstock.installations') is not null
-            and to_regproc('penstock.get_category_messages') is null
+          to_regclass('penstock.installations') is not null and (
+            to_regproc('penstock.get_category_messages') is null
+            or 2 > (
+              select count(*) from pg_trigger t
+              where t.tgrelid = to_regclass('message_store.messages')
+                and t.tgname in ('penstock_announce', 'penstock_refuse_unannounced_position')
+                and t.tgenabled in ('O', 'A')
+            )
+          )
         """,
         (),
         lambda rows: Found(*rows[0]),
@@ -134,10 +142,10 @@ def check_found(found: Found, where: str) -> None:
             f"{where} holds no message store: run `penstock init` with PENSTOCK_URL set to it, "
             "or call penstock.install()"
         )
-    if found.lacks_functions or (found.has_our_functions and not found.has_penstock):
+    if found.lacks_parts or (found.has_our_functions and not found.has_penstock):
         raise NotInstalled(
-            f"{where} lacks a part of Penstock, as it does once Message DB's installer or a "
-            "`drop schema` ran over it: run `penstock init` to put it back"
+            f"{where} lacks a part of Penstock, as it does once Message DB's installer, a "
+            "`drop schema` or a `disable trigger` ran over it: run `penstock init` to put it back"
         )
 
 

@@ -43,7 +43,7 @@ if sys.platform != "win32":
 
 def start(folder: Path, *, version: int = 18, settings: Mapping[str, str] = {}) -> EmbeddedServer:
     """Join the PostgreSQL server of a folder; the first to join makes and starts it."""
-    cluster = Cluster(folder.expanduser().resolve(), version, binaries(version), settings)
+    cluster = Cluster(_whole_path(folder), version, binaries(version), settings)
     server = EmbeddedServer(cluster)
     try:
         server._join()
@@ -139,6 +139,13 @@ def _turn(folder: Path) -> Iterator[None]:
             yield
         finally:
             unlock(descriptor)
+
+
+def _whole_path(folder: Path) -> Path:
+    try:
+        return folder.expanduser().resolve()
+    except (OSError, RuntimeError, ValueError) as error:  # no such home, a loop of links, a NUL
+        raise EmbeddedServerError(f"cannot keep PostgreSQL in {folder}: {error}") from error
 
 
 def _make_folder(folder: Path) -> None:

@@ -81,7 +81,7 @@ def _plan(connection: psycopg.Connection[Any], where: str, take_over: bool) -> P
         )
     ours = take_over or found.has_our_functions or not found.has_message_store
     edition = Edition.PENSTOCK if ours else Edition.BESIDE
-    if found.edition is edition and _is_current(last, edition) and not found.lacks_functions:
+    if found.edition is edition and _is_current(last, edition) and not found.lacks_parts:
         if not _lacks_privileges(connection):
             return Plan(edition, False, ("nothing: all is in place",))
         return Plan(
@@ -100,8 +100,8 @@ def _actions(found: Found, last: Installation | None, edition: Edition) -> Itera
         yield "create the roles message_store and penstock_reader, if the server lets us"
     elif not _is_current(last, last.edition):
         yield f"upgrade the schema penstock from version {last.version} to {SCHEMA_VERSION}"
-    elif found.lacks_functions:
-        yield "put back the functions of the schema penstock that were dropped"
+    elif found.lacks_parts:
+        yield "put back the functions and triggers of Penstock that were dropped or switched off"
     if not found.has_message_store:
         yield "create the schema message_store with Message DB 1.3's table, functions and views"
     elif edition is Edition.BESIDE:

@@ -17,7 +17,7 @@
     ├── UnannouncedPosition        a global position was made by hand
     ├── TransactionClosed          the transaction has ended already
     ├── TransactionAborted         an earlier failure keeps it from committing
-    ├── StoreClosed                the store was closed
+    ├── StoreClosed                the store was closed, or is the parent process's
     ├── MessageTypeError
     │   ├── UnknownMessageType     no class of this process has the type
     │   ├── UndeclaredType         the type declares no attributes in this database

@@ -180,7 +180,7 @@ class TransactionClosed(PenstockError):
 
 @dataclass(eq=False)
 class TransactionAborted(PenstockError):
-    """A statement failed, so the transaction was rolled back when it should have been committed."""
+    """A statement failed, so the transaction cannot go on, and a commit rolls it back."""
 
     def __str__(self) -> str:
         return (
@@ -191,9 +191,12 @@ class TransactionAborted(PenstockError):
 
 @dataclass(eq=False)
 class StoreClosed(PenstockError):
-    """The store was closed and cannot be used again."""
+    """The store was closed, or made by the process that this one was forked from."""
 
     where: str
 
     def __str__(self) -> str:
-        return f"this store ({self.where}) was closed: connect again"
+        return (
+            f"this store ({self.where}) was closed, or belongs to the process that this one was "
+            "forked from: connect again"
+        )

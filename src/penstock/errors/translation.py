@@ -36,6 +36,7 @@ from penstock.errors.log import (
     DuplicateMessageId,
     StandbyRefused,
     TooLarge,
+    TransactionAborted,
     TransactionConflict,
     UnannouncedPosition,
     WatermarkRequired,
@@ -116,6 +117,8 @@ def translate(error: psycopg.Error, where: str) -> Exception:
         )
     if code in _TRANSACTION_CONFLICTS:
         return TransactionConflict(diag.message_primary or str(error))
+    if code == "25P02":
+        return TransactionAborted()
     if code == "54000":
         return TooLarge(first_line(error))
     if code == "57014":
@@ -140,7 +143,8 @@ def translate(error: psycopg.Error, where: str) -> Exception:
 def is_lost_connection(error: psycopg.Error) -> bool:
     """Whether the error says that the connection, and not the statement, is at fault."""
     if error.sqlstate is None:
-        return isinstance(error, psycopg.OperationalError)
+        mine = isinstance(error, psycopg.errors.PipelineAborted)  # by a statement before it
+        return isinstance(error, psycopg.OperationalError) and not mine
     return error.sqlstate.startswith(("08", "57P"))
 
 

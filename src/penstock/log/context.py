@@ -82,7 +82,7 @@ class LogContext:
         messages = [_message(row, decode) for row in rows]
         for interceptor in reversed(self.interceptors):
             if overrides(interceptor, "on_read"):
-                messages = [interceptor.on_read(message) for message in messages]
+                messages = [_passed_on(interceptor, message) for message in messages]
         return messages
 
     def batch_size(self, batch_size: int | None) -> int:
@@ -116,9 +116,17 @@ def _message(row: Row, decode: Callable[[str, str], dict[str, Any]]) -> Recorded
             None if metadata is None else decode(type, metadata),
             _EPOCH_IN_UTC + (time - _EPOCH),
         )
-    except (ValueError, TypeError, msgspec.MsgspecError) as error:
+    except Exception as error:  # of any serializer; or it goes too deep
         reason = first_line(error)
         raise DecodingError(stream_name, position, global_position, reason) from error
+
+
+def _passed_on(interceptor: Interceptor, message: RecordedMessage) -> RecordedMessage:
+    result: object = interceptor.on_read(message)
+    if not isinstance(result, RecordedMessage):
+        name = f"the result of {type(interceptor).__name__}.on_read"
+        raise ValidationError(name, result, "a RecordedMessage")
+    return result
 
 
 def is_whole(value: object) -> TypeGuard[int]:

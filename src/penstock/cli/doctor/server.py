@@ -125,19 +125,20 @@ def sequence(connection: Connection) -> Finding:
 
 def triggers(connection: Connection) -> Finding:
     """Look whether writers announce themselves, as the watermark needs it."""
-    names, disabled = _row(
+    gone, disabled = _row(
         connection,
-        "select array_agg(tgname::text),"
-        " array_agg(tgname::text) filter (where tgenabled in ('D', 'R'))"
-        " from pg_trigger where tgrelid = 'message_store.messages'::regclass"
-        " and tgname like 'penstock%' and not tgisinternal",
+        "select array_agg(n.name) filter (where tgname is null),"
+        " array_agg(n.name) filter (where tgenabled in ('D', 'R'))"
+        " from unnest(array['penstock_announce', 'penstock_refuse_unannounced_position']) n(name)"
+        " left join pg_trigger on tgname = n.name"
+        " and tgrelid = 'message_store.messages'::regclass",
     )
-    if not names:
-        advice = "update penstock.installations set digest = ''; then run `penstock init`"
-        return Finding("triggers", Level.PROBLEM, "gone: readers can miss messages", advice)
+    advice = "put them back with `penstock init`"
+    if gone:
+        text = f"gone: {', '.join(gone)}; readers can miss messages"
+        return Finding("triggers", Level.PROBLEM, text, advice)
     if disabled:
         text = f"switched off: {', '.join(disabled)}; readers can miss messages"
-        advice = f"alter table message_store.messages enable trigger {disabled[0]}"
         return Finding("triggers", Level.PROBLEM, text, advice)
     return Finding("triggers", Level.OK, "in place")
 
