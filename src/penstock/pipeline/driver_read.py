@@ -9,13 +9,14 @@ that one plan serves both.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import psycopg
 import pyarrow as pa
-from psycopg.pq.abc import PGresult
+from psycopg.rows import tuple_row
+from psycopg.types.string import ByteaBinaryLoader
 
 from penstock.pipeline.cutting import Piece
 from penstock.pipeline.read_plan import Plan
@@ -53,10 +54,11 @@ def read_table(
     """Return a piece of a target."""
     rows = target.rows(piece.after, piece.until)
     try:
-        with connection.cursor() as cursor:
+        with connection.cursor(row_factory=tuple_row) as cursor:
+            for kind in (*_NUMBERS, *_BYTES):
+                cursor.adapters.register_loader(kind, ByteaBinaryLoader)  # as it comes
             cursor.execute(plan.query(rows), binary=True, prepare=False)
-            assert cursor.pgresult is not None
-            return pa.Table.from_batches(_batches(cursor.pgresult, plan), plan.schema)
+            return pa.Table.from_batches(_batches(cursor, plan), plan.schema)
     except UNFIT as error:
         wrong = find_wrong(connection, rows, plan, error)
         if wrong is None:
@@ -64,23 +66,13 @@ def read_table(
         raise wrong from None
 
 
-def _batches(result: PGresult, plan: Plan) -> list[pa.RecordBatch]:
-    kinds = [_name(result.ftype(number)) for number in range(result.nfields)]
-    return [
-        plan.batch(
-            [
-                _column(kind, [result.get_value(row, number) for row in rows])
-                for number, kind in enumerate(kinds)
-            ]
+def _batches(cursor: psycopg.Cursor[tuple[bytes | None, ...]], plan: Plan) -> Iterator[Any]:
+    types = cursor.adapters.types
+    kinds = [types[column.type_code].name for column in cursor.description or ()]
+    while rows := cursor.fetchmany(BATCH):
+        yield plan.batch(
+            [_column(*one) for one in zip(kinds, zip(*rows, strict=True), strict=True)]
         )
-        for first in range(0, result.ntuples, BATCH)
-        if (rows := range(first, min(first + BATCH, result.ntuples)))
-    ]
-
-
-def _name(oid: int) -> str:
-    known = psycopg.adapters.types.get(oid)
-    return str(oid) if known is None else known.name
 
 
 def _column(kind: str, values: Values) -> pa.Array:
