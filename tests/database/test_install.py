@@ -151,6 +151,19 @@ def test_a_trigger_without_which_readers_miss_messages_is_put_back(
     penstock.connect(url).close()
 
 
+@pytest.mark.parametrize("edition", ["penstock", "beside"])
+def test_a_function_that_was_dropped_is_put_back(new_database: NewDatabase, edition: str) -> None:
+    url = new_database(edition)
+    ask(url, "drop function penstock.append_one")
+
+    plan = penstock.install(url)
+
+    assert plan.actions[0].startswith("put back the functions and triggers")
+    assert not penstock.install(url).needed
+    with penstock.connect(url) as store:
+        store.append(penstock.Message("Opened"))
+
+
 @pytest.mark.parametrize(
     ("kind", "take_over", "edition", "actions"),
     [

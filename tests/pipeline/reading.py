@@ -1,15 +1,24 @@
-"""Read as Spark's processes do, plan and tasks, without starting Spark."""
+"""Read as Spark's processes do, plan and tasks, or as a step does, without starting Spark."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType, StructType
 
 from penstock.pipeline.batch_reader import Part
+from penstock.pipeline.columns import plan
+from penstock.pipeline.connections import connected
 from penstock.pipeline.data_source import PenstockDataSource
+from penstock.pipeline.driver_read import read_table
+
+
+class Reading(Protocol):
+    """A way to read messages."""
+
+    def __call__(self, url: str, schema: StructType | None = None, **options: str) -> pa.Table: ...
 
 
 def struct(**fields: str | DataType) -> StructType:
@@ -45,12 +54,23 @@ def read(url: str, schema: StructType | None = None, **options: str) -> pa.Table
     return table.sort_by("global_position") if ordered else table
 
 
+def read_on_driver(url: str, schema: StructType | None = None, **options: str) -> pa.Table:
+    """Return the same, read as a step on the driver reads a few messages."""
+    reader = reader_of(url, schema, partitions="1", **options)
+    (part,) = reader.partitions()
+    columns = plan(reader.schema, null_if_wrong=reader.options.null_if_wrong)
+    with connected(reader.place) as connection:
+        table = read_table(connection, part.target, columns, part.piece)
+    ordered = "global_position" in table.column_names
+    return table.sort_by("global_position") if ordered else table
+
+
 def reader_schema(reader: Any) -> pa.Schema:
     """Return the Arrow schema that Spark expects of a reader."""
     return to_arrow_schema(reader.schema, timezone="UTC")
 
 
-def typed_data(url: str, data: DataType, **options: str) -> list[Any]:
+def typed_data(url: str, data: DataType, how: Reading = read, **options: str) -> list[Any]:
     """Return `data` of messages, read as a type, in the order of the log."""
     schema = struct(data=data, global_position="long")
-    return list(read(url, schema, **options).column("data").to_pylist())
+    return list(how(url, schema, **options).column("data").to_pylist())

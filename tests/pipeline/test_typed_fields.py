@@ -1,4 +1,7 @@
-"""A scalar in `data` is read in the type that a schema gives it, alone and in an array."""
+"""A scalar in `data` is read in the type that a schema gives it, alone and in an array.
+
+So it is in a task, and on the driver, which reads in another way.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StringType
 
 from penstock import Store
 from penstock.errors import WrongValue
-from tests.pipeline.reading import struct, typed_data
+from tests.pipeline.reading import Reading, read, read_on_driver, struct, typed_data
 
 SCALARS: list[tuple[str, Any, Any]] = [
     ("string", "text", "text"),
@@ -72,10 +75,12 @@ WRONG: list[tuple[str, Any]] = [
 class Shelf:
     """A database that many tests share; each has a category of its own."""
 
-    def __init__(self, store: Store) -> None:
+    _numbers = itertools.count()
+
+    def __init__(self, store: Store, how: Reading) -> None:
         self.store = store
+        self.how = how
         self.url = str(store.settings.database_url)
-        self._numbers = itertools.count()
 
     def put(self, *values: Any) -> str:
         """Write a message for each value and return their category."""
@@ -87,13 +92,13 @@ class Shelf:
     def get(self, kind: str | DataType, category: str, **options: str) -> list[Any]:
         """Return the values, read as a type."""
         kind = NESTED.get(kind, kind) if isinstance(kind, str) else kind
-        found = typed_data(self.url, struct(value=kind), category=category, **options)
+        found = typed_data(self.url, struct(value=kind), self.how, category=category, **options)
         return [data["value"] for data in found]
 
 
-@pytest.fixture(scope="module")
-def shelf(shared_store: Store) -> Shelf:
-    return Shelf(shared_store)
+@pytest.fixture(scope="module", params=[read, read_on_driver], ids=["task", "driver"])
+def shelf(shared_store: Store, request: pytest.FixtureRequest) -> Shelf:
+    return Shelf(shared_store, request.param)
 
 
 def array_of(kind: str) -> ArrayType:

@@ -10,6 +10,7 @@ taken over.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -81,7 +82,8 @@ def _plan(connection: psycopg.Connection[Any], where: str, take_over: bool) -> P
         )
     ours = take_over or found.has_our_functions or not found.has_message_store
     edition = Edition.PENSTOCK if ours else Edition.BESIDE
-    if found.edition is edition and _is_current(last, edition) and not found.lacks_parts:
+    in_place = not found.lacks_parts and not _lacks_functions(connection, edition)
+    if found.edition is edition and _is_current(last, edition) and in_place:
         if not _lacks_privileges(connection):
             return Plan(edition, False, ("nothing: all is in place",))
         return Plan(
@@ -100,7 +102,7 @@ def _actions(found: Found, last: Installation | None, edition: Edition) -> Itera
         yield "create the roles message_store and penstock_reader, if the server lets us"
     elif not _is_current(last, last.edition):
         yield f"upgrade the schema penstock from version {last.version} to {SCHEMA_VERSION}"
-    elif found.lacks_parts:
+    elif last.edition is edition:
         yield "put back the functions and triggers of Penstock that were dropped or switched off"
     if not found.has_message_store:
         yield "create the schema message_store with Message DB 1.3's table, functions and views"
@@ -117,6 +119,17 @@ def _actions(found: Found, last: Installation | None, edition: Edition) -> Itera
 
 def _ask(connection: psycopg.Connection[Any], question: Operation[Answer]) -> Answer:
     return execute(connection, question, prepare=False)
+
+
+def _lacks_functions(connection: psycopg.Connection[Any], edition: Edition) -> bool:
+    """Whether somebody dropped a function of ours, by hand or with a type that it had."""
+    texts = "".join(text for _, text in _sql_files(edition))
+    row = connection.execute(
+        "select exists (select from unnest(%s::text[]) as f(name) where f.name not in"
+        " (select format('%%s.%%s', p.pronamespace::regnamespace, p.proname) from pg_proc p))",
+        (re.findall(r"^create or replace function (\w+\.\w+)", texts, re.MULTILINE),),
+    ).fetchone()
+    return row == (True,)
 
 
 def _lacks_privileges(connection: psycopg.Connection[Any]) -> bool:

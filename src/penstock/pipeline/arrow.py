@@ -1,7 +1,10 @@
-"""Reading messages as Arrow batches: COPY in binary, decoded in C, a few megabytes at a time.
+"""Reading messages in a task: COPY in binary, decoded in C to Arrow, a few megabytes at a time.
 
 The driver is used by its lower interface: the other one brings pandas along, which takes a worker
 half a second to load.
+
+Not for the user's own process: where the server goes away between two statements, this driver
+aborts the process it is in (arrow-adbc #3878). Spark starts another worker; see `driver_read`.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from contextlib import closing, contextmanager
 from functools import lru_cache
 
 import adbc_driver_postgresql
+import psycopg
 import pyarrow as pa
 from adbc_driver_manager import (
     AdbcConnection,
@@ -21,13 +25,13 @@ from adbc_driver_manager import (
     OperationalError,
 )
 from adbc_driver_manager._reader import AdbcRecordBatchReader
-from psycopg import sql
 
-from penstock.errors import WrongValue
+from penstock.database.execute import typed_errors
 from penstock.pipeline.connections import PATIENCE, Place, connected, conninfo
 from penstock.pipeline.cutting import Piece
-from penstock.pipeline.read_plan import Plan, Typed
+from penstock.pipeline.read_plan import Plan
 from penstock.pipeline.target import Target
+from penstock.pipeline.wrong_values import UNFIT, find_wrong
 
 #: what one batch may weigh, so that a task's memory does not grow with its part of the log
 BATCH_BYTES = 2 * 1024 * 1024
@@ -38,15 +42,15 @@ def read_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Read a piece of a target, batch by batch."""
     rows = target.rows(piece.after, piece.until)
-    query = (sql.SQL("select {} ").format(plan.select()) + rows).as_string()
+    query = plan.query(rows).as_string()
     try:
-        with _reader(place, query) as reader:
+        with typed_errors(place.where), _psycopg_errors(), _reader(place, query) as reader:
             for batch in reader:
                 if batch.num_rows:
-                    yield plan.batch(batch)
-    # Arrow reports some as OSError
-    except (Error, OSError, pa.ArrowException, WrongValue) as error:
-        wrong = None if plan.null_if_wrong else _find_wrong(place, rows, plan, error)
+                    yield plan.batch(batch.columns)
+    except (*UNFIT, OSError) as error:  # Arrow reports some as OSError
+        with connected(place) as connection:
+            wrong = find_wrong(connection, rows, plan, error)
         if wrong is None:
             raise
         raise wrong from None
@@ -83,24 +87,21 @@ def _database(address: str) -> AdbcDatabase:
     return adbc_driver_postgresql.connect(address)  # type: ignore[no-any-return]
 
 
-def _find_wrong(
-    place: Place, rows: sql.Composed, plan: Plan, error: Exception
-) -> WrongValue | None:
-    """Return which value does not read as its type, if that is what went wrong."""
-    with connected(place) as connection:
-        for one in plan.typed:
-            query = sql.SQL("select m.global_position, {} {} and {} limit 1").format(
-                one.text, rows, _wrong(one, error)
-            )
-            if found := connection.execute(query).fetchone():
-                return WrongValue(one.name, found[1], one.expected, found[0])
-    return None
+@contextmanager
+def _psycopg_errors() -> Iterator[None]:
+    """Raise what psycopg would: this driver tells the end of a connection in several ways."""
+    try:
+        yield
+    except Error as error:
+        if error.sqlstate:
+            raise _error_class(error.sqlstate)(str(error)) from error
+        if isinstance(error, OperationalError):
+            raise psycopg.OperationalError(str(error)) from error
+        raise
 
 
-def _wrong(one: Typed, error: Exception) -> sql.Composable:
-    """Return the condition for the message that has the wrong value."""
-    if one.wrong is not None:
-        return one.wrong
-    if isinstance(error, WrongValue) and error.field == one.name:
-        return sql.SQL("{} = {}").format(one.text, error.value)
-    return sql.SQL("false")
+def _error_class(code: str) -> type[psycopg.Error]:
+    try:
+        return psycopg.errors.lookup(code)
+    except KeyError:
+        return psycopg.DatabaseError

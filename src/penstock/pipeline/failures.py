@@ -7,7 +7,7 @@ mistake in the query itself, or a function that returns the wrong thing would fa
 from __future__ import annotations
 
 import psycopg
-from adbc_driver_manager import OperationalError
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, PySparkException, PythonException
 
 from penstock.errors import PenstockError, WrongExpectedVersion, WrongValue, first_line
@@ -15,7 +15,9 @@ from penstock.errors import PenstockError, WrongExpectedVersion, WrongValue, fir
 #: the class of SQLSTATEs for data that does not fit
 _DATA = "22"
 #: what Spark says when a task or a plan of ours has lost the database
-_AWAY = ("penstock.errors.database.DatabaseUnreachable", "adbc_driver_manager.OperationalError")
+_AWAY = "penstock.errors.database.DatabaseUnreachable"
+#: and when that made the driver in `arrow` abort the worker, if `session` has set it up to tell
+_ABORTED = ("Fatal Python error: Aborted", "penstock/pipeline/arrow.py")
 
 
 def is_passing(error: BaseException) -> bool:
@@ -24,9 +26,9 @@ def is_passing(error: BaseException) -> bool:
         return False  # the step reads what it read: it would expect the same again
     if isinstance(error, PenstockError):
         return error.retryable
-    if isinstance(error, PySparkException):
-        return any(name in str(error) for name in _AWAY)
-    return isinstance(error, psycopg.OperationalError | OperationalError)
+    if isinstance(error, PySparkException | Py4JJavaError):
+        return _AWAY in str(error) or _was_aborted(error)
+    return isinstance(error, psycopg.OperationalError)
 
 
 def is_data_error(error: BaseException) -> bool:
@@ -52,7 +54,16 @@ def reason_of(error: BaseException) -> str:
         return ours[-1] if ours else first_line(error)
     if isinstance(error, PenstockError):
         return f"{type(error).__name__}: {error}"
+    if _was_aborted(error):
+        return "a task lost its connection as it began to read, and its worker was aborted"
     return f"{type(error).__name__}: {first_line(error)}"
+
+
+def _was_aborted(error: BaseException) -> bool:
+    if not isinstance(error, PySparkException | Py4JJavaError):
+        return False
+    told = str(error)
+    return all(one in told for one in _ABORTED)
 
 
 def _state(error: PySparkException) -> str | None:

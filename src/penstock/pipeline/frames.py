@@ -19,10 +19,10 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from penstock import names
-from penstock.pipeline.arrow import read_batches
 from penstock.pipeline.columns import plan
 from penstock.pipeline.connections import Place
 from penstock.pipeline.cutting import Piece
+from penstock.pipeline.driver_read import read_table
 from penstock.pipeline.target import Target
 
 #: up to here the driver reads by itself
@@ -36,6 +36,7 @@ class Slice:
     """The messages of a queue between two numbers, wherever they are read."""
 
     place: Place
+    connection: Connection
     target: Target
     schema: StructType
     after: int
@@ -51,8 +52,8 @@ class Slice:
     def table(self) -> pa.Table:
         """The messages as an Arrow table, read on the driver, in their order."""
         columns = plan(self.schema)
-        batches = read_batches(self.place, self.target, columns, Piece(self.after, self.until))
-        return pa.Table.from_batches(batches, columns.schema).sort_by("global_position")
+        piece = Piece(self.after, self.until)
+        return read_table(self.connection, self.target, columns, piece).sort_by("global_position")
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """Return the messages as a frame."""

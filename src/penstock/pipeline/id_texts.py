@@ -22,7 +22,7 @@ def id_texts(ids: pa.Array) -> pa.StringArray:
     """Return UUIDs, as the sixteen bytes of each, in the form that everybody knows."""
     bytes_of = getattr(ids, "storage", ids)  # Arrow has no type for them, so they come wrapped
     count, first = len(bytes_of), bytes_of.offset * 16
-    raw = memoryview(bytes_of.buffers()[2])[first : first + count * 16]
+    raw = memoryview(bytes_of.buffers()[-1])[first : first + count * 16]
     digits = np.frombuffer(hexlify(raw), np.uint8).reshape(count, 32)
     texts = np.full((count, 36), _HYPHEN, np.uint8)
     for place, group in _GROUPS:

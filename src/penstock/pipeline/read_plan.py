@@ -34,13 +34,12 @@ class Plan:
     builds: list[Build] = field(default_factory=list)
     typed: list[Typed] = field(default_factory=list)
 
-    def select(self) -> sql.Composed:
-        """Return the list of expressions to select."""
-        return sql.SQL(", ").join(self.expressions)
+    def query(self, rows: sql.Composed) -> sql.Composed:
+        """Return the query that reads rows of messages."""
+        return sql.SQL("select {} ").format(sql.SQL(", ").join(self.expressions)) + rows
 
-    def batch(self, read: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a batch of the frame from a batch of the query."""
-        columns = read.columns
+    def batch(self, columns: Sequence[pa.Array]) -> pa.RecordBatch:
+        """Return a batch of the frame from the columns of the query."""
         built = [build(columns) for build in self.builds]
         return pa.RecordBatch.from_arrays(built, schema=self.schema)
 

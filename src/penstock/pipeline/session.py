@@ -97,6 +97,8 @@ def _settings(master: str) -> dict[str, object]:
     settings: dict[str, object] = {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # of a worker that is aborted, where it was: so a step knows that it lost the database
+        "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
         "spark.driver.memory": "2g",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

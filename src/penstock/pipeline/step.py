@@ -287,7 +287,7 @@ def _slice(bench: Bench, queue: str, after: int, until: int, types: tuple[str, .
     most = max(SMALL + 1, bench.processor.limit)  # a table may be of any size
     count = count_up_to(bench.connection, target, after, until, most)
     schema = frame_schema(bench.pipeline, queue)
-    return Slice(bench.place, target, schema, after, until, count)
+    return Slice(bench.place, bench.connection, target, schema, after, until, count)
 
 
 def _project(bench: Bench, current: state.State, events: Slice) -> Made:

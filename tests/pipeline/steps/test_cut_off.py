@@ -1,0 +1,104 @@
+"""A connection is lost as a read begins: nobody's process ends, and the step is done again.
+
+The driver that tasks read with aborts its process in such a moment. That must not be the user's
+own; and where it is a worker's, the step has to know what has happened.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psycopg
+import pytest
+from pyspark.sql import SparkSession
+
+import penstock
+from penstock.errors import DatabaseUnreachable
+from penstock.pipeline.step import run_step
+from tests.pipeline.faults.waiting import end_blocked, wait_until_blocked
+from tests.pipeline.faults.wires import Wire
+from tests.pipeline.steps.cut_off import WORD, reading
+from tests.pipeline.steps.workshop import Workshop
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def cut(database_url: str) -> Iterator[Wire]:
+    """A wire that is cut as the read begins."""
+    with Wire(database_url, WORD) as wire:
+        yield wire
+
+
+@pytest.fixture
+def ended(database_url: str) -> Iterator[Wire]:
+    """A wire at whose other end the backend is ended as the read begins."""
+    blocking = psycopg.connect(database_url)
+
+    def end() -> None:
+        wait_until_blocked(database_url, 1)
+        end_blocked(database_url)
+        blocking.close()
+
+    def block() -> None:
+        blocking.execute("lock table message_store.messages in access exclusive mode")
+        thread.submit(end)
+
+    with ThreadPoolExecutor(1) as thread, Wire(database_url, WORD, block) as wire:
+        yield wire
+
+
+@pytest.fixture
+def _on_executors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.pipeline.frames.SMALL", 0)
+    monkeypatch.setattr("penstock.pipeline.runner.TRY_AGAIN", 0.0)
+
+
+@pytest.mark.parametrize("how", ["cut", "ended"])
+def test_the_users_process_outlives_it(
+    workshop: Workshop, request: pytest.FixtureRequest, how: str
+) -> None:
+    wire: Wire = request.getfixturevalue(how)
+    workshop.write("a", 1, 2)
+
+    program = [sys.executable, "-m", "tests.pipeline.steps.cut_off", wire.url]
+    process = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert (process.returncode, wire.was_said) == (0, True), process.stderr
+    assert "copy waits: PostgreSQL at 127.0.0.1:" in process.stderr
+    assert "copied 2, error None" in process.stdout
+    assert workshop.numbers("b") == [1, 2]
+
+
+@pytest.mark.usefixtures("_on_executors")
+def test_a_step_whose_task_is_cut_off_says_that_the_database_cannot_be_reached(
+    workshop: Workshop, spark: SparkSession, cut: Wire
+) -> None:
+    workshop.write("a", 1)
+
+    with (
+        penstock.connect(cut.url) as store,
+        pytest.raises(DatabaseUnreachable, match="its worker was aborted") as caught,
+    ):
+        run_step(Workshop(store, spark).bench(reading()))
+
+    assert "\n" not in str(caught.value)
+    assert workshop.status(reading()).error is None
+
+
+@pytest.mark.usefixtures("_on_executors")
+def test_a_run_goes_on_whose_task_was_aborted(
+    workshop: Workshop, spark: SparkSession, ended: Wire
+) -> None:
+    workshop.write("a", 1, 2)
+
+    with penstock.connect(ended.url) as store:
+        summary = Workshop(store, spark).run(reading())
+
+    assert ended.was_said
+    assert summary.succeeded
+    assert workshop.numbers("b") == [1, 2]
