@@ -16,7 +16,7 @@ how to make the next one of it, oldest first.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import Field, dataclass, fields
 from typing import (
     Any,
@@ -41,9 +41,7 @@ from penstock.message import (
     checked_message,
     new_id,
 )
-
-#: makes the data of the next schema version out of an older one's
-Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
+from penstock.upcasting import Upcaster, checked_upcasters, up_to_date
 
 _PLAIN = (str, int, bool)
 _registry: dict[str, type[TypedMessage]] = {}
@@ -96,7 +94,7 @@ class TypedMessage:
         _check_names(cls, names, unindexed)
         cls.message_type = type
         cls.schema_version = schema_version
-        cls._upcasters = _checked_upcasters({} if upcasters is None else upcasters, schema_version)
+        cls._upcasters = checked_upcasters({} if upcasters is None else upcasters, schema_version)
         cls._hints = {name: without_none(hints[name]) for name in names}
         cls._payload = payload_of(cls.__name__, own, hints)
         cls._required = frozenset(one.name for one in own if not has_default(one))
@@ -196,7 +194,11 @@ class TypedMessage:
     def from_recorded(cls, message: RecordedMessage) -> Self:
         """Return the typed message that a recorded one stands for, brought up to date."""
         try:
-            payload = msgspec.convert(cls._up_to_date(message), cls._payload, str_keys=True)
+            payload = msgspec.convert(
+                up_to_date(message, cls.__name__, cls.schema_version, cls._upcasters),
+                cls._payload,
+                str_keys=True,
+            )
         except Exception as error:  # an upcaster may raise any
             raise DecodingError(
                 message.stream_name, message.position, message.global_position, first_line(error)
@@ -204,21 +206,6 @@ class TypedMessage:
         typed = object.__new__(cls)
         typed._fill(payload, message.id, message.metadata)
         return typed
-
-    @classmethod
-    def _up_to_date(cls, message: RecordedMessage) -> dict[str, Any]:
-        data, version = dict(message.data), message.schema_version
-        if version == cls.schema_version:
-            return data
-        older = list(cls._upcasters)
-        if version not in older:
-            raise LookupError(
-                f"{cls.__name__} is of version {cls.schema_version} and has no upcaster "
-                f"for version {version}"
-            )
-        for step in older[older.index(version) :]:
-            data = cls._upcasters[step](data)
-        return data
 
     def _fill(self, payload: object, id: UUID, metadata: dict[str, Any] | None) -> None:
         """Set the values, past the lock that keeps others from changing them."""
@@ -281,23 +268,3 @@ def _check_names(cls: type[TypedMessage], names: tuple[str, ...], unindexed: Ite
     for name in unindexed:
         if name not in names:
             raise ValidationError("unindexed", name, f"one of {', '.join(names)}")
-
-
-def _checked_upcasters(
-    upcasters: Mapping[str | None, Upcaster], schema_version: str | None
-) -> dict[str | None, Upcaster]:
-    """Refuse upcasters in an order in which some of them would never be used."""
-    if not isinstance(upcasters, Mapping):
-        raise ValidationError("upcasters", upcasters, "functions by the versions that they take")
-    for version, upcaster in upcasters.items():
-        if version is not None:
-            check_text("upcasters", version)
-        if not callable(upcaster):
-            raise ValidationError(f"the upcaster of version {version}", upcaster, "a function")
-    versions = [*upcasters, schema_version]
-    numbered = [int(one) for one in versions if one is not None and one.isdecimal()]
-    if len({*versions}) < len(versions) or None in versions[1:] or numbered != sorted(numbered):
-        raise ValidationError(
-            "upcasters", versions[:-1], f"older versions than {schema_version}, the oldest first"
-        )
-    return dict(upcasters)

@@ -10,7 +10,6 @@ from datetime import datetime
 from typing import LiteralString
 
 from penstock.database.operation import Operation, call, only_value
-from penstock.errors import UnsupportedEdition
 from penstock.log.context import LogContext
 from penstock.message import check_text
 
@@ -136,8 +135,7 @@ def parked(context: LogContext, group_id: str) -> Operation[list[ParkedPartition
 def check_group(context: LogContext, group_id: str) -> None:
     """Refuse a group's name that is none, and a database without groups."""
     check_text("group_id", group_id)
-    if not context.edition.has_watermark:
-        raise UnsupportedEdition("consumer groups need Penstock's schema: run `penstock init`")
+    context.require_penstock("a consumer group")
 
 
 def _group_call(

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.database.operation import Operation, call
-from penstock.errors import UnsupportedEdition
 from penstock.log.context import LogContext
 
 _SUBJECT = ("category", "stream_name", "group_id", "topic", "consumer_id", "pipeline", "processor")
@@ -34,8 +33,7 @@ class HealthFigure:
 
 def health(context: LogContext) -> Operation[list[HealthFigure]]:
     """Look how the store stands, with index look-ups only."""
-    if not context.edition.has_watermark:
-        raise UnsupportedEdition("health needs Penstock's schema: run `penstock init`")
+    context.require_penstock("health")
     return call(
         "health",
         "select name, value, detail from penstock.health()",

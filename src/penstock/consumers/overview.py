@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from penstock.consumers.positions import KINDS, StreamPositions, TablePositions, check_edition
 from penstock.database.operation import Operation, call, only_value
-from penstock.errors import UnsupportedEdition, ValidationError
+from penstock.errors import ValidationError
 from penstock.log.context import LogContext, check_position
 from penstock.log.write import check_category
 from penstock.message import check_text
@@ -39,8 +39,7 @@ class ConsumerStatus:
 def consumers(context: LogContext, count_up_to: int = 10_000) -> Operation[list[ConsumerStatus]]:
     """List every consumer that has stored a position."""
     check_position("count_up_to", count_up_to)
-    if not context.edition.has_watermark:
-        raise UnsupportedEdition("listing consumers needs Penstock's schema: run `penstock init`")
+    context.require_penstock("listing consumers")
     return call(
         "consumers",
         "select * from penstock.consumers(%s)",

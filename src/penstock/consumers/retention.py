@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from penstock.consumers.awaiting import RunsAsync
 from penstock.consumers.blocking import Runs
 from penstock.database.operation import Operation, call
-from penstock.errors import UnsupportedEdition, ValidationError
+from penstock.errors import ValidationError
 from penstock.log.context import LogContext, check_position
 from penstock.message import check_text
 
@@ -118,8 +118,7 @@ def remove_batch(
         raise ValidationError("ignore_consumers", ignore_consumers, "True or False")
     if target == "$all":
         raise ValidationError("target", target, "a stream or a category")
-    if not context.edition.has_watermark:
-        raise UnsupportedEdition("retention needs Penstock's schema: run `penstock init`")
+    context.require_penstock("retention")
     return call(
         "retain",
         "select * from penstock.retain(%s, %s, %s, %s, %s, %s, %s)",

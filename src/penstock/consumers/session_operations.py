@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Any, LiteralString
 
 from penstock.consumers.record import ConsumedRecord, Record, consumed
-from penstock.database.edition import Edition
 from penstock.database.operation import Operation, Row, call, only_value
-from penstock.errors import UndecodableRecord, UnsupportedEdition, ValidationError, first_line
+from penstock.errors import UndecodableRecord, ValidationError, first_line
 from penstock.log import write
 from penstock.log.context import LogContext, is_whole
 from penstock.message import Message, check_text
@@ -134,7 +133,7 @@ def commit_offset(
     context: LogContext, stream_name: str, consumer_id: str, next_offset: int
 ) -> Operation[None]:
     """Store a consumer's offset without a session."""
-    _require_sessions(context)
+    context.require_penstock("a queue's consumer")
     check_text("consumer_id", consumer_id)
     check_offset("next_offset", next_offset)
     return call(
@@ -149,7 +148,7 @@ def commit_offset(
 
 def open_session(context: LogContext, stream_name: str, consumer_id: str) -> Operation[Opened]:
     """Open a session, which fences the one that is open under this consumer id."""
-    _require_sessions(context)
+    context.require_penstock("a queue's consumer")
     check_text("consumer_id", consumer_id)
 
     def decode(rows: list[Row]) -> Opened:
@@ -249,14 +248,6 @@ def _fetched(context: LogContext, rows: list[Row]) -> Fetched | None:
         )
         undecodable.__cause__ = error
         return Fetched(offset, undecodable)
-
-
-def _require_sessions(context: LogContext) -> None:
-    if context.edition is Edition.GENUINE:
-        raise UnsupportedEdition(
-            "a queue's consumers need more than a genuine Message DB has: "
-            "run `penstock init` to add Penstock beside it"
-        )
 
 
 def _identity(session: SessionId) -> tuple[str, str, int]:

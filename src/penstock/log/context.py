@@ -52,7 +52,10 @@ class LogContext:
     def require_penstock(self, what: str) -> None:
         """Refuse what a genuine Message DB cannot do."""
         if not self.edition.has_watermark:
-            raise UnsupportedEdition(f"{what} needs Penstock's schema: run `penstock init`")
+            raise UnsupportedEdition(
+                f"{what} needs more than a genuine Message DB has: "
+                "run `penstock init` to add Penstock beside it"
+            )
 
     def until(self, watermark: int | None) -> LogContext:
         """Return the context for a read that ends at this watermark, if there is one."""

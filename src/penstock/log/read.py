@@ -6,7 +6,7 @@ from typing import LiteralString
 
 from penstock import names
 from penstock.database.operation import Operation, call, only_value
-from penstock.errors import UnsupportedEdition, ValidationError
+from penstock.errors import ValidationError
 from penstock.log.context import LogContext, check_position, is_whole
 from penstock.log.write import check_category, check_stream_name
 from penstock.message import RecordedMessage, check_text
@@ -77,7 +77,7 @@ def get_category_messages(
             context.decode,
             category_name=category_name,
         )
-    _refuse_what_message_db_cannot_do(category_name, correlation)
+    _refuse_what_message_db_cannot_do(context, category_name, correlation)
     return call(
         "get_category_messages",
         _COLUMNS + "message_store.get_category_messages(%s, %s, %s, %s, %s, %s, %s)",
@@ -118,8 +118,7 @@ def stream_version(context: LogContext, stream_name: str) -> Operation[int | Non
 def category_head(context: LogContext, category_name: str) -> Operation[int]:
     """Read the last global position in a category that a reader may rely on, 0 if there is none."""
     check_category(category_name)
-    if not context.edition.has_watermark:
-        raise _needs_penstock("category_head")
+    context.require_penstock("category_head")
     return call(
         "category_head",
         "select penstock.category_head(%s, %s)",
@@ -131,8 +130,7 @@ def category_head(context: LogContext, category_name: str) -> Operation[int]:
 
 def news_head(context: LogContext) -> Operation[int]:
     """Read the head of the log, but for what the consumers of `$all` keep for themselves."""
-    if not context.edition.has_watermark:
-        raise _needs_penstock("category_head")
+    context.require_penstock("category_head")
     return call(
         "category_head",
         "select penstock.news_head(%s)",
@@ -158,15 +156,10 @@ def check_group(member: int | None, size: int | None) -> None:
         raise ValidationError("consumer_group_member", member, f"below the group's size, {size}")
 
 
-def _refuse_what_message_db_cannot_do(category_name: str, correlation: str | None) -> None:
+def _refuse_what_message_db_cannot_do(
+    context: LogContext, category_name: str, correlation: str | None
+) -> None:
     if category_name == "$all":
-        raise _needs_penstock("reading $all")
+        context.require_penstock("reading $all")
     if correlation is not None and not names.is_category(correlation):
-        raise _needs_penstock("correlation with a stream-name prefix")
-
-
-def _needs_penstock(what: str) -> UnsupportedEdition:
-    return UnsupportedEdition(
-        f"{what} needs more than a genuine Message DB has: "
-        "run `penstock init` to add Penstock beside it"
-    )
+        context.require_penstock("correlation with a stream-name prefix")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
-from penstock.errors import UnsupportedEdition, ValidationError
+from penstock.errors import ValidationError
 from penstock.log.context import LogContext, check_position
 from penstock.message import check_text
 
@@ -63,5 +63,4 @@ def check_limit(limit: int) -> int:
 
 def check_edition(context: LogContext) -> None:
     """Refuse a database without Penstock's schema."""
-    if not context.edition.has_watermark:
-        raise UnsupportedEdition("the outbox needs Penstock's schema: run `penstock init`")
+    context.require_penstock("the outbox")
