@@ -1,8 +1,7 @@
 """Penstock as earlier commits had it: the SQL that they installed, and the whole client of 0.1.
 
-They are in `earlier.tar.xz`, since a shallow clone and a tarball have no history. Made from a full
-clone by `python -m tests.database.earlier`. Each set of SQL is one that upgrades have to cope with in
-its own way: a commit whose tables differ from those of the others.
+They are in `earlier.tar.xz`, since a shallow clone and a tarball have no history. It is made from a
+full clone by `python -m tests.database.earlier`. The sets of SQL are those whose tables differ.
 """
 
 from __future__ import annotations

@@ -214,7 +214,7 @@ def _installed_parts(
 ) -> dict[str, str]:
     """Return the parts that these files define; a function of somebody else's is none of them."""
     texts = "".join(text for _, text in definitions)
-    defined = {*re.findall(r"^create (?:or replace )?function (\w+\.\w+)", texts, re.MULTILINE)}
+    defined = {*re.findall(r"^ *create (?:or replace )?function (\w+\.\w+)", texts, re.MULTILINE)}
     return {
         name: digest
         for name, digest in _ask(connection, parts()).found.items()

@@ -53,7 +53,7 @@ def parts() -> Operation[Parts]:
         """
         with installed as (
           -- the functions in both schemas, and the triggers on the log that call Penstock's
-          select n.nspname || '.' || p.proname || '(' || coalesce(arguments.types, '') || ')' as name,
+          select concat(n.nspname, '.', p.proname, '(', arguments.types, ')') as name,
             md5(concat_ws('|', p.prosrc, r.typname, p.proretset, p.prosecdef, p.provolatile,
               p.proisstrict, p.proparallel, p.proargnames, p.proconfig)) as digest
           from pg_catalog.pg_namespace n
