@@ -7,7 +7,6 @@ itself. A server of yours is never changed by connecting: `penstock init` or `in
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -20,19 +19,17 @@ from penstock.database import blocking, session
 from penstock.database import edition as editions
 from penstock.database.awaiting import AsyncPool
 from penstock.database.blocking import Pool
-from penstock.database.edition import SCHEMA_VERSION, Edition, Installation
+from penstock.database.edition import SCHEMA_VERSION, Edition
 from penstock.database.embedded import start
 from penstock.database.execute import execute
-from penstock.database.install import Plan, digest, install_on
-from penstock.database.parts import Parts, parts
-from penstock.errors import NotInstalled, ValidationError
+from penstock.database.install import Plan, check_parts, install_on
+from penstock.database.parts import parts
+from penstock.errors import ValidationError
 from penstock.interceptor import Interceptor
 from penstock.log.context import LogContext
 from penstock.serializer import JsonSerializer, Serializer
 from penstock.settings import Settings, check_options
 from penstock.store import Store
-
-logger = logging.getLogger("penstock")
 
 
 def connect(
@@ -136,35 +133,8 @@ def _detect(settings: Settings) -> Edition:
         if found.has_penstock and (installation := ask(editions.last_installation())):
             editions.check_installation(installation, where)
             if installation.version == SCHEMA_VERSION:
-                _compare(installation, ask(parts()).of(found.edition), where)
+                check_parts(installation, ask(parts()).of(found.edition), where)
         return found.edition
-
-
-def _compare(installation: Installation, found: Parts, where: str) -> None:
-    """Refuse an installation that lacks a part, and warn of one that is not this package's."""
-    if found.missing:
-        raise NotInstalled(
-            f"{where} lacks {_listed(found.missing)}, which somebody dropped: "
-            "run `penstock init` to put it back"
-        )
-    if found.replaced:
-        logger.warning(
-            "%s: %s changed since `penstock init` installed it; run it again to put it back",
-            where,
-            _listed(found.replaced),
-        )
-    if installation.digest != digest(installation.edition):
-        logger.warning(
-            "%s holds SQL of another build of version %s than this package's; "
-            "`penstock init` replaces it",
-            where,
-            installation.version,
-        )
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + more
 
 
 def _try_session(connection: psycopg.Connection[Any], settings: Settings) -> None:

@@ -295,7 +295,8 @@ class TestRights:
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 store.using(connection).run(
                     retention.remove_batch(
-                        store.context, "order", retention.Keep(count=0), None, True, 0
+                        retention.Run("order", ignore_consumers=True),
+                        retention.Bounds(10**9, 10**9, None, []),
                     )
                 )
 

@@ -20,9 +20,10 @@ clients go on, and starts again.
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -35,8 +36,10 @@ from penstock.database import edition as editions
 from penstock.database.edition import OLDEST_CLIENT, SCHEMA_VERSION, Edition, Found, Installation
 from penstock.database.execute import execute
 from penstock.database.operation import Operation
-from penstock.database.parts import parts
-from penstock.errors import IncompatibleVersion, UnsafeSequence
+from penstock.database.parts import Parts, parts
+from penstock.errors import IncompatibleVersion, NotInstalled, UnsafeSequence
+
+logger = logging.getLogger("penstock")
 
 Answer = TypeVar("Answer")
 Connection = psycopg.Connection[Any]
@@ -257,6 +260,33 @@ def _lacks_privileges(connection: Connection) -> bool:
         " else (select rolsuper or rolcreaterole from pg_roles where rolname = current_user) end)"
     ).fetchone()
     return row == (True,)
+
+
+def check_parts(installation: Installation, parts: Parts, where: str) -> None:
+    """Refuse an installation that lacks a part, and warn of one that is not this package's."""
+    if parts.missing:
+        raise NotInstalled(
+            f"{where} lacks {_listed(parts.missing)}, which somebody dropped: "
+            "run `penstock init` to put it back"
+        )
+    if parts.replaced:
+        logger.warning(
+            "%s: %s changed since `penstock init` installed it; run it again to put it back",
+            where,
+            _listed(parts.replaced),
+        )
+    if installation.digest != digest(installation.edition):
+        logger.warning(
+            "%s holds SQL of another build of version %s than this package's; "
+            "`penstock init` replaces it",
+            where,
+            installation.version,
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
 
 
 def _refuse_sequence_cache(connection: Connection) -> None:

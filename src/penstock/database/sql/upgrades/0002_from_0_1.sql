@@ -66,8 +66,11 @@ drop function if exists
   penstock.lock_for_append(varchar, text[], text[], jsonb, boolean),
   penstock.missed(varchar, bigint),
   penstock.nothing_to_claim(text, text[], text[]),
+  penstock.removable(varchar, bigint, bigint, bigint),
   penstock.retain(varchar, bigint, timestamptz, bigint, boolean, bigint),
+  penstock.retain(varchar, bigint, timestamptz, bigint, boolean, bigint, bigint),
   penstock.save_position(text, bigint, bigint),
   penstock.save_position(text, bigint, bigint, uuid),
   penstock.slowest_consumer(varchar),
+  penstock.stored_positions(varchar),
   penstock.tell_partitions(integer, bigint[]);
