@@ -128,10 +128,11 @@ class TestWithDataOf01:
             (group,) = store.groups()
             assert (group.pending, group.claimed) == (0, 0)
 
+    @pytest.mark.parametrize("kind", ["empty", "genuine"])
     def test_a_client_that_runs_through_it_is_told_to_upgrade_or_goes_on(
-        self, new_database: NewDatabase, package_0_1: dict[str, str]
+        self, new_database: NewDatabase, package_0_1: dict[str, str], kind: str
     ) -> None:
-        url = new_database("empty")
+        url = new_database(kind)
         run_0_1(package_0_1, "penstock.install(sys.argv[1])", url)
         client = start_client(package_0_1, url)
 
@@ -219,6 +220,28 @@ class TestOlderNeverReplacesNewer:
         penstock.install(database_url, progress=told.append)
 
         assert told[: len(upgrades())] == [name for name, _ in upgrades()]
+
+
+class TestAClientWhoseFunctionsChange:
+    """As when the schema becomes one of a later version, while this client runs."""
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            "drop function penstock.groups()",
+            "drop function penstock.groups();"
+            "create function penstock.groups() returns int language sql as 'select 1'",
+            "alter table penstock.consumer_groups rename to groups_of_version_3",
+        ],
+    )
+    def test_is_told_so(self, database_url: str, change: str) -> None:
+        with penstock.connect(database_url, pool_min_size=1, pool_max_size=1) as store:
+            for _ in range(8):  # by then it is prepared
+                store.groups()
+            ask(database_url, change)
+
+            with pytest.raises(IncompatibleVersion, match="upgrade the Python package"):
+                store.groups()
 
 
 def start_client(environment: dict[str, str], url: str) -> subprocess.Popen[str]:
