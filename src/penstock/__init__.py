@@ -15,7 +15,7 @@ from penstock.consumers.decider import Decider
 from penstock.consumers.groups import GroupStatus, ParkedPartition
 from penstock.consumers.handlers import handles
 from penstock.consumers.health import HealthFigure
-from penstock.consumers.overview import ConsumerStatus
+from penstock.consumers.overview import ConsumerStatus, SessionStatus
 from penstock.consumers.parked import ParkedMessage
 from penstock.consumers.queue import Queue
 from penstock.consumers.queue_awaiting import AsyncQueue
@@ -235,6 +235,7 @@ __all__ = [
     "SessionError",
     "SessionFenced",
     "SessionInUse",
+    "SessionStatus",
     "Settings",
     "SetupError",
     "StagingLost",

@@ -19,10 +19,11 @@ from penstock.database import blocking, session
 from penstock.database import edition as editions
 from penstock.database.awaiting import AsyncPool
 from penstock.database.blocking import Pool
-from penstock.database.edition import Edition
+from penstock.database.edition import SCHEMA_VERSION, Edition
 from penstock.database.embedded import start
 from penstock.database.execute import execute
-from penstock.database.install import Plan, install_on
+from penstock.database.install import Plan, check_parts, install_on
+from penstock.database.parts import parts
 from penstock.errors import ValidationError
 from penstock.interceptor import Interceptor
 from penstock.log.context import LogContext
@@ -72,13 +73,14 @@ def install(
     *,
     take_over: bool = False,
     check: bool = False,
+    progress: Callable[[str], None] = lambda what: None,
     **options: Any,
 ) -> Plan:
     """Install or upgrade Penstock in a database, and return what was done.
 
     Safe to repeat, and to run from many processes at once. On a genuine Message DB its functions
     stay as they are, unless `take_over` replaces them by ours. `check` only says what would be
-    done.
+    done. `progress` is called with each file that is run, and with who holds a lock that is needed.
     """
     settings = _settings(database_url, options)
     leave: Callable[[], None] = _nothing
@@ -86,7 +88,9 @@ def install(
         settings, leave = _start_embedded(settings)
     try:
         with blocking.connect(settings) as connection:
-            return install_on(connection, settings.where(), take_over=take_over, check=check)
+            return install_on(
+                connection, settings.where(), take_over=take_over, check=check, progress=progress
+            )
     finally:
         leave()
 
@@ -105,7 +109,7 @@ def _ready(settings: Settings) -> tuple[Settings, Edition, Callable[[], None]]:
     settings, leave = _start_embedded(settings)
     try:
         with blocking.connect(settings) as connection:
-            install_on(connection, settings.where())
+            install_on(connection, settings.where(), replace=False)
         return settings, _detect(settings), leave
     except BaseException:
         leave()
@@ -128,6 +132,8 @@ def _detect(settings: Settings) -> Edition:
         editions.check_message_db(ask(editions.message_store_version()), where)
         if found.has_penstock and (installation := ask(editions.last_installation())):
             editions.check_installation(installation, where)
+            if installation.version == SCHEMA_VERSION:
+                check_parts(installation, ask(parts()).of(found.edition), where)
         return found.edition
 
 

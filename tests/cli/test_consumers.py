@@ -9,7 +9,15 @@ from datetime import timedelta
 import pytest
 
 import penstock
-from penstock import Consumer, FailurePolicy, Message, RecordedMessage, Store
+from penstock import (
+    Consumer,
+    ConsumerSession,
+    FailurePolicy,
+    Message,
+    RecordedMessage,
+    SessionFenced,
+    Store,
+)
 from tests.cli.conftest import Run, run
 
 
@@ -196,6 +204,117 @@ class TestReplay:
         handled(store)
 
         assert penstock("replay", "order", "mailer", *options).exit_code == 2
+
+
+class TestSessions:
+    """A queue's consumers, each with a session: they are found and moved as consumers are."""
+
+    @pytest.fixture
+    def session(self, store: Store) -> ConsumerSession:
+        queue = store.queue("mail")
+        queue.offer_many(["a", "b", "c"])
+        session = queue.create_consumer("reader")
+        session.poll()
+        return session
+
+    @pytest.mark.usefixtures("session", "places")
+    def test_are_listed_by_queue_and_consumer(self, penstock: Run, store: Store) -> None:
+        store.move_consumer("order", "mailer", 0)
+
+        lines = [line.split() for line in penstock("consumers").stdout.splitlines()]
+
+        assert lines[1][:2] == ["order", "mailer"]
+        assert lines[3][:6] == ["queue", "consumer", "next", "offset", "tail", "behind"]
+        assert lines[4][:5] == ["mail", "reader", "1", "3", "2"]
+
+    @pytest.mark.usefixtures("session")
+    def test_a_count_that_was_cut_short_says_so(self, penstock: Run) -> None:
+        result = penstock("consumers", "--count-up-to", "1")
+
+        assert result.stdout.splitlines()[-1].split()[4] == "1+"
+
+    @pytest.mark.usefixtures("session")
+    def test_as_json(self, penstock: Run) -> None:
+        (line,) = penstock("consumers", "--json").stdout.splitlines()
+
+        found = json.loads(line)
+        assert (found["queue"], found["consumer_id"]) == ("mail", "reader")
+        assert (found["next_offset"], found["tail"], found["behind"]) == (1, 3, 2)
+        assert found["seconds_behind"] >= 0
+
+    @pytest.mark.usefixtures("session")
+    def test_status_names_both(self, penstock: Run) -> None:
+        figures = json.loads(penstock("status", "--json").stdout)["figures"]
+
+        (lag,) = [one for one in figures if one["name"] == "session.lag"]
+        assert lag["detail"] == {"stream_name": "queue-mail", "consumer_id": "reader"}
+        assert "session queue-mail reader" in penstock("status").stdout
+
+    @pytest.mark.parametrize(("position", "values"), [("0", "abc"), ("2", "c"), ("end", "")])
+    def test_seek_puts_one_at_an_offset(
+        self, penstock: Run, store: Store, session: ConsumerSession, position: str, values: str
+    ) -> None:
+        result = penstock("seek", "queue-mail", "reader", position)
+
+        assert result.stderr.startswith("reader of the queue mail: from offset 1 to ")
+        with pytest.raises(SessionFenced):
+            session.poll()
+        assert rest(store) == list(values)
+
+    @pytest.mark.usefixtures("session")
+    def test_replay_goes_back(self, penstock: Run, store: Store) -> None:
+        rest(store)
+        second = store.get_stream_messages("queue-mail")[1].time
+
+        penstock("replay", "queue-mail", "reader", "--position", "1")
+        from_position = rest(store)
+        penstock("replay", "queue-mail", "reader", "--since", second.isoformat())
+        since = rest(store)
+        penstock("replay", "queue-mail", "reader", "--beginning")
+
+        assert from_position == ["b", "c"]
+        assert since[-2:] == ["b", "c"]
+        assert rest(store) == ["a", "b", "c"]
+
+    def test_replay_never_leaves_anything_out(
+        self, penstock: Run, session: ConsumerSession
+    ) -> None:
+        result = penstock("replay", "queue-mail", "reader", "--position", "2")
+
+        assert result.exit_code == 2
+        assert session.committed_offset() == 1
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            (["queue-mail", "raeder", "0"], "raeder"),
+            (["queue-mial", "reader", "0"], "mial"),
+            (["queue-mail", "reader", "x"], "x"),
+            (["queue-mail", "reader", "0", "--kept-in", "table"], "not of queues"),
+            (["mail", "reader", "0"], "give queue-mail"),
+        ],
+    )
+    def test_asked_for_wrongly(
+        self, penstock: Run, session: ConsumerSession, arguments: list[str], said: str
+    ) -> None:
+        result = penstock("seek", *arguments)
+
+        assert result.exit_code == 2
+        assert said in " ".join(result.stderr.replace("│", " ").split())
+        assert session.committed_offset() == 1
+
+    def test_beyond_the_tail(self, penstock: Run, session: ConsumerSession) -> None:
+        result = penstock("seek", "queue-mail", "reader", "4")
+
+        assert result.exit_code == 1
+        assert "does not exist yet" in result.stderr
+        assert session.committed_offset() == 1
+
+
+def rest(store: Store) -> list[str]:
+    """What the queue's consumer `reader` reads now."""
+    session = store.queue("mail").create_consumer("reader")
+    return [record.value for record in iter(session.poll, None)]
 
 
 class TestParked:

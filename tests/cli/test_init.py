@@ -7,7 +7,8 @@ from pathlib import Path
 
 import penstock
 from penstock import Edition
-from tests.cli.conftest import run
+from tests.cli.conftest import on_terminal, run
+from tests.database import earlier
 
 
 def edition(url: str) -> Edition:
@@ -41,6 +42,30 @@ def test_a_check_says_what_is_to_do_and_does_nothing(new_database: Callable[[str
     assert result.exit_code == 1
     assert "To do in " in result.stdout
     assert run("init", "--check", "--url", url).stdout == result.stdout
+
+
+def test_a_check_of_an_older_schema_names_the_steps(new_database: Callable[[str], str]) -> None:
+    url = new_database("empty")
+    earlier.install(url, earlier.RELEASE_0_1)
+
+    result = run("init", "--check", "--url", url)
+
+    assert result.exit_code == 1
+    assert "- upgrade the schema penstock from version 1 to 2" in result.stdout
+    assert "- run 0002_from_0_1: The columns that 0.1 added over time" in result.stdout
+    assert "clients wait meanwhile" in result.stdout
+
+
+def test_an_upgrade_on_a_terminal_ends_with_what_was_done(
+    new_database: Callable[[str], str],
+) -> None:
+    url = new_database("empty")
+    earlier.install(url, earlier.RELEASE_0_1)
+
+    seen = on_terminal(url, "init")
+
+    assert "Done in" in seen
+    assert "upgrade the schema penstock from version 1 to 2" in seen
 
 
 def test_a_check_of_what_is_in_place_succeeds(database_url: str) -> None:

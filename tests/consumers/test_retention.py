@@ -161,6 +161,22 @@ class TestProtection:
         assert store.retain(target, keep_count=1) == Retained(2, "slow")
         assert numbers(store, "order") == [2, 3, 4, 5]
 
+    @pytest.mark.parametrize("positions", ["stream", "table"])
+    def test_one_that_is_put_back_while_a_run_goes_on_loses_no_more(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch, positions: str
+    ) -> None:
+        monkeypatch.setattr(retention, "BATCH", 4)
+        places = fill(store, "order", 12, streams=1)
+        store.move_consumer("order", "mailer", places[-1], positions)
+
+        retained = store.retain(
+            "order",
+            keep_count=1,
+            progress=lambda _: store.move_consumer("order", "mailer", 0, positions),
+        )
+
+        assert retained == Retained(4, "mailer")
+
     def test_one_whose_position_is_garbled_keeps_all(self, store: Store) -> None:
         fill(store, "order", 6, streams=1)
         store.write_message("order:position-mailer", "Recorded", {})
@@ -295,7 +311,8 @@ class TestRights:
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 store.using(connection).run(
                     retention.remove_batch(
-                        store.context, "order", retention.Keep(count=0), None, True, 0
+                        retention.Run("order", ignore_consumers=True),
+                        retention.Bounds(10**9, 10**9, None, []),
                     )
                 )
 

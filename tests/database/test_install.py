@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -152,16 +153,103 @@ def test_a_trigger_without_which_readers_miss_messages_is_put_back(
 
 
 @pytest.mark.parametrize("edition", ["penstock", "beside"])
-def test_a_function_that_was_dropped_is_put_back(new_database: NewDatabase, edition: str) -> None:
+@pytest.mark.parametrize("name", ["append_one", "claim_next"])
+def test_a_function_that_was_dropped_is_put_back(
+    new_database: NewDatabase, edition: str, name: str
+) -> None:
     url = new_database(edition)
-    ask(url, "drop function penstock.append_one")
+    ask(url, f"drop function penstock.{name}")
 
+    with pytest.raises(NotInstalled, match=rf"lacks penstock\.{name}\(.*run `penstock init`"):
+        penstock.connect(url)
     plan = penstock.install(url)
 
     assert plan.actions[0].startswith("put back the functions and triggers")
     assert not penstock.install(url).needed
     with penstock.connect(url) as store:
         store.append(penstock.Message("Opened"))
+
+
+@pytest.mark.parametrize("edition", ["penstock", "beside"])
+def test_a_function_that_was_replaced_by_hand_is_named_and_put_back(
+    new_database: NewDatabase, edition: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = new_database(edition)
+    ask(
+        url,
+        "create or replace function penstock.tail(stream_name varchar) returns bigint"
+        " language plpgsql as $$ begin return 7; end $$",
+    )
+
+    penstock.connect(url).close()
+    penstock.install(url)
+    named = caplog.text
+    caplog.clear()
+    penstock.connect(url).close()
+
+    assert "penstock.tail(varchar) changed since `penstock init` installed it" in named
+    assert caplog.text == ""
+    assert ask(url, "select penstock.tail('account-1')") == [(0,)]
+
+
+def test_a_function_of_somebody_else_is_nobodys_business(
+    new_database: NewDatabase, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = new_database("penstock")
+    ask(url, "create function penstock.mine() returns int language sql as 'select 1'")
+    ask(url, "drop schema penstock cascade")
+    ask(url, "create schema penstock")
+    ask(url, "create function penstock.mine() returns int language sql as 'select 1'")
+    penstock.install(url)
+
+    ask(url, "drop function penstock.mine()")
+
+    assert not penstock.install(url).needed
+    penstock.connect(url).close()
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("edition", ["penstock", "beside"])
+def test_every_function_and_trigger_is_recorded(new_database: NewDatabase, edition: str) -> None:
+    url = new_database(edition)
+    schemas = "'penstock', 'message_store'" if edition == "penstock" else "'penstock'"
+
+    ((functions, triggers, recorded),) = ask(
+        url,
+        "select (select count(*) from pg_proc where pronamespace::regnamespace::text"
+        f" in ({schemas})), (select count(*) from pg_trigger"
+        " where tgrelid = 'message_store.messages'::regclass and not tgisinternal),"
+        " (select count(*) from penstock.installations i, jsonb_object_keys(i.parts))",
+    )
+
+    assert recorded == functions + triggers
+
+
+def test_another_build_of_the_same_version_is_named_and_replaced_only_on_request(
+    new_database: NewDatabase, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = new_database("penstock")
+    ask(url, "update penstock.installations set digest = 'of another build'")
+
+    penstock.connect(url).close()
+    plan = penstock.install(url)
+
+    assert "SQL of another build of version" in caplog.text
+    assert plan.actions == (
+        f"replace the SQL of another build of version {SCHEMA_VERSION} by this package's",
+    )
+    assert not penstock.install(url).needed
+
+
+def test_connecting_to_a_folder_leaves_another_build_of_the_same_version(tmp_path: Path) -> None:
+    count = "select count(*) from penstock.installations"
+    with penstock.connect(folder=tmp_path / "shared") as store:
+        with store.transaction() as transaction:
+            transaction.connection.execute("update penstock.installations set digest = 'other'")
+        with penstock.connect(folder=tmp_path / "shared"), store.transaction() as transaction:
+            installations = transaction.connection.execute(count).fetchone()
+
+    assert installations == (1,)
 
 
 @pytest.mark.parametrize(

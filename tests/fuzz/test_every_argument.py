@@ -36,6 +36,7 @@ GOOD: dict[str, Callable[[Store], Any]] = {
     "keep_count": lambda _: 1,
     "work": lambda _: lambda transaction: None,
     "name": lambda _: "orders",
+    "queue": lambda _: "orders",
     "next_offset": lambda _: 0,
     "value": lambda _: 1,
     "values": lambda _: [1],

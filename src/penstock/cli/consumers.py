@@ -1,8 +1,9 @@
-"""`penstock consumers`: who reads what, and how far behind."""
+"""`penstock consumers`: who reads what, and how far behind: consumers, and sessions of queues."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from collections.abc import Sequence
+from datetime import timedelta
 from typing import Annotated
 
 import msgspec
@@ -18,6 +19,7 @@ from penstock.cli.printing import (
     table,
 )
 from penstock.cli.target import Folder, Url, open_existing, settings_for
+from penstock.consumers.overview import ConsumerStatus, SessionStatus
 
 
 def consumers(
@@ -29,33 +31,61 @@ def consumers(
     url: Url = None,
     folder: Folder = None,
 ) -> None:
-    """List the consumers that have stored a position.
+    """List the consumers that have stored a position, and the sessions of queues.
 
     A consumer is behind by the messages of its category after its position; the first of them has
-    been waiting for as long as is shown.
+    been waiting for as long as is shown. A session is behind by the records of its queue from its
+    next offset on.
     """
     with open_existing(settings_for(url, folder)) as store:
         found = store.consumers(count_up_to)
+        sessions = store.sessions(count_up_to)
     if json:
-        for one in found:
-            seconds = {"seconds_behind": one.seconds_behind}
-            print_json(msgspec.to_builtins(one) | seconds)
+        everyone: list[ConsumerStatus | SessionStatus] = [*found, *sessions]
+        for one in everyone:
+            print_json(msgspec.to_builtins(one) | {"seconds_behind": one.seconds_behind})
         return
+    _print_consumers(found, count_up_to)
+    if sessions:
+        console().print()
+        _print_sessions(sessions, count_up_to)
+
+
+def _print_consumers(found: Sequence[ConsumerStatus], count_up_to: int) -> None:
     names = dict.fromkeys(("category", "consumer", "kept_in"), "left")
     numbers = dict.fromkeys(("position", "head", "behind", "for", "updated"), "right")
     listed = table(**names, **numbers)
     for one in found:
-        full = one.behind == count_up_to
         listed.add_row(
             printable(one.category),
             printable(one.consumer_id),
             one.kept_in,
             "?" if one.position is None else str(one.position),
             str(one.head),
-            f"{one.behind}+" if full else str(one.behind),
-            shown_age(timedelta(seconds=one.seconds_behind)) if one.behind else "-",
-            f"{shown_age(datetime.now(UTC) - one.updated_at)} ago",
+            *_backlog(one, count_up_to),
         )
     console().print(listed)
     if any(one.position is None for one in found):
         note("? is no position: that consumer cannot start; `penstock seek` puts it right")
+
+
+def _print_sessions(found: Sequence[SessionStatus], count_up_to: int) -> None:
+    numbers = dict.fromkeys(("next_offset", "tail", "behind", "for", "updated"), "right")
+    listed = table(queue="left", consumer="left", **numbers)
+    for one in found:
+        listed.add_row(
+            printable(one.queue),
+            printable(one.consumer_id),
+            str(one.next_offset),
+            str(one.tail),
+            *_backlog(one, count_up_to),
+        )
+    console().print(listed)
+
+
+def _backlog(one: ConsumerStatus | SessionStatus, count_up_to: int) -> tuple[str, str, str]:
+    return (
+        f"{one.behind}+" if one.behind == count_up_to else str(one.behind),
+        shown_age(timedelta(seconds=one.seconds_behind)) if one.behind else "-",
+        f"{shown_age(one.as_of - one.updated_at)} ago",
+    )

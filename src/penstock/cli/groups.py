@@ -11,6 +11,7 @@ from penstock import GroupStatus, ParkedPartition, ValidationError
 from penstock.cli.overview import Json
 from penstock.cli.printing import console, note, print_json, printable, shown_age, shown_time, table
 from penstock.cli.target import Folder, Url, open_existing, settings_for
+from penstock.log.overview import server_time
 
 groups = typer.Typer(name="groups", help="See to partitioned consumer groups.")
 
@@ -31,10 +32,11 @@ def overview(
     with open_existing(settings_for(url, folder)) as store:
         found = store.groups()
         parked = [one for group in found for one in store.parked_partitions(group.group_id)]
+        now = store.run(server_time())
     if json:
         print_json({"groups": found, "parked": parked})
         return
-    _print_groups(found)
+    _print_groups(found, now)
     if parked:
         console().print()
         _print_parked(parked)
@@ -82,7 +84,7 @@ def retry(
     note(f"{resumed} {'partition goes' if resumed == 1 else 'partitions go'} on")
 
 
-def _print_groups(found: list[GroupStatus]) -> None:
+def _print_groups(found: list[GroupStatus], now: datetime) -> None:
     listed = table(
         group="left",
         status="left",
@@ -93,7 +95,6 @@ def _print_groups(found: list[GroupStatus]) -> None:
         parked="right",
         waiting="right",
     )
-    now = datetime.now(UTC)
     for one in found:
         listed.add_row(
             printable(one.group_id),

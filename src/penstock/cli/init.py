@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 import penstock
@@ -46,9 +47,23 @@ def init(
     if check and not has_database(settings):
         plan = _NEW
     else:
-        plan = penstock.install(settings, take_over=take_over, check=check)
+        with _spinner() as spinner:
+            task = spinner.add_task("")
+            plan = penstock.install(
+                settings,
+                take_over=take_over,
+                check=check,
+                progress=lambda what: spinner.update(task, description=printable(what)),
+            )
     _tell(plan, place(settings), check)
     raise typer.Exit(1 if check and plan.needed else 0)
+
+
+def _spinner() -> Progress:
+    """Return a line that shows what is being done, or waited for; on a terminal only."""
+    out = console(stderr=True)
+    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    return Progress(*columns, console=out, transient=True, disable=not out.is_terminal)
 
 
 def _tell(plan: Plan, where: str, check: bool) -> None:

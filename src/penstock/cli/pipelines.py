@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +15,7 @@ from penstock.cli.printing import console, note, print_json, printable, shown_ag
 from penstock.cli.target import Folder, Url, open_existing, settings_for
 from penstock.database import blocking
 from penstock.errors import SetupError
+from penstock.log.overview import server_time
 from penstock.process import stopping_on_signals
 
 if TYPE_CHECKING:
@@ -128,12 +129,13 @@ def overview(
         blocking.connect(store.settings) as connection,
     ):
         found = processors(connection)
+        now = store.run(server_time())
     if json:
         print_json(found)
     elif not found:
         note("no pipeline has run here yet")
     else:
-        _print_processors(found)
+        _print_processors(found, now)
 
 
 @pipelines.command("retire")
@@ -182,12 +184,11 @@ def _png(svg: str) -> bytes:
     return bytes(cairosvg.svg2png(bytestring=svg.encode()))
 
 
-def _print_processors(found: list[ProcessorStatus]) -> None:
+def _print_processors(found: list[ProcessorStatus], now: datetime) -> None:
     shown = table(
         pipeline="left", processor="left", kind="left", steps="right", read="right", wrote="right",
         lag="right", last_step="left", state="left",
     )  # fmt: skip
-    now = datetime.now(UTC)
     for one in found:
         last = "" if one.last_step_at is None else f"{shown_age(now - one.last_step_at)} ago"
         state = _state(one)

@@ -1,4 +1,4 @@
-"""`penstock seek` and `penstock replay`: put a consumer somewhere else."""
+"""`penstock seek` and `penstock replay`: put a consumer, or a queue's consumer, somewhere else."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import typer
 from penstock import Store
 from penstock.cli.printing import note
 from penstock.cli.target import Folder, Url, open_existing, settings_for
-from penstock.consumers.overview import ConsumerStatus
+from penstock.consumers.overview import ConsumerStatus, SessionStatus
+from penstock.consumers.session_operations import queue_of
 
 
 class KeptIn(StrEnum):
@@ -23,7 +24,10 @@ class KeptIn(StrEnum):
 
 
 Category = Annotated[
-    str, typer.Argument(help="The category it reads, or '$all'.", show_default=False)
+    str,
+    typer.Argument(
+        help="The category it reads, '$all', or a queue's stream (queue-mail).", show_default=False
+    ),
 ]
 ConsumerId = Annotated[str, typer.Argument(help="The consumer's id.", show_default=False)]
 Kept = Annotated[
@@ -48,18 +52,26 @@ def seek(
     position: Annotated[
         str,
         typer.Argument(
-            metavar="N|end", help="It goes on right after this global position.", show_default=False
+            metavar="N|end",
+            help="It goes on right after this global position; of a queue: at this offset.",
+            show_default=False,
         ),
     ],
     kept_in: Kept = None,
     url: Url = None,
     folder: Folder = None,
 ) -> None:
-    """Put a consumer right after a global position, forwards or back.
+    """Put a consumer right after a global position, or a queue's consumer at an offset.
 
-    0 is the beginning. A consumer that is running notices at its next save, and stops.
+    Forwards or back; 0 is the beginning. A consumer that is running notices at its next save, and
+    stops; a session at its next call.
     """
     with open_existing(settings_for(url, folder)) as store:
+        if queue := _queue(category, kept_in):
+            session = _session(store, queue, consumer_id)
+            offset = session.tail if position == "end" else _whole(position)
+            _move_session(store, session, offset)
+            return
         found = _found(store, category, consumer_id, kept_in)
         target = store.category_head(category) if position == "end" else _whole(position)
         _move(store, category, consumer_id, target, found, kept_in)
@@ -70,7 +82,11 @@ def replay(
     consumer_id: ConsumerId,
     position: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="From the message at this global position."),
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="From the message at this global position; of a queue: the record at this offset.",
+        ),
     ] = None,
     since: Since = None,
     beginning: Annotated[bool, typer.Option("--beginning", help="From the first message.")] = False,
@@ -78,14 +94,20 @@ def replay(
     url: Url = None,
     folder: Folder = None,
 ) -> None:
-    """Have a consumer handle messages again, from some point on.
+    """Have a consumer handle messages again, or a queue's consumer records, from some point on.
 
     It never moves a consumer forwards: what it has not handled yet is not left out.
     """
     if [position is not None, since is not None, beginning].count(True) != 1:
         raise typer.BadParameter("give one of --position, --since and --beginning")
     moment = None if since is None else _moment(since)
+    queue = _queue(category, kept_in)
+    if position == 0 and not queue:
+        raise typer.BadParameter("--position 0: global positions begin with 1")
     with open_existing(settings_for(url, folder)) as store:
+        if queue:
+            _replay_session(store, _session(store, queue, consumer_id), position or 0, moment)
+            return
         found = _found(store, category, consumer_id, kept_in)
         target = 0
         if position is not None:
@@ -97,6 +119,46 @@ def replay(
                 f"{consumer_id} is at {found.position} and has not come so far: nothing to replay"
             )
         _move(store, category, consumer_id, target, found, kept_in)
+
+
+def _replay_session(
+    store: Store, session: SessionStatus, offset: int, moment: datetime | None
+) -> None:
+    if moment is not None:
+        offset = store.offset_since(session.queue, moment)
+    if offset > session.next_offset:
+        raise typer.BadParameter(
+            f"{session.consumer_id} is at offset {session.next_offset} and has not come so far: "
+            "nothing to replay"
+        )
+    _move_session(store, session, offset)
+
+
+def _move_session(store: Store, session: SessionStatus, offset: int) -> None:
+    before = store.move_session(session.queue, session.consumer_id, offset)
+    note(
+        f"{session.consumer_id} of the queue {session.queue}: from offset {before} to {offset}; "
+        "it reads that next"
+    )
+
+
+def _queue(target: str, kept_in: KeptIn | None) -> str | None:
+    """Return the name of the queue that a stream is; None for a category."""
+    if not target.startswith("queue-"):
+        return None
+    if kept_in is not None:
+        raise typer.BadParameter("--kept-in is for consumers of categories, not of queues")
+    return queue_of(target)
+
+
+def _session(store: Store, queue: str, consumer_id: str) -> SessionStatus:
+    """Return the queue's consumer; refuse one that nobody knows."""
+    for one in store.sessions(count_up_to=1):
+        if (one.queue, one.consumer_id) == (queue, consumer_id):
+            return one
+    raise typer.BadParameter(
+        f"no session of {consumer_id} was opened on the queue {queue}: see `penstock consumers`"
+    )
 
 
 def _move(
@@ -123,9 +185,12 @@ def _found(
         if (one.category, one.consumer_id) == (category, consumer_id):
             return one
     if kept_in is None:
+        sessions = store.sessions(count_up_to=1)
+        known = any((one.queue, one.consumer_id) == (category, consumer_id) for one in sessions)
+        hint = f"; for the queue of this name, give queue-{category}" if known else ""
         raise typer.BadParameter(
             f"no consumer {consumer_id} of {category} has stored a position: "
-            "see `penstock consumers`, or give --kept-in for one that is to come"
+            f"see `penstock consumers`, or give --kept-in for one that is to come{hint}"
         )
     return None
 

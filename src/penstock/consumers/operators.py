@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from penstock.consumers import health, overview, parked, retention
 from penstock.consumers.health import HealthFigure
-from penstock.consumers.overview import ConsumerStatus
+from penstock.consumers.overview import ConsumerStatus, SessionStatus
 from penstock.consumers.parked import ParkedMessage, parked_stream
 from penstock.consumers.retention import Keep, Retained
 from penstock.database.operation import Operation
@@ -43,6 +43,22 @@ class OperatorCalls(ABC):
         The backlog is counted up to `count_up_to` messages, so that the answer stays cheap.
         """
         return self.run(overview.consumers(self.context, count_up_to))
+
+    def sessions(self, count_up_to: int = 10_000) -> list[SessionStatus]:
+        """Return every consumer of a queue, with its backlog, counted up to `count_up_to`."""
+        return self.run(overview.sessions(self.context, count_up_to))
+
+    def move_session(self, queue: str, consumer_id: str, next_offset: int) -> int:
+        """Put a queue's consumer at an offset, forwards or back, and return where it was.
+
+        A session that is open is fenced: opened again, it goes on from the offset. One beyond the
+        tail is refused.
+        """
+        return self.run(overview.move_session(self.context, queue, consumer_id, next_offset))
+
+    def offset_since(self, queue: str, moment: datetime) -> int:
+        """Return the offset of a queue's first record written since `moment`, or its tail."""
+        return self.run(overview.offset_since(self.context, queue, moment))
 
     def move_consumer(
         self, category: str, consumer_id: str, position: int, kept_in: str = "stream"
@@ -133,6 +149,22 @@ class AsyncOperatorCalls(ABC):
         The backlog is counted up to `count_up_to` messages, so that the answer stays cheap.
         """
         return await self.run(overview.consumers(self.context, count_up_to))
+
+    async def sessions(self, count_up_to: int = 10_000) -> list[SessionStatus]:
+        """Return every consumer of a queue, with its backlog, counted up to `count_up_to`."""
+        return await self.run(overview.sessions(self.context, count_up_to))
+
+    async def move_session(self, queue: str, consumer_id: str, next_offset: int) -> int:
+        """Put a queue's consumer at an offset, forwards or back, and return where it was.
+
+        A session that is open is fenced: opened again, it goes on from the offset. One beyond the
+        tail is refused.
+        """
+        return await self.run(overview.move_session(self.context, queue, consumer_id, next_offset))
+
+    async def offset_since(self, queue: str, moment: datetime) -> int:
+        """Return the offset of a queue's first record written since `moment`, or its tail."""
+        return await self.run(overview.offset_since(self.context, queue, moment))
 
     async def move_consumer(
         self, category: str, consumer_id: str, position: int, kept_in: str = "stream"

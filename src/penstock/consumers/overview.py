@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 from penstock.consumers.positions import KINDS, StreamPositions, TablePositions, check_edition
-from penstock.database.operation import Operation, call, only_value
+from penstock.consumers.session_operations import check_offset, queue_of, stream_of
+from penstock.database.operation import Operation, Row, call, only_value
 from penstock.errors import ValidationError
 from penstock.log.context import LogContext, check_position
 from penstock.log.write import check_category
@@ -27,13 +28,41 @@ class ConsumerStatus:
     behind: int
     #: when the first message after the position was written; None if nothing waits
     oldest_waiting: datetime | None
+    #: when this was so, by the server's clock
+    as_of: datetime
 
     @property
     def seconds_behind(self) -> float:
         """How long the first waiting message has been waiting."""
-        if self.oldest_waiting is None:
-            return 0.0
-        return max(0.0, (datetime.now(UTC) - self.oldest_waiting).total_seconds())
+        return _seconds(self.oldest_waiting, self.as_of)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStatus:
+    """One consumer of a queue, its stored offset and its backlog."""
+
+    queue: str
+    consumer_id: str
+    #: of the record that it reads next
+    next_offset: int
+    #: the offset that the queue's next record will get
+    tail: int
+    #: records from the offset on; counted up to a limit
+    behind: int
+    #: when the first of them was written; None if nothing waits
+    oldest_waiting: datetime | None
+    updated_at: datetime
+    #: when this was so, by the server's clock
+    as_of: datetime
+
+    @property
+    def seconds_behind(self) -> float:
+        """How long the first waiting record has been waiting."""
+        return _seconds(self.oldest_waiting, self.as_of)
+
+
+def _seconds(since: datetime | None, until: datetime) -> float:
+    return 0.0 if since is None else max(0.0, (until - since).total_seconds())
 
 
 def consumers(context: LogContext, count_up_to: int = 10_000) -> Operation[list[ConsumerStatus]]:
@@ -42,9 +71,61 @@ def consumers(context: LogContext, count_up_to: int = 10_000) -> Operation[list[
     context.require_penstock("listing consumers")
     return call(
         "consumers",
-        "select * from penstock.consumers(%s)",
+        "select category, consumer_id, kept_in, position, updated_at, head, behind, oldest_waiting,"
+        " clock_timestamp() from penstock.consumers(%s)",
         (count_up_to,),
         lambda rows: [ConsumerStatus(*row) for row in rows],
+    )
+
+
+def sessions(context: LogContext, count_up_to: int = 10_000) -> Operation[list[SessionStatus]]:
+    """List every consumer of a queue."""
+    check_position("count_up_to", count_up_to)
+    context.require_penstock("listing sessions")
+    return call(
+        "sessions",
+        "select stream_name, consumer_id, next_offset, tail, behind, oldest_waiting, updated_at,"
+        " clock_timestamp() from penstock.list_sessions(%s)",
+        (count_up_to,),
+        lambda rows: [SessionStatus(queue_of(name), *rest) for name, *rest in rows],
+    )
+
+
+def move_session(
+    context: LogContext, queue: str, consumer_id: str, next_offset: int
+) -> Operation[int]:
+    """Put a queue's consumer at an offset, which fences its session; the result is where it was."""
+    context.require_penstock("a queue's consumer")
+    stream_name = stream_of(queue)
+    check_text("consumer_id", consumer_id)
+    check_offset("next_offset", next_offset)
+
+    def decode(rows: list[Row]) -> int:
+        before: int | None = rows[0][0]
+        if before is None:
+            expected = f"a consumer of the queue {queue}, as `sessions()` lists them"
+            raise ValidationError("consumer_id", consumer_id, expected)
+        return before
+
+    return call(
+        "move_session",
+        "select penstock.move_session(%s, %s, %s)",
+        (stream_name, consumer_id, next_offset),
+        decode,
+        stream_name=stream_name,
+        consumer_id=consumer_id,
+    )
+
+
+def offset_since(context: LogContext, queue: str, moment: datetime) -> Operation[int]:
+    """Look up the offset of a queue's first record written at or after `moment`."""
+    context.require_penstock("a queue's consumer")
+    _check_moment(moment)
+    return call(
+        "offset_since",
+        "select penstock.offset_since(%s, %s)",
+        (stream_of(queue), moment),
+        only_value,
     )
 
 
@@ -90,8 +171,7 @@ def refuse_beyond(end: int, position: int) -> None:
 def position_before(context: LogContext, category: str, moment: datetime) -> Operation[int]:
     """Look up the global position right before the first message written at or after `moment`."""
     check_category(category)
-    if not isinstance(moment, datetime) or moment.tzinfo is None:
-        raise ValidationError("moment", moment, "a datetime with a time zone")
+    _check_moment(moment)
     check_edition(context)
     return call(
         "position_before",
@@ -99,3 +179,8 @@ def position_before(context: LogContext, category: str, moment: datetime) -> Ope
         (category, moment),
         lambda rows: rows[0][0],
     )
+
+
+def _check_moment(moment: object) -> None:
+    if not isinstance(moment, datetime) or moment.tzinfo is None:
+        raise ValidationError("moment", moment, "a datetime with a time zone")

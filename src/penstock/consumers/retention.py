@@ -1,15 +1,15 @@
 """Remove the oldest messages of a stream, a category or a queue.
 
 The rules are in `sql/penstock/22_retention.sql`: only a prefix goes, no consumer loses what it has
-not read unless it is overruled, and the last message of each stream stays. Here the work is cut
-into short transactions, so that a long clean-up holds nobody back.
+not read unless it is overruled, and the last message of each stream stays. A run works its bounds
+out once, and then removes in short transactions, so that a long clean-up holds nobody back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from penstock.consumers.awaiting import RunsAsync
 from penstock.consumers.blocking import Runs
@@ -19,7 +19,7 @@ from penstock.log.context import LogContext, check_position
 from penstock.message import check_text
 
 BATCH = 10_000
-_LONGEST = timedelta(days=365_000)  # further back than any message, and still a date
+_LONGEST = timedelta(days=365_000)  # further back than any message, and still a date there
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +31,21 @@ class Retained:
 
 
 @dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a run keeps, worked out once, and by the server's clock."""
+
+    stream_bound: int
+    global_bound: int
+    keep_since: datetime | None
+    position_streams: list[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
-    """What one transaction removed, the last of it, and who kept the rest, if that is known."""
+    """What one transaction removed, how far it came, and who kept the first that it left."""
 
     removed: int
-    last_position: int
+    walked_to: int | None
     held_back_by: str | None
 
 
@@ -71,15 +81,12 @@ def retain(
     progress: Callable[[int], None] = lambda removed: None,
 ) -> Retained:
     """Remove what need not be kept, batch by batch; `progress` is told the sum after each."""
-    since = _since(keep)
-    removed = after = 0
-    while True:
-        batch = store.run(remove_batch(store.context, target, keep, since, ignore_consumers, after))
-        removed += batch.removed
-        progress(removed)
-        if batch.removed < BATCH:
-            return Retained(removed, batch.held_back_by)
-        after = batch.last_position
+    run = Run(target, ignore_consumers)
+    bounds = store.run(find_bounds(store.context, target, keep, ignore_consumers))
+    while not run.ended:
+        run.count(store.run(remove_batch(run, bounds)))
+        progress(run.removed)
+    return run.retained()
 
 
 async def retain_async(
@@ -91,43 +98,74 @@ async def retain_async(
     progress: Callable[[int], None] = lambda removed: None,
 ) -> Retained:
     """Do the same for async code."""
-    since = _since(keep)
-    removed = after = 0
-    while True:
-        batch = await store.run(
-            remove_batch(store.context, target, keep, since, ignore_consumers, after)
-        )
-        removed += batch.removed
-        progress(removed)
-        if batch.removed < BATCH:
-            return Retained(removed, batch.held_back_by)
-        after = batch.last_position
+    run = Run(target, ignore_consumers)
+    bounds = await store.run(find_bounds(store.context, target, keep, ignore_consumers))
+    while not run.ended:
+        run.count(await store.run(remove_batch(run, bounds)))
+        progress(run.removed)
+    return run.retained()
 
 
-def remove_batch(
-    context: LogContext,
-    target: str,
-    keep: Keep,
-    since: datetime | None,
-    ignore_consumers: bool,
-    after: int,
-) -> Operation[Batch]:
-    """Remove one batch, of messages after a global position."""
+@dataclass(slots=True)
+class Run:
+    """How far a run of retention has come."""
+
+    target: str
+    ignore_consumers: bool
+    removed: int = 0
+    walked_to: int | None = None
+    held_back_by: str | None = None
+    ended: bool = False
+
+    def count(self, batch: Batch) -> None:
+        """Add what one transaction did."""
+        self.removed += batch.removed
+        self.held_back_by = self.held_back_by or batch.held_back_by
+        self.walked_to = batch.walked_to
+        self.ended = batch.walked_to is None
+
+    def retained(self) -> Retained:
+        """Return what the run did."""
+        return Retained(self.removed, self.held_back_by)
+
+
+def find_bounds(
+    context: LogContext, target: str, keep: Keep, ignore_consumers: bool
+) -> Operation[Bounds]:
+    """Work out what a run is to keep."""
     check_text("target", target)
     if not isinstance(ignore_consumers, bool):
         raise ValidationError("ignore_consumers", ignore_consumers, "True or False")
     if target == "$all":
         raise ValidationError("target", target, "a stream or a category")
     context.require_penstock("retention")
+    age = None if keep.age is None else min(keep.age, _LONGEST)
     return call(
-        "retain",
-        "select * from penstock.retain(%s, %s, %s, %s, %s, %s, %s)",
-        (target, keep.count, since, keep.from_position, ignore_consumers, BATCH, after),
-        lambda rows: Batch(*rows[0]),
+        "retention_bounds",
+        "select stream_bound, global_bound, keep_since, position_streams"
+        " from penstock.retention_bounds(%s, %s, %s, %s)",
+        (target, keep.count, age, keep.from_position),
+        lambda rows: Bounds(*rows[0]),
         target=target,
     )
 
 
-def _since(keep: Keep) -> datetime | None:
-    """Fix the moment once, so that a long clean-up does not run after the clock."""
-    return None if keep.age is None else datetime.now(UTC) - min(keep.age, _LONGEST)
+def remove_batch(run: Run, bounds: Bounds) -> Operation[Batch]:
+    """Remove one batch, after what the run has come to."""
+    return call(
+        "retain",
+        "select removed, walked_to, held_back_by"
+        " from penstock.remove_messages(%s, %s, %s, %s, %s, %s, %s, %s)",
+        (
+            run.target,
+            bounds.stream_bound,
+            bounds.global_bound,
+            bounds.keep_since,
+            bounds.position_streams,
+            run.ignore_consumers,
+            run.walked_to,
+            BATCH,
+        ),
+        lambda rows: Batch(*rows[0]),
+        target=run.target,
+    )

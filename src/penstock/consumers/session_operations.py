@@ -69,6 +69,11 @@ def stream_of(name: str) -> str:
     return f"queue-{check_text('name', name)}"
 
 
+def queue_of(stream_name: str) -> str:
+    """Return the name of the queue that a stream is."""
+    return stream_name.removeprefix("queue-")
+
+
 def offer(context: LogContext, stream_name: str, record: Record) -> Operation[int]:
     """Add a record to a queue; the result is its offset."""
     message = _message(context, record)

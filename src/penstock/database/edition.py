@@ -18,10 +18,10 @@ from enum import Enum
 from penstock.database.operation import Operation, Row, call
 from penstock.errors import IncompatibleVersion, NotInstalled
 
-#: the version of our SQL that this client speaks; rises with each change that clients can see
-SCHEMA_VERSION = 1
+#: the version of the SQL that this package installs; rises with each release that changes the SQL
+SCHEMA_VERSION = 2
 #: the oldest client that still works on the SQL of this version
-OLDEST_CLIENT = 1
+OLDEST_CLIENT = 2
 OLDEST_POSTGRESQL = 15
 
 
@@ -67,6 +67,8 @@ class Installation:
     oldest_client: int
     digest: str
     edition: Edition
+    #: the upgrade files that need not run here again; version 1 did not record them
+    upgrades: frozenset[str] = frozenset()
 
 
 def find() -> Operation[Found]:
@@ -103,13 +105,16 @@ def last_installation() -> Operation[Installation | None]:
     def decode(rows: list[Row]) -> Installation | None:
         if not rows:
             return None
-        version, oldest_client, digest, edition = rows[0]
-        return Installation(version, oldest_client, digest, Edition(edition))
+        version, oldest_client, digest, edition, upgrades = rows[0]
+        return Installation(
+            version, oldest_client, digest, Edition(edition), frozenset(upgrades or ())
+        )
 
     return call(
         "last_installation",
-        "select version, oldest_client, digest, edition"
-        " from penstock.installations order by id desc limit 1",
+        # as JSON, since the column upgrades is not there in version 1
+        "select i.version, i.oldest_client, i.digest, i.edition, to_jsonb(i) -> 'upgrades'"
+        " from penstock.installations i order by i.id desc limit 1",
         (),
         decode,
     )
@@ -168,5 +173,5 @@ def check_installation(installation: Installation, where: str) -> None:
     if installation.oldest_client > SCHEMA_VERSION:
         raise IncompatibleVersion(
             f"{where} holds Penstock's SQL of version {installation.version}, which is too new for "
-            f"this client ({SCHEMA_VERSION}): upgrade the Python package penstock"
+            f"this client ({SCHEMA_VERSION}): upgrade the Python package penstock-log"
         )

@@ -1,33 +1,52 @@
 """Install and upgrade the SQL: versioned, repeatable, safe from many processes at once.
 
-The files in `sql/` are the whole truth: each can be run again over what it made before, so
-installing and upgrading are one act, in one transaction, under one lock. What was done is recorded
-in `penstock.installations` with a digest of the files; where the digest is the same and nothing was
-lost since, not even rights, nothing is done. A genuine Message DB keeps its functions unless it is
-taken over.
+The files in `sql/message_store` and `sql/penstock` define what a database of this version holds;
+each can run again over what it made before. The files in `sql/upgrades` do what that cannot do to
+an older schema: add a column, drop a function whose arguments changed. Each runs once in a
+database, in the order of their names, before the definitions; `0002_...` leads to version 2. A new
+database needs none of them.
+
+All of it is one transaction under one lock, recorded in `penstock.installations`: the version, a
+digest of the definitions, the upgrades, and a digest of each function and trigger. SQL that is
+newer than this package is never replaced. Where everything is as recorded, nothing is done. A
+genuine Message DB keeps its functions unless it is taken over.
+
+Locks. Definitions and upgrades lock tables that clients use. A client that holds one of them and
+waits for another would be the victim of a deadlock. So an installation waits for a lock only for a
+moment, less than PostgreSQL waits before it looks for deadlocks; then it rolls back, lets the
+clients go on, and starts again.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any, TypeVar
 
 import psycopg
+from psycopg.types.json import Jsonb
 
 from penstock.database import edition as editions
 from penstock.database.edition import OLDEST_CLIENT, SCHEMA_VERSION, Edition, Found, Installation
 from penstock.database.execute import execute
 from penstock.database.operation import Operation
-from penstock.errors import IncompatibleVersion, UnsafeSequence
+from penstock.database.parts import Parts, parts
+from penstock.errors import IncompatibleVersion, NotInstalled, UnsafeSequence
+
+logger = logging.getLogger("penstock")
 
 Answer = TypeVar("Answer")
+Connection = psycopg.Connection[Any]
 
 _LOCK = 8_099_000_251_885_693_285  # ours alone: held while installing
+_LOCK_TIMEOUT = "400ms"  # below the default deadlock_timeout of a second
+_PAUSE = 0.5  # seconds for others, before an installation tries to get its locks again
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,70 +59,123 @@ class Plan:
 
 
 def install_on(
-    connection: psycopg.Connection[Any],
+    connection: Connection,
     where: str,
     *,
     take_over: bool = False,
     check: bool = False,
+    replace: bool = True,
+    progress: Callable[[str], None] = lambda what: None,
 ) -> Plan:
     """Install or upgrade the SQL over this connection, and return what was done.
 
     `take_over` replaces a genuine Message DB's functions by ours; `check` only says what is to do.
+    Without `replace`, SQL of this version that another build of the package installed stays as it
+    is. `progress` is called with each file that is run, and with who holds a lock that is needed.
     """
     if check:
-        return _plan(connection, where, take_over)
-    with connection.transaction():
-        connection.execute("set local client_min_messages = warning")
-        connection.execute("set local statement_timeout = 0")
-        connection.execute("select pg_advisory_xact_lock(%s)", (_LOCK,))
-        plan = _plan(connection, where, take_over)
-        if plan.needed:
-            for _, text in _sql_files(plan.edition):
-                connection.execute(text)
-            connection.execute(
-                "insert into penstock.installations (version, oldest_client, digest, edition)"
-                " values (%s, %s, %s, %s)",
-                (SCHEMA_VERSION, OLDEST_CLIENT, digest(plan.edition), plan.edition.value),
-            )
+        return _plan(connection, where, take_over, replace)
+    while True:
+        try:
+            with connection.transaction():
+                return _install(connection, where, take_over, replace, progress)
+        except psycopg.errors.LockNotAvailable:
+            progress(f"waiting for {_lock_holder(connection) or 'a lock'}")
+            time.sleep(_PAUSE)
+
+
+def _install(
+    connection: Connection,
+    where: str,
+    take_over: bool,
+    replace: bool,
+    progress: Callable[[str], None],
+) -> Plan:
+    connection.execute("set local client_min_messages = warning")
+    connection.execute("set local statement_timeout = 0")
+    connection.execute("set local lock_timeout = 0")
+    connection.execute("select pg_advisory_xact_lock(%s)", (_LOCK,))
+    plan = _plan(connection, where, take_over, replace)
+    if plan.needed:
+        connection.execute(f"set local lock_timeout = '{_LOCK_TIMEOUT}'".encode())
+        definitions = _sql_files(plan.edition)
+        for name, text in _upgrades_to_run(connection) + definitions:
+            progress(name)
+            connection.execute(text.encode())
+        connection.execute(
+            "insert into penstock.installations"
+            " (version, oldest_client, digest, edition, upgrades, parts)"
+            " values (%s, %s, %s, %s, %s, %s)",
+            (
+                SCHEMA_VERSION,
+                OLDEST_CLIENT,
+                digest(plan.edition),
+                plan.edition.value,
+                [name for name, _ in upgrades()],
+                Jsonb(_installed_parts(connection, definitions)),
+            ),
+        )
     return plan
 
 
-def _plan(connection: psycopg.Connection[Any], where: str, take_over: bool) -> Plan:
+def _plan(connection: Connection, where: str, take_over: bool, replace: bool) -> Plan:
     found = _ask(connection, editions.find())
     editions.check_server(found, where)
     if found.has_message_store:
         editions.check_message_db(_ask(connection, editions.message_store_version()), where)
         _refuse_sequence_cache(connection)
     last = _ask(connection, editions.last_installation()) if found.has_penstock else None
-    if last and last.version > SCHEMA_VERSION:
-        raise IncompatibleVersion(
-            f"{where} holds Penstock's SQL of version {last.version}; this package would put back "
-            f"{SCHEMA_VERSION}: upgrade the Python package penstock"
-        )
+    if last:
+        _refuse_newer(last, where)
     ours = take_over or found.has_our_functions or not found.has_message_store
     edition = Edition.PENSTOCK if ours else Edition.BESIDE
-    in_place = not found.lacks_parts and not _lacks_functions(connection, edition)
-    if found.edition is edition and _is_current(last, edition) and in_place:
-        if not _lacks_privileges(connection):
-            return Plan(edition, False, ("nothing: all is in place",))
-        return Plan(
-            edition, True, ("give the roles message_store and penstock_reader their rights",)
+    if found.edition is edition and last and last.edition is edition:
+        if _is_current(last, edition):
+            compared = _ask(connection, parts()).of(edition)
+            if not (found.lacks_parts or compared.missing or compared.replaced):
+                return _privileges_plan(connection, edition)
+        elif last.version == SCHEMA_VERSION and not replace:
+            return Plan(edition, False, ("nothing: the SQL of another build stays as it is",))
+    return Plan(edition, True, tuple(_actions(connection, found, last, edition)))
+
+
+def _privileges_plan(connection: Connection, edition: Edition) -> Plan:
+    if not _lacks_privileges(connection):
+        return Plan(edition, False, ("nothing: all is in place",))
+    return Plan(edition, True, ("give the roles message_store and penstock_reader their rights",))
+
+
+def _refuse_newer(last: Installation, where: str) -> None:
+    """Refuse to put SQL of this package over newer SQL."""
+    unknown = sorted(last.upgrades - {name for name, _ in upgrades()})
+    if last.version > SCHEMA_VERSION or unknown:
+        which = f" with {unknown[-1]}" if unknown and last.version == SCHEMA_VERSION else ""
+        raise IncompatibleVersion(
+            f"{where} holds Penstock's SQL of version {last.version}{which}; this package would "
+            f"put back {SCHEMA_VERSION}: upgrade the Python package penstock-log"
         )
-    return Plan(edition, True, tuple(_actions(found, last, edition)))
 
 
-def _is_current(last: Installation | None, edition: Edition) -> bool:
-    return last is not None and (last.edition, last.digest) == (edition, digest(edition))
+def _is_current(last: Installation, edition: Edition) -> bool:
+    return (last.version, last.digest) == (SCHEMA_VERSION, digest(edition))
 
 
-def _actions(found: Found, last: Installation | None, edition: Edition) -> Iterable[str]:
-    if not last:
+def _actions(
+    connection: Connection, found: Found, last: Installation | None, edition: Edition
+) -> Iterable[str]:
+    steps = _upgrades_to_run(connection)
+    if not last and not steps:
         yield f"create the schema penstock, version {SCHEMA_VERSION}"
         yield "create the roles message_store and penstock_reader, if the server lets us"
+    elif not last or last.version < SCHEMA_VERSION:
+        version = last.version if last else "unknown"
+        yield f"upgrade the schema penstock from version {version} to {SCHEMA_VERSION}"
     elif not _is_current(last, last.edition):
-        yield f"upgrade the schema penstock from version {last.version} to {SCHEMA_VERSION}"
+        yield f"replace the SQL of another build of version {SCHEMA_VERSION} by this package's"
     elif last.edition is edition:
-        yield "put back the functions and triggers of Penstock that were dropped or switched off"
+        yield "put back the functions and triggers of Penstock that were dropped or changed"
+    for name, text in steps:
+        yield f"run {name}: {_first_comment(text)}"
     if not found.has_message_store:
         yield "create the schema message_store with Message DB 1.3's table, functions and views"
     elif edition is Edition.BESIDE:
@@ -115,24 +187,71 @@ def _actions(found: Found, last: Installation | None, edition: Edition) -> Itera
             "add triggers and the index messages_correlation to message_store.messages: "
             "writers wait while the index is built"
         )
+    elif steps:
+        yield (
+            "lock the tables until the transaction ends: clients wait meanwhile, and it waits for "
+            f"transactions that are open ({_open_transactions(connection)} now)"
+        )
 
 
-def _ask(connection: psycopg.Connection[Any], question: Operation[Answer]) -> Answer:
+def _first_comment(text: str) -> str:
+    return text.partition("\n")[0].removeprefix("-- ")
+
+
+def _upgrades_to_run(connection: Connection) -> list[tuple[str, str]]:
+    """Return the upgrades that an existing schema still lacks, in order."""
+    row = connection.execute("select to_regclass('penstock.installations') is not null").fetchone()
+    if row != (True,):
+        return []
+    last = _ask(connection, editions.last_installation())
+    done = last.upgrades if last else frozenset[str]()
+    return [(name, text) for name, text in upgrades() if name not in done]
+
+
+def _ask(connection: Connection, question: Operation[Answer]) -> Answer:
     return execute(connection, question, prepare=False)
 
 
-def _lacks_functions(connection: psycopg.Connection[Any], edition: Edition) -> bool:
-    """Whether somebody dropped a function of ours, by hand or with a type that it had."""
-    texts = "".join(text for _, text in _sql_files(edition))
+def _installed_parts(
+    connection: Connection, definitions: Iterable[tuple[str, str]]
+) -> dict[str, str]:
+    """Return the parts that these files define; a function of somebody else's is none of them."""
+    texts = "".join(text for _, text in definitions)
+    defined = {*re.findall(r"^ *create (?:or replace )?function (\w+\.\w+)", texts, re.MULTILINE)}
+    return {
+        name: digest
+        for name, digest in _ask(connection, parts()).found.items()
+        if name.startswith("trigger ") or name.partition("(")[0] in defined
+    }
+
+
+def _lock_holder(connection: Connection) -> str | None:
+    """Return who has held a lock on a table of ours for longest."""
     row = connection.execute(
-        "select exists (select from unnest(%s::text[]) as f(name) where f.name not in"
-        " (select format('%%s.%%s', p.pronamespace::regnamespace, p.proname) from pg_proc p))",
-        (re.findall(r"^create or replace function (\w+\.\w+)", texts, re.MULTILINE),),
+        "select format('pid %s (%s), %s for %s', a.pid, a.application_name, a.state,"
+        " date_trunc('second', clock_timestamp() - a.xact_start))"
+        " from pg_locks l join pg_class c on c.oid = l.relation"
+        " join pg_stat_activity a on a.pid = l.pid"
+        " where l.database = (select oid from pg_database where datname = current_database())"
+        " and c.relnamespace in (to_regnamespace('message_store'), to_regnamespace('penstock'))"
+        " and l.granted and l.pid <> pg_backend_pid()"
+        " order by a.xact_start limit 1"
     ).fetchone()
-    return row == (True,)
+    return row[0] if row else None
 
 
-def _lacks_privileges(connection: psycopg.Connection[Any]) -> bool:
+def _open_transactions(connection: Connection) -> int:
+    row = connection.execute(
+        "select count(distinct l.pid) from pg_locks l join pg_class c on c.oid = l.relation"
+        " where l.database = (select oid from pg_database where datname = current_database())"
+        " and c.relnamespace in (to_regnamespace('message_store'), to_regnamespace('penstock'))"
+        " and l.granted and l.pid <> pg_backend_pid()"
+    ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def _lacks_privileges(connection: Connection) -> bool:
     """Whether a role has no rights here, or is not there though we may make it: as in a restore."""
     row = connection.execute(
         "select exists (select from unnest(array['message_store', 'penstock_reader']) as r(name)"
@@ -143,7 +262,34 @@ def _lacks_privileges(connection: psycopg.Connection[Any]) -> bool:
     return row == (True,)
 
 
-def _refuse_sequence_cache(connection: psycopg.Connection[Any]) -> None:
+def check_parts(installation: Installation, parts: Parts, where: str) -> None:
+    """Refuse an installation that lacks a part, and warn of one that is not this package's."""
+    if parts.missing:
+        raise NotInstalled(
+            f"{where} lacks {_listed(parts.missing)}, which somebody dropped: "
+            "run `penstock init` to put it back"
+        )
+    if parts.replaced:
+        logger.warning(
+            "%s: %s changed since `penstock init` installed it; run it again to put it back",
+            where,
+            _listed(parts.replaced),
+        )
+    if installation.digest != digest(installation.edition):
+        logger.warning(
+            "%s holds SQL of another build of version %s than this package's; "
+            "`penstock init` replaces it",
+            where,
+            installation.version,
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
+
+
+def _refuse_sequence_cache(connection: Connection) -> None:
     row = connection.execute(
         "select seqcache from pg_sequence"
         " where seqrelid = to_regclass('message_store.messages_global_position_seq')"
@@ -166,12 +312,24 @@ def digest(edition: Edition) -> str:
 
 
 def _sql_files(edition: Edition) -> list[tuple[str, str]]:
-    """Return name and text of the files to run, in order."""
+    """Return name and text of the definitions, in order."""
     folders = ["message_store", "penstock"] if edition is Edition.PENSTOCK else ["penstock"]
-    root = files("penstock.database") / "sql"
     return [
-        (f"{folder}/{file.name}", file.read_text(encoding="utf-8"))
-        for folder in folders
-        for file in sorted((root / folder).iterdir(), key=lambda file: file.name)
+        (f"{folder}/{name}.sql", text) for folder in folders for name, text in _files_in(folder)
+    ]
+
+
+def upgrades() -> list[tuple[str, str]]:
+    """Return name and text of the upgrades from all versions, in order."""
+    return _files_in("upgrades")
+
+
+@cache
+def _files_in(folder: str) -> list[tuple[str, str]]:
+    return [
+        (file.name.removesuffix(".sql"), file.read_text(encoding="utf-8"))
+        for file in sorted(
+            (files("penstock.database") / "sql" / folder).iterdir(), key=lambda file: file.name
+        )
         if file.name.endswith(".sql")
     ]

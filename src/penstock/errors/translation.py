@@ -125,10 +125,10 @@ def translate(error: psycopg.Error, where: str) -> Exception:
         return CommandTimeout(where, diag.message_primary or str(error))
     if code in ("25P03", "25P04"):
         return TransactionTimeout(where, diag.message_primary or str(error))
-    if code == "42883" and "penstock." in (diag.message_primary or ""):
+    if _changed_since(code, diag.message_primary or ""):
         return IncompatibleVersion(
-            f"{where} was set up by another version of Penstock: run `penstock init` "
-            f"({first_line(error)})"
+            f"{where} holds SQL of another version of Penstock than this client expects: upgrade "
+            f"the Python package penstock-log, or run `penstock init` ({first_line(error)})"
         )
     if code in _PREPARED_FOR_ANOTHER_SESSION:
         return PreparedStatementLost(
@@ -138,6 +138,14 @@ def translate(error: psycopg.Error, where: str) -> Exception:
     if is_lost_connection(error):
         return DatabaseUnreachable(where, first_line(error))
     return error
+
+
+def _changed_since(code: str | None, message: str) -> bool:
+    """Whether a function or table of ours is not what it was when the client was written."""
+    if code in ("42883", "42P01"):
+        return "penstock." in message
+    # a prepared call of a function that was replaced by one with another result
+    return code == "0A000" and message == "cached plan must not change result type"
 
 
 def is_lost_connection(error: psycopg.Error) -> bool:

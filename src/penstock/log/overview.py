@@ -6,11 +6,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from penstock.database.edition import Edition
-from penstock.database.operation import Operation, Row, call
+from penstock.database.operation import Operation, Row, call, only_value
 from penstock.errors import ValidationError
 from penstock.log.context import LogContext, is_whole
 from penstock.log.write import check_category
 from penstock.message import check_text
+
+
+def server_time() -> Operation[datetime]:
+    """Look up the server's time: whatever is old, is old by its clock."""
+    return call("server_time", "select clock_timestamp()", (), only_value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ def message_store(connection: Connection, found: Found, where: str) -> Finding:
     text = f"{whose} functions, schema version {last.version}"
     if plan.needed:
         level = Level.PROBLEM if last.version < editions.SCHEMA_VERSION else Level.WARNING
-        advice = "the SQL of this package is newer: install it with `penstock init`"
+        advice = f"`penstock init` would {plan.actions[0]}"
         return Finding("message store", level, text, advice)
     return Finding("message store", Level.OK, text)
 

@@ -255,3 +255,62 @@ begin
       'stream_name', refuse_fenced.stream_name, 'consumer_id', refuse_fenced.consumer_id);
 end
 $$;
+
+-- Every consumer of a queue: the offset it reads next, the queue's tail, how many records wait (counted
+-- up to `most`), and when the first of them was written.
+create or replace function penstock.list_sessions(most bigint default 10000)
+returns table (
+  stream_name text, consumer_id text, next_offset bigint, tail bigint, behind bigint,
+  oldest_waiting timestamptz, updated_at timestamptz)
+language sql volatile
+as $$
+  select s.stream_name, s.consumer_id, s.next_offset, penstock.tail(s.stream_name), waiting.count,
+    waiting.oldest at time zone 'utc', s.updated_at
+  from penstock.sessions s
+  cross join lateral (
+    select count(*) as count, min(w.time) as oldest from (
+      select m.time from message_store.messages m
+      where m.stream_name = s.stream_name and m.position >= s.next_offset
+      order by m.position
+      limit most
+    ) w
+  ) waiting
+  order by s.stream_name, s.consumer_id
+$$;
+
+-- Put a consumer of a queue at an offset, whatever it was: for the operator, not for the session. A
+-- session that is open is fenced. Returns the offset before; null if there is no such consumer.
+create or replace function penstock.move_session(
+  stream_name varchar, consumer_id varchar, next_offset bigint)
+returns bigint language plpgsql
+as $$
+#variable_conflict use_column
+declare
+  before bigint;
+begin
+  perform penstock.refuse_beyond_tail(move_session.stream_name, move_session.next_offset);
+
+  select s.next_offset into before
+  from penstock.sessions s
+  where s.stream_name = move_session.stream_name and s.consumer_id = move_session.consumer_id
+  for update;
+
+  update penstock.sessions s
+  set next_offset = move_session.next_offset, epoch = s.epoch + 1, updated_at = clock_timestamp()
+  where s.stream_name = move_session.stream_name and s.consumer_id = move_session.consumer_id;
+  return before;
+end
+$$;
+
+-- The offset of the first record that was written at or after a moment; the tail, if there is none.
+create or replace function penstock.offset_since(stream_name varchar, moment timestamptz)
+returns bigint language sql volatile
+as $$
+  select coalesce(
+    (select m.position from message_store.messages m
+     where m.stream_name = offset_since.stream_name
+       and m.time >= offset_since.moment at time zone 'utc'
+     order by m.position
+     limit 1),
+    penstock.tail(offset_since.stream_name))
+$$;

@@ -72,39 +72,43 @@ as $$
     end
 $$;
 
--- What consumers have stored, in the table or in a position stream: of one category, or of all. A
--- position is null where a position stream ends with something else.
-create or replace function penstock.stored_positions(of_category varchar default null)
+-- The streams in which consumers of a category keep their positions. It reads all positions that are
+-- kept there, by their category: names cannot be looked up by how they begin, in every collation.
+create or replace function penstock.position_streams(category varchar)
+returns table (stream_name varchar)
+language sql volatile
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
+as $$
+  select distinct m.stream_name::varchar from message_store.messages m
+  where message_store.category(m.stream_name) = position_streams.category || ':position'
+    and message_store.id(m.stream_name) is not null  -- no consumer's, but a stream named x:position
+$$;
+
+-- What consumers have stored, in the table or in a position stream. A position is null where a position
+-- stream ends with something else.
+create or replace function penstock.stored_positions()
 returns table (
   category varchar, consumer_id varchar, kept_in text, "position" bigint, updated_at timestamptz)
 language sql volatile
 as $$
   with kept as (
-    -- the categories of position streams
-    select c.category as name from penstock.categories() c
-    where of_category is null and c.category like '%:position'
-    union all
-    select of_category || ':position' where of_category is not null
+    -- the categories whose consumers have position streams
+    select left(c.category, -length(':position'))::varchar as name from penstock.categories() c
+    where c.category like '%:position'
   )
   select message_store.category(p.consumer_id), message_store.id(p.consumer_id), 'table',
     p.position, p.updated_at
   from penstock.consumer_positions p
-  where of_category is null or message_store.category(p.consumer_id) = of_category
   union all
   -- the last message of each position stream, unless the table is ahead of it: then it is history
-  select left(kept.name, -length(':position')), message_store.id(s.stream_name), 'stream',
+  select kept.name, message_store.id(s.stream_name), 'stream',
     penstock.position_in(last.data::jsonb), last.time at time zone 'utc'
   from kept
-  cross join lateral (
-    select distinct m.stream_name from message_store.messages m
-    where message_store.category(m.stream_name) = kept.name
-  ) s
+  cross join lateral penstock.position_streams(kept.name) s
   cross join lateral message_store.get_last_stream_message(s.stream_name) last
-  where message_store.id(s.stream_name) is not null  -- no consumer's, but a stream named x:position
-    and not exists (
-      select from penstock.consumer_positions p
-      where p.consumer_id = left(kept.name, -length(':position')) || '-'
-        || message_store.id(s.stream_name))
+  where not exists (
+    select from penstock.consumer_positions p
+    where p.consumer_id = kept.name || '-' || message_store.id(s.stream_name))
 $$;
 
 -- Every consumer that has stored a position, and its backlog: `behind` counts the messages after its

@@ -4,8 +4,13 @@
 -- keeps what it still needs, unless it is overruled; and the last message of each stream stays, since
 -- it holds the stream's version: positions and offsets never start again.
 --
--- Each run that removed something is recorded, so that a reader that fell behind can be told how much
--- it missed.
+-- A run works its bounds out once, by the server's clock, and then removes in short transactions. Each
+-- goes through the next messages in the order of an index, from where the one before it ended: so it
+-- costs the same however long the log is, and however much was removed before. Who has read how far is
+-- asked each time, since a consumer may be put back while a run goes on.
+--
+-- Each transaction that removed something is recorded, so that a reader that fell behind can be told
+-- how much it missed.
 
 create table if not exists penstock.retentions (
   id bigint generated always as identity primary key,
@@ -23,7 +28,9 @@ create index if not exists retentions_category on penstock.retentions (category,
 -- A partitioned group finds its messages by type, wherever they are, so each one counts; a pipeline's
 -- processor is called by both names, such as shop.bill. Who reads one stream, a session or a processor,
 -- counts positions in that stream, and is looked at apart.
-create or replace function penstock.slowest_consumer(category varchar)
+--
+-- `position_streams` are those in which consumers of the category or of `$all` keep their positions.
+create or replace function penstock.slowest_consumer(category varchar, position_streams varchar[])
 returns table (consumer_id text, needs bigint)
 language plpgsql volatile
 as $$
@@ -31,11 +38,20 @@ begin
   return query
     select w.consumer_id::text, w.needs
     from (
-      select c.consumer_id, coalesce(c.position, 0) + 1 as needs
-      from penstock.stored_positions(slowest_consumer.category) c
+      select message_store.id(p.consumer_id) as consumer_id, p.position + 1 as needs
+      from penstock.consumer_positions p
+      where message_store.category(p.consumer_id) in (slowest_consumer.category, '$all')
       union all
-      select c.consumer_id, coalesce(c.position, 0) + 1
-      from penstock.stored_positions('$all') c
+      -- the last message of each position stream, unless the table is ahead of it: then it is history
+      select message_store.id(s.stream_name), coalesce(penstock.position_in((
+        select m.data from message_store.messages m
+        where m.stream_name = s.stream_name order by m.position desc limit 1)), 0) + 1
+      from unnest(position_streams) as s(stream_name)
+      where not exists (
+        select from penstock.consumer_positions p
+        where p.consumer_id
+          = left(message_store.category(s.stream_name), -length(':position'))
+            || '-' || message_store.id(s.stream_name))
       union all
       select g.group_id, least(g.routed_to + 1, (
         select min(p.next_position) from penstock.partitions p where p.group_pk = g.id))
@@ -51,104 +67,153 @@ begin
 end
 $$;
 
--- The messages of a stream or category below both bounds, oldest first, but for the last of a stream.
-create or replace function penstock.removable(
-  target varchar, stream_bound bigint, global_bound bigint, after bigint default 0)
-returns table (stream_name varchar, "position" bigint, global_position bigint)
-language sql stable
-as $$
-  (select m.stream_name::varchar, m.position, m.global_position
-   from message_store.messages m
-   where not message_store.is_category(target)
-     and m.stream_name = target
-     and m.position < stream_bound
-     and m.global_position < global_bound
-     and m.global_position > after
-     and exists (
-       select from message_store.messages later
-       where later.stream_name = m.stream_name and later.position > m.position)
-   order by m.position)
-  union all
-  (select m.stream_name::varchar, m.position, m.global_position
-   from message_store.messages m
-   where message_store.is_category(target)
-     and (message_store.category(m.stream_name), m.global_position) > (target, after)
-     and (message_store.category(m.stream_name), m.global_position) < (target, global_bound)
-     and exists (
-       select from message_store.messages later
-       where later.stream_name = m.stream_name and later.position > m.position)
-   order by message_store.category(m.stream_name), m.global_position)
-$$;
-
--- Remove at most `most` messages below the bound, oldest first, beginning after position `after`. Give
--- one of the three bounds: `keep_count` messages, those at or after `keep_since`, or those from
--- position `keep_from` on (a position in the stream, or a global position for a category). Returns how
--- many went and the last of them; once there are no more, who keeps the next from going, if anyone.
-create or replace function penstock.retain(
+-- What a run keeps: messages from these bounds on, and those written at or after `keep_since`. Give one
+-- of: how many messages to keep, for how long, or from which position on (a position in the stream, or a
+-- global position for a category). `position_streams` are for penstock.remove_messages.
+create or replace function penstock.retention_bounds(
   target varchar,
   keep_count bigint default null,
-  keep_since timestamptz default null,
+  keep_for interval default null,
   keep_from bigint default null,
-  ignore_consumers boolean default false,
-  most bigint default 10000,
-  after bigint default 0
+  out stream_bound bigint,
+  out global_bound bigint,
+  out keep_since timestamptz,
+  out position_streams varchar[]
 )
-returns table (removed bigint, last_position bigint, held_back_by text)
-language plpgsql volatile security definer set search_path = pg_catalog
+language plpgsql volatile
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
 #variable_conflict use_variable
 declare
-  category constant varchar := message_store.category(target);
   is_stream constant boolean := not message_store.is_category(target);
-  -- messages below both of these may go
-  global_bound bigint := penstock.watermark() + 1;
-  stream_bound bigint := 9223372036854775807;
-  slowest record;
-  oldest bigint[];
-  run record;
 begin
+  stream_bound := 9223372036854775807;
+  global_bound := penstock.watermark() + 1;
+  keep_since := clock_timestamp() - keep_for;
   if is_stream then
     stream_bound := coalesce(
       keep_from,
       coalesce(message_store.stream_version(target), -1) + 1 - keep_count,
-      (select m.position from message_store.messages m
-       where m.stream_name = target and m.time >= keep_since at time zone 'utc'
-       order by m.position limit 1),
       stream_bound);
+  elsif keep_count is not null then
+    global_bound := coalesce((
+      select m.global_position + 1 from message_store.messages m
+      where (message_store.category(m.stream_name), m.global_position) >= (target, 0)
+        and (message_store.category(m.stream_name), m.global_position) < (target, global_bound)
+      order by message_store.category(m.stream_name) desc, m.global_position desc
+      offset keep_count limit 1), 0);
   else
-    global_bound := least(global_bound, coalesce(
-      keep_from,
-      case when keep_count is not null then coalesce((
-        select m.global_position + 1 from message_store.messages m
-        where (message_store.category(m.stream_name), m.global_position) >= (category, 0)
-          and (message_store.category(m.stream_name), m.global_position) < (category, global_bound)
-        order by message_store.category(m.stream_name) desc, m.global_position desc
-        offset keep_count limit 1), 0) end,
-      (select m.global_position from message_store.messages m
-       where (message_store.category(m.stream_name), m.global_position) >= (category, 0)
-         and (message_store.category(m.stream_name), m.global_position) < (category, global_bound)
-         and m.time >= keep_since at time zone 'utc'
-       order by message_store.category(m.stream_name), m.global_position limit 1),
-      global_bound));
+    global_bound := least(global_bound, keep_from);
   end if;
-  select c.consumer_id, c.needs into slowest from penstock.slowest_consumer(category) c;
+  position_streams := array(
+    select s.stream_name from penstock.position_streams(message_store.category(target)) s
+    union all
+    select s.stream_name from penstock.position_streams('$all') s);
+end
+$$;
 
-  select array(
-    select r.global_position
-    from penstock.removable(target, stream_bound, global_bound, after) r
-    where ignore_consumers or (
-      r.global_position < coalesce(slowest.needs, global_bound)
-      and not exists (
-        select from penstock.sessions s
-        where s.stream_name = r.stream_name and s.next_offset <= r.position)
-      and not exists (
-        select from penstock.tailers_at_work t
-        where t.queue = r.stream_name and t.position < r.position))
-    limit most)
-  into oldest;
+-- At most `most` messages of a stream or category below both bounds, oldest first, after a place: a
+-- position in the stream, or a global position for a category; null is before the first.
+create or replace function penstock.messages_after(
+  target varchar, stream_bound bigint, global_bound bigint, after bigint, most bigint)
+returns table (
+  place bigint, stream_name text, "position" bigint, global_position bigint, "time" timestamp)
+language plpgsql stable
+as $$
+begin
+  if message_store.is_category(target) then
+    return query
+      select m.global_position, m.stream_name, m.position, m.global_position, m.time
+      from message_store.messages m
+      where (message_store.category(m.stream_name), m.global_position) > (target, coalesce(after, -1))
+        and (message_store.category(m.stream_name), m.global_position) < (target, global_bound)
+      order by message_store.category(m.stream_name), m.global_position
+      limit most;
+  else
+    return query
+      select m.position, m.stream_name, m.position, m.global_position, m.time
+      from message_store.messages m
+      where m.stream_name = target
+        and m.position > coalesce(after, -1) and m.position < stream_bound
+      order by m.position
+      limit most;
+  end if;
+end
+$$;
+
+-- Go through at most `most` messages of a stream or category below the bounds of a run, oldest first,
+-- beginning after `after` (as `walked_to` was returned; null: from the first), and remove those that
+-- may go. Returns how many went, how far it came (null: to the end), and who keeps the first that could
+-- go otherwise, if anyone. Once the slowest consumer keeps all that follows, it looks no further than
+-- for that.
+create or replace function penstock.remove_messages(
+  target varchar,
+  stream_bound bigint,
+  global_bound bigint,
+  keep_since timestamptz,
+  position_streams varchar[],
+  ignore_consumers boolean default false,
+  after bigint default null,
+  most bigint default 10000
+)
+returns table (removed bigint, walked_to bigint, held_back_by text)
+language plpgsql volatile security definer
+set search_path = pg_catalog
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
+as $$
+#variable_conflict use_variable
+declare
+  category constant varchar := message_store.category(target);
+  slowest record;
+  -- whether a pipeline reads one of the streams, and not the category
+  streams_are_read boolean;
+  walked record;
+  run record;
+begin
+  select c.consumer_id, c.needs into slowest
+  from penstock.slowest_consumer(category, position_streams) c
+  where not ignore_consumers;
+  streams_are_read := not ignore_consumers and exists (
+    select from penstock.tailers_at_work t
+    where not message_store.is_category(t.queue) and message_store.category(t.queue) = category);
+
+  with next as materialized (
+    -- the messages to go through
+    select n.* from penstock.messages_after(target, stream_bound, global_bound, after, most) n
+  ), kept as (
+    -- the first of them that is too new
+    select min(n.place) as place from next n
+    where n.time >= keep_since at time zone 'utc' or n.global_position >= global_bound
+  ), old as (
+    -- those before it: whether it is not the last of its stream, and who still needs it
+    select n.place, n.global_position,
+      (select true from message_store.messages later
+       where later.stream_name = n.stream_name and later.position > n.position limit 1) as followed,
+      case when not ignore_consumers then coalesce(
+        case when n.global_position >= slowest.needs then slowest.consumer_id end,
+        (select s.consumer_id from penstock.sessions s
+         where s.stream_name = n.stream_name and s.next_offset <= n.position
+         order by s.next_offset limit 1),
+        case when streams_are_read then (
+          select t.pipeline || '.' || t.processor from penstock.tailers_at_work t
+          where t.queue = n.stream_name and t.position < n.position order by t.position limit 1) end)
+      end as held_by
+    from next n
+    cross join kept k
+    where k.place is null or n.place < k.place
+  )
+  select array_agg(o.global_position) filter (where o.held_by is null) as going,
+    (array_agg(o.held_by order by o.place) filter (where o.held_by is not null))[1] as held_by,
+    bool_or(o.global_position >= slowest.needs) as all_held,
+    (select max(n.place) from next n) as last,
+    (select count(*) from next n) as count,
+    (select k.place from kept k) as kept_from
+  into walked
+  from old o
+  where o.followed;
 
   with gone as (
-    delete from message_store.messages m where m.global_position = any (oldest)
+    delete from message_store.messages m where m.global_position = any (walked.going)
     returning m.global_position
   )
   select count(*) as count, min(g.global_position) as lowest, max(g.global_position) as highest
@@ -160,19 +225,9 @@ begin
     values (target, category, run.lowest, run.highest, run.count);
   end if;
   removed := run.count;
-  last_position := run.highest;
-
-  if cardinality(oldest) < most then  -- what could still go is kept by somebody
-    select coalesce(
-      case when r.global_position >= slowest.needs then slowest.consumer_id end,
-      (select s.consumer_id from penstock.sessions s
-       where s.stream_name = r.stream_name and s.next_offset <= r.position
-       order by s.next_offset limit 1),
-      (select t.pipeline || '.' || t.processor from penstock.tailers_at_work t
-       where t.queue = r.stream_name and t.position < r.position order by t.position limit 1))
-    into held_back_by
-    from penstock.removable(target, stream_bound, global_bound) r
-    limit 1;
+  held_back_by := walked.held_by;
+  if walked.count = most and walked.kept_from is null and walked.all_held is not true then
+    walked_to := walked.last;
   end if;
   return next;
 end

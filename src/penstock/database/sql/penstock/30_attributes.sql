@@ -21,9 +21,6 @@ create table if not exists penstock.message_types (
   new_attributes text[] not null default '{}'  -- by which older messages are being indexed
 );
 
-alter table penstock.message_types
-  add column if not exists new_attributes text[] not null default '{}';
-
 create table if not exists penstock.message_attributes (
   key_pair bigint not null,
   type_id integer not null,

@@ -12,9 +12,6 @@
 -- One on a whole type has the empty name, and the type as its value; without types, all are on the
 -- message's own.
 
-drop function if exists penstock.append_one(  -- where the guard still came as JSON
-  varchar, uuid, text, jsonb, jsonb, bigint, jsonb);
-
 create or replace function penstock.append_one(
   stream_name varchar,
   id uuid,

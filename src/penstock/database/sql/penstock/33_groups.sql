@@ -20,8 +20,6 @@
 -- Who routes, enrols a type or resets the group holds the group's lock, 1885693286 with the group's
 -- number, until the end of the transaction: so each sees all that those before it have done.
 
-drop function if exists penstock.tell_partitions(integer, bigint[]);
-
 create table if not exists penstock.consumer_groups (
   id integer generated always as identity primary key,
   group_id text not null unique,
@@ -34,9 +32,6 @@ create table if not exists penstock.consumer_groups (
   created_at timestamptz not null default now(),
   updated_at timestamptz not null default now()
 );
-
-alter table penstock.consumer_groups
-  add column if not exists handled_types text[] not null default '{}';
 
 -- The types that a group routes: those it handles, which are all that any claim has named, and those
 -- whose messages reveal partitions. A new one is routed from the start.
@@ -615,12 +610,10 @@ begin
 end
 $$;
 
-drop function if exists penstock.claim_next(text, text[], text[], text, integer, interval);
-
 -- Claim the partition whose first unhandled message is the oldest. The rows are its messages, the first
 -- with the claim itself; no row means that there is nothing to do. `low` and `seen` make the guard, see
 -- 31_boundaries.sql.
-create function penstock.claim_next(
+create or replace function penstock.claim_next(
   group_id text,
   partition_by text[],
   handled_types text[],

@@ -91,8 +91,6 @@ $$;
 
 -- Give at most `most` due messages to an owner: from the floor on, or, without one, by a whole look.
 -- Topics that it has no handler for are passed over.
-drop function if exists penstock.claim_outbox(text, integer, interval, timestamptz, uuid);
-
 create or replace function penstock.claim_outbox(
   owner text, most integer, lease interval,
   floor_due timestamptz default null, floor_id uuid default null, passed_over text[] default '{}')

@@ -88,8 +88,6 @@ end
 $$;
 
 -- What is staged under these tokens, found in one pass; refused if it is not what was counted.
-drop function if exists penstock.check_staged(uuid[], bigint[]);
-
 create or replace function penstock.staged_under(
   tokens uuid[],
   counts bigint[],

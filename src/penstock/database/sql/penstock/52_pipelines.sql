@@ -26,6 +26,7 @@ create table if not exists penstock.processors (
   last_step_seconds double precision,
   error text,                              -- what stopped it; null while it goes on
   error_at timestamptz,
+  retired_at timestamptz,                  -- gone for good: nobody waits for it any more
   primary key (pipeline, processor)
 );
 
@@ -36,8 +37,6 @@ create table if not exists penstock.tailers (
   position bigint not null,                -- all at or below it has been processed
   primary key (pipeline, processor, queue)
 );
-
-alter table penstock.processors add column if not exists retired_at timestamptz;
 
 -- The tailers that others wait for: of processors that are not retired.
 create or replace view penstock.tailers_at_work as

@@ -17,7 +17,8 @@ $$;
 -- These write with their owner's rights. (A trigger fires whoever writes; only who could attach it to
 -- a table of their own would need the right to execute it.)
 revoke execute on function
-  penstock.retain(varchar, bigint, timestamptz, bigint, boolean, bigint, bigint),
+  penstock.remove_messages(
+    varchar, bigint, bigint, timestamptz, varchar[], boolean, bigint, bigint),
   penstock.declare_type(text, text[]), penstock.attach_attribute_triggers(),
   penstock.index_attributes(), penstock.forget_attributes()
 from public;
@@ -30,7 +31,8 @@ begin
     revoke insert, update, delete on penstock.installations, penstock.retentions from message_store;
     grant execute on all functions in schema penstock to message_store;
     revoke execute on function
-      penstock.retain(varchar, bigint, timestamptz, bigint, boolean, bigint, bigint),
+      penstock.remove_messages(
+    varchar, bigint, bigint, timestamptz, varchar[], boolean, bigint, bigint),
       penstock.index_attributes(), penstock.forget_attributes()
     from message_store;
   end if;
@@ -40,7 +42,8 @@ begin
     grant select on all tables in schema penstock to penstock_reader;
     grant execute on all functions in schema message_store, penstock to penstock_reader;
     revoke execute on function
-      penstock.retain(varchar, bigint, timestamptz, bigint, boolean, bigint, bigint),
+      penstock.remove_messages(
+    varchar, bigint, bigint, timestamptz, varchar[], boolean, bigint, bigint),
       penstock.declare_type(text, text[]), penstock.attach_attribute_triggers(),
       penstock.index_attributes(), penstock.forget_attributes()
     from penstock_reader;
