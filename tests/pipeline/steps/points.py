@@ -13,6 +13,7 @@ from typing import Any
 from unittest import mock
 
 from penstock.pipeline import state, step
+from penstock.pipeline.outputs import ErrorsQueue
 from penstock.pipeline.upsert import Upsert
 
 #: whatever a step calls that could leave something behind
@@ -22,9 +23,10 @@ CALLED = (
     (step, "perform"),
     (step, "call"),
     (step, "stage_frame"),
-    (step, "stage_errors"),
+    (ErrorsQueue, "stage"),
     (step, "commit"),
     (Upsert, "apply"),
+    (step, "move_into_place"),
     (step, "clean_up"),
 )
 INSIDE = "inside commit"  # all is written, and not yet committed
