@@ -26,7 +26,6 @@ CALLED = (
     (ErrorsQueue, "stage"),
     (step, "commit"),
     (Upsert, "apply"),
-    (step, "move_into_place"),
     (step, "clean_up"),
 )
 INSIDE = "inside commit"  # all is written, and not yet committed
