@@ -95,7 +95,8 @@ def test_two_databases_share_a_folder(
 
 
 def test_two_calls_of_one_step_keep_both(workshop: Workshop, tmp_path: Path) -> None:
-    pipe, places = pipeline(), []
+    pipe = pipeline()
+    places: list[str] = []
 
     @pipe.sink(inputs="number")
     def write(number: DataFrame, delivery: Delivery) -> None:
