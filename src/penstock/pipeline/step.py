@@ -128,7 +128,9 @@ def run_step(bench: Bench) -> StepReport | None:
             return None
         published = _commit(bench, snapshot, inputs, made, started)
     except Exception as error:
-        _discard(bench, made)
+        bench.memory.settled = False  # it, or another run, may have committed all the same
+        if not is_passing(error):
+            _discard(bench, made)
         return _failed(bench, snapshot, inputs, error, started)
     if any(part.count for part in inputs.values()):
         bench.memory.alike, bench.memory.in_a_row = None, 0
