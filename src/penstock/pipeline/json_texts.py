@@ -52,9 +52,9 @@ def _refuse_not_finite(column: Any, name: str) -> None:
         for field, part in zip(kind, column.flatten(), strict=True):
             _refuse_not_finite(part, f"{name}.{field.name}")
     elif pa.types.is_map(kind):
-        keys, items = column.flatten().flatten()
-        _refuse_not_finite(keys, f"{name}[]")
-        _refuse_not_finite(items, f"{name}[]")
+        first, last = (column.offsets[0].as_py(), column.offsets[-1].as_py()) if column else (0, 0)
+        for part in (column.keys, column.items):
+            _refuse_not_finite(part.slice(first, last - first), f"{name}[]")
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
         _refuse_not_finite(column.flatten(), f"{name}[]")
 
