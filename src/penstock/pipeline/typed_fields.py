@@ -5,7 +5,8 @@ Arrow puts the struct together again from its parts, so that no row passes throu
 no column form, arrays and maps, comes as JSON and is decoded here.
 
 A value is read from its text, so `"12"` reads as a number; a date or a time is in ISO 8601. A key
-that is missing, or null, reads as null; text that does not read as its type is an error, or null if the reader says so.
+that is missing, or null, reads as null; text that does not read as its type is an error, or null if
+the reader says so.
 """
 
 from __future__ import annotations
