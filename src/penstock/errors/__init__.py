@@ -50,6 +50,7 @@
     │   ├── PipelineNotFound       a file has no such pipeline
     │   ├── PipelineRunning        the pipeline runs already
     │   ├── StepFailed             a processor's function failed
+    │   ├── ForeignErrorRow        an error was returned for no message of the step
     │   └── StepSuperseded         somebody else finished the step
     ├── ConsumerError
     │   ├── HandlerFailed          a handler failed and its policy says stop
@@ -157,6 +158,7 @@ from penstock.errors.outbox import (
     StaleLease,
 )
 from penstock.errors.pipeline import (
+    ForeignErrorRow,
     GraphError,
     JavaNotFound,
     MessagesRemoved,
@@ -185,6 +187,7 @@ __all__ = [
     "DecodingError",
     "DuplicateMessageId",
     "EmbeddedServerError",
+    "ForeignErrorRow",
     "GraphError",
     "GroupError",
     "GroupNotFound",

@@ -45,11 +45,13 @@ class WrongValue(PipelineError):
     value: str | None
     expected: str
     global_position: int | None
+    #: what has it, if it is no message that was read
+    of: str = "a message to write"
 
     def __str__(self) -> str:
         facts = f"is {shown(self.value)}, which does not read as {self.expected}"
         if self.global_position is None:
-            return f"{self.field} of a message to write {facts}"
+            return f"{self.field} of {self.of} {facts}"
         return (
             f"{self.field} of the message at {self.global_position} {facts}; "
             'spark.read with option onWrongType="null" reads it as null'
@@ -153,6 +155,22 @@ class StepFailed(PipelineError):
 
     def __str__(self) -> str:
         return f"processor {self.processor} ({self.location}) failed: {self.reason}"
+
+
+@dataclass(eq=False)
+class ForeignErrorRow(PipelineError):
+    """A function returned an error for a message that is none of the step's input."""
+
+    input: str
+    global_position: int | None
+    error: str
+
+    def __str__(self) -> str:
+        return (
+            f"an error row has global_position {self.global_position}, which is no message of the "
+            f"step's input {self.input}; its error is {shown(self.error)}. Keep the input's "
+            "global_position in rows that have an error"
+        )
 
 
 @dataclass(eq=False)

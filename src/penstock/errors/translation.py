@@ -52,7 +52,7 @@ from penstock.errors.outbox import (
     OutboxMessageNotFound,
     StaleLease,
 )
-from penstock.errors.pipeline import StagingLost, StepSuperseded
+from penstock.errors.pipeline import ForeignErrorRow, StagingLost, StepSuperseded
 
 _BY_CODE: Mapping[str, type[PenstockError]] = {
     "PS001": WrongExpectedVersion,
@@ -81,6 +81,7 @@ _BY_CODE: Mapping[str, type[PenstockError]] = {
     "PS067": JoinOfItsOwnWait,
     "PS070": StagingLost,
     "PS071": StepSuperseded,
+    "PS072": ForeignErrorRow,
 }
 
 # Genuine Message DB has no codes of its own for these, nor a detail: its text is all there is.

@@ -33,6 +33,14 @@ class Memory:
     suspect: int | None = None
     #: it was found, and the rest up to there may be in order
     found: bool = False
+    #: the tables with which the function was found to work on no message at all, in this search
+    cleared: Mapping[str, Range] | None = None
+    #: what the last messages that were blamed have in common, and how many they are, with none
+    #: that was processed between them
+    alike: str | None = None
+    in_a_row: int = 0
+    #: files of the step before this run are in their place
+    settled: bool = False
     #: read no further than this, by queue: where the log was when a run of `--once` began
     ends: Mapping[str, int] = field(default_factory=dict)
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
 from typing import Any
 
 import msgspec
 from pyspark.sql import DataFrame
 
 from penstock.errors import ValidationError
+from penstock.pipeline.files import Files, Naming
 from penstock.pipeline.snapshot import Snapshot
 from penstock.pipeline.upsert import Upsert, upsert_of
 
@@ -24,7 +25,10 @@ class Delivery:
     #: which of the `alts` this step takes; the input of any other processor
     input: str | None = None
     upserts: list[Upsert] = field(default_factory=list)
+    files: list[Files] = field(default_factory=list)
     advanced: bool = False
+    #: tells this database from others; None: it is only tried, and nothing of it is kept
+    database: Callable[[], str] | None = None
     _cursor: Any = None
 
     @property
@@ -45,6 +49,8 @@ class Delivery:
     def advance(self, cursor: Any) -> None:
         """Of a source: where to go on after this step. Kept with what the step publishes."""
         try:
+            plain = msgspec.to_builtins(cursor, str_keys=True)
+            json.dumps(plain, allow_nan=False)
             self._cursor = msgspec.json.decode(msgspec.json.encode(cursor))
         except (TypeError, ValueError, OverflowError) as error:
             raise ValidationError("cursor", cursor, f"what JSON can hold: {error}") from None
@@ -61,19 +67,25 @@ class Delivery:
         """Put the frame's rows into a table of this database, in the transaction of the step.
 
         So they are there exactly once. A row whose key exists replaces the old one, except for the
-        columns in `add`, whose values are added. The table is made if there is none.
+        columns in `add`, whose values are added. The table is made if there is none. The frame is
+        evaluated after the function has returned, together with what it returns.
         """
         self.upserts.append(upsert_of(frame, table, key, add))
 
     def write_files(self, frame: DataFrame, folder: str, *, format: str = "parquet") -> str:
-        """Write the frame's rows to files under the step's hash, and return where.
+        """Write the frame's rows to files, and return where they will be.
 
-        A step that is run again replaces its files.
+        They are in `folder`, under a name of this step's, once the step is committed: readers see
+        the files of each step exactly once, however often it was run.
         """
-        if not folder:
+        if not isinstance(folder, str) or not folder:
             raise ValidationError("folder", folder, "the path of a folder")
-        path = str(PurePosixPath(folder) / f"delivery={self.hash}")
-        if "://" in folder:
-            path = f"{folder.rstrip('/')}/delivery={self.hash}"
-        frame.write.mode("overwrite").format(format).save(path)
-        return path
+        if self.database is None:
+            frame.write.format("noop").mode("overwrite").save()
+            return folder
+        naming = Naming(self.pipeline, self.processor, self.database())
+        number = 1 + sum(one.folder == folder for one in self.files)
+        files = naming.files(self.snapshot, folder, number)
+        frame.write.mode("overwrite").format(format).save(files.attempt)
+        self.files.append(files)
+        return files.place

@@ -7,7 +7,7 @@ read. Many are read by the executors, through the data source.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -42,6 +42,8 @@ class Slice:
     after: int
     until: int
     count: int
+    #: it has no messages, and Spark is not to find that out before it has run
+    opaque: bool = False
 
     @property
     def is_small(self) -> bool:
@@ -57,6 +59,8 @@ class Slice:
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """Return the messages as a frame."""
+        if self.opaque:
+            return spark.createDataFrame(spark.sparkContext.parallelize([], 1), self.schema)
         if self.is_small:
             return spark.createDataFrame(self.table, schema=self.schema)
         reader = spark.read.format("penstock").schema(self.schema).options(
@@ -69,6 +73,17 @@ class Slice:
         return (
             reader.option(*queue_option(self.target)).load().sortWithinPartitions("global_position")
         )
+
+    def check(self, spark: SparkSession) -> None:
+        """Read all of it, or raise what is in the way."""
+        if self.is_small:
+            _ = self.table
+        else:
+            self.frame(spark).write.format("noop").mode("overwrite").save()
+
+    def nothing(self) -> Slice:
+        """Return the same without any message: so a function can be tried on its tables alone."""
+        return replace(self, until=self.after, count=0, opaque=True)
 
 
 def queue_target(queue: str, types: Sequence[str] = ()) -> Target:
@@ -88,6 +103,18 @@ def count_up_to(connection: Connection, target: Target, after: int, until: int, 
     page = sql.SQL("select 1 {rows} limit {most}").format(rows=target.rows(after, until), most=most)
     row = connection.execute(sql.SQL("select count(*) from ({}) p").format(page)).fetchone()
     return 0 if row is None else int(row[0])
+
+
+def numbers_after(
+    connection: Connection, target: Target, after: int, until: int, most: int
+) -> list[int]:
+    """Return the numbers of the first messages of a range, at most so many."""
+    if most < 1:
+        return []
+    query = sql.SQL("select {axis} {rows} order by {order} limit {most}").format(
+        axis=target.axis, rows=target.rows(after, until), order=target.order, most=most
+    )
+    return [int(row[0]) for row in connection.execute(query).fetchall()]
 
 
 def first_position(connection: Connection, target: Target, after: int, until: int) -> int:

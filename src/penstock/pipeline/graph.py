@@ -21,6 +21,7 @@ from penstock.message import check_text
 Function = TypeVar("Function", bound=Callable[..., Any])
 Names = str | Sequence[str]
 LIMIT = 100_000
+MAX_CONSECUTIVE_ERRORS = 5
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class Processor:
     tables: tuple[str | Latest, ...] = ()
     outputs: tuple[str, ...] = ()
     errors: str | None = None
+    max_consecutive_errors: int = MAX_CONSECUTIVE_ERRORS
     types: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     limit: int = LIMIT
     keeps: TableColumns | None = None
@@ -128,6 +130,7 @@ class Pipeline:
         tables: str | Latest | Sequence[str | Latest] = (),
         types: Sequence[str] | Mapping[str, Sequence[str]] = (),
         errors: str | None = None,
+        max_consecutive_errors: int = MAX_CONSECUTIVE_ERRORS,
         limit: int = LIMIT,
         name: str | None = None,
     ) -> Callable[[Function], Function]:
@@ -145,6 +148,8 @@ class Pipeline:
             types: take only these types of messages, of all inputs or by input.
             errors: the queue for messages that make the function fail. With it, rows of the one
                 input must not depend on each other, so that a step can be split to find them.
+            max_consecutive_errors: when so many messages in a row fail for one reason, it is no
+                message's fault: the processor stops.
             limit: how many messages a step takes at most.
             name: of the processor; else the function's.
         """
@@ -152,6 +157,7 @@ class Pipeline:
         return self._declare(
             "stream", where, name, inputs=_names(inputs), alts=_names(alts),
             tables=_tables(tables), outputs=_names(output), errors=errors, limit=limit,
+            max_consecutive_errors=max_consecutive_errors,
             types=_types(types, _names(inputs) or _names(alts)),
         )  # fmt: skip
 
@@ -163,6 +169,7 @@ class Pipeline:
         tables: str | Latest | Sequence[str | Latest] = (),
         types: Sequence[str] | Mapping[str, Sequence[str]] = (),
         errors: str | None = None,
+        max_consecutive_errors: int = MAX_CONSECUTIVE_ERRORS,
         limit: int = LIMIT,
         name: str | None = None,
     ) -> Callable[[Function], Function]:
@@ -176,6 +183,7 @@ class Pipeline:
         return self._declare(
             "sink", where, name, inputs=_names(inputs), alts=_names(alts),
             tables=_tables(tables), errors=errors, limit=limit,
+            max_consecutive_errors=max_consecutive_errors,
             types=_types(types, _names(inputs) or _names(alts)),
         )  # fmt: skip
 
@@ -219,7 +227,8 @@ class Pipeline:
                 raise GraphError(f"there are two processors named {called}: see {first}", where)
             if not re.fullmatch(r"\w+", called):
                 raise GraphError(f"{called!r} is no name for a processor: use letters and _", where)
-            _check_limit(parts.get("limit", 1), where)
+            for argument in ("limit", "max_consecutive_errors"):
+                _check_count(argument, parts.get(argument, 1), where)
             self.processors[called] = Processor(kind, called, function, where, **parts)
             return function
 
@@ -240,9 +249,9 @@ def check_queue(name: str, where: str) -> None:
         raise GraphError(str(error), where) from None
 
 
-def _check_limit(limit: object, where: str) -> None:
-    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
-        raise GraphError(f"limit must be a whole number from 1; got {shown(limit)}", where)
+def _check_count(argument: str, count: object, where: str) -> None:
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise GraphError(f"{argument} must be a whole number from 1; got {shown(count)}", where)
 
 
 def _names(given: Names) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ A scalar in them is read as PostgreSQL reads one that stands alone: from its tex
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import ROUND_HALF_UP, Context, Decimal
@@ -39,6 +40,12 @@ _decoder = msgspec.json.Decoder(float_hook=Decimal)
 _encoder = msgspec.json.Encoder(decimal_format="number")
 _TRUE = {"t", "tr", "tru", "true", "y", "ye", "yes", "on", "1"}
 _FALSE = {"f", "fa", "fal", "fals", "false", "n", "no", "of", "off", "0"}
+#: as `penstock.is_iso_time` has it
+_ISO_TIME = re.compile(
+    "[0-9]{4}-[0-9]{2}-[0-9]{2}"
+    "([T ]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9]([.][0-9]+)?)?"
+    "(Z|[+-](0[0-9]|1[0-5])(:?[0-5][0-9])?)?)?"
+)
 _LARGEST_FLOAT = 3.4028235677973366e38
 
 
@@ -136,16 +143,22 @@ def _decimal(text: str, kind: Any) -> Decimal:
     return number.quantize(Decimal(1).scaleb(-kind.scale), context=context)
 
 
+def _iso_time(text: str) -> datetime:
+    if not _ISO_TIME.fullmatch(text):
+        raise ValueError(f"{text} is no date or time in ISO 8601")
+    return datetime.fromisoformat(text)
+
+
 def _date(text: str, kind: DataType) -> date:
-    return datetime.fromisoformat(text).date()
+    return _iso_time(text).date()
 
 
 def _wall_time(text: str, kind: DataType) -> datetime:
-    return datetime.fromisoformat(text).replace(tzinfo=None)
+    return _iso_time(text).replace(tzinfo=None)
 
 
 def _instant(text: str, kind: DataType) -> datetime:
-    read = datetime.fromisoformat(text)
+    read = _iso_time(text)
     return read.replace(tzinfo=UTC) if read.tzinfo is None else read.astimezone(UTC)
 
 

@@ -105,7 +105,7 @@ class Outgoing:
     def _categories(self, streams: pa.Array, types: pa.Array) -> pa.Array:
         if self.category is not None:
             _refuse(
-                _elsewhere(streams, self.category), "stream_name", streams,
+                pc.invert(in_category(streams, self.category)), "stream_name", streams,
                 f"a stream of category {self.category}",
             )  # fmt: skip
             return pa.array([self.category] * len(types), pa.string())
@@ -164,7 +164,7 @@ def _json(batch: pa.RecordBatch, name: str) -> Any:
     if pa.types.is_null(column.type):
         return column.cast(pa.string())
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-        return json_texts(column)
+        return json_texts(column, name)
     begins = pc.starts_with(pc.utf8_ltrim_whitespace(column), "{")
     _refuse(pc.invert(begins), name, column, "a JSON object")
     return column
@@ -202,9 +202,9 @@ def _check_streams(streams: Any, versions: Any) -> None:
     _refuse(lost, "stream_name", streams, "a name, which an expected_version needs")
 
 
-def _elsewhere(streams: Any, category: str) -> Any:
-    here = pc.or_(pc.equal(streams, category), pc.starts_with(streams, f"{category}-"))
-    return pc.invert(here)
+def in_category(streams: Any, category: str) -> Any:
+    """Return for each stream whether it is of a category; null for none."""
+    return pc.or_(pc.equal(streams, category), pc.starts_with(streams, f"{category}-"))
 
 
 def _refuse(wrong: Any, name: str, values: Any, expected: str) -> None:

@@ -99,7 +99,7 @@ class Projection:
         self, connection: Connection, batches: Iterable[pa.RecordBatch]
     ) -> Iterator[dict[str, Any]]:
         """Fold events that come by stream and in order; yield the rows they make."""
-        events = (event for batch in batches for event in batch.to_pylist())
+        events = (event for batch in batches for event in batch.to_pylist(maps_as_pydicts="strict"))
         streams = ((name, list(group)) for name, group in groupby(events, _stream_name))
         while chunk := [one for _, one in zip(range(CHUNK), streams, strict=False)]:
             states = self._states(connection, [name for name, _ in chunk])

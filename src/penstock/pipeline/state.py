@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,8 @@ class State:
     pending: Snapshot | None
     #: how many steps of a source were begun: it runs once unless it has a cursor
     begun: int | None
+    #: where the files of the last step are and where they belong, if it wrote any
+    files: Sequence[Mapping[str, str]] = ()
 
 
 def open_processor(connection: Connection, pipeline: str, processor: str, kind: str) -> State:
@@ -45,7 +47,17 @@ def open_processor(connection: Connection, pipeline: str, processor: str, kind: 
         tailers,
         _pending(records),
         _begun(records, generation),
+        records[0]["data"].get("files", ()) if records else (),
     )
+
+
+def folders(connection: Connection, pipeline: str, processor: str) -> list[str]:
+    """Return the folders that steps of a processor have written files to."""
+    row = connection.execute(
+        "select folders from penstock.processors where pipeline = %s and processor = %s",
+        (pipeline, processor),
+    ).fetchone()
+    return list(row[0]) if row else []
 
 
 def backing_stream(pipeline: str, processor: str) -> str:

@@ -7,6 +7,9 @@
    stand where it begins: publish, write the Attempt, move the tailers. See `52_pipelines.sql`.
 
 A function need not give the same result when it is run again: only one attempt is ever published.
+
+A step that fails for one of its messages is split until that message stands alone. `failures` says
+when a message is to blame, `blame` gathers the evidence.
 """
 
 from __future__ import annotations
@@ -21,27 +24,38 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 from psycopg.types.json import Jsonb
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from penstock.database.execute import typed_errors
 from penstock.errors import DatabaseUnreachable, PenstockError, StepFailed, ValidationError
-from penstock.pipeline import planning, state
+from penstock.pipeline import blame, planning, state
 from penstock.pipeline.calling import call, frames_of
 from penstock.pipeline.checks import frame_schema, parse_schema
 from penstock.pipeline.choosing import Memory, beginning, choose
 from penstock.pipeline.connections import Place
 from penstock.pipeline.delivery import Delivery
-from penstock.pipeline.failures import is_data_error, is_passing, reason_of
+from penstock.pipeline.failures import is_passing, may_be_data, reason_of
+from penstock.pipeline.files import (
+    Files,
+    Naming,
+    database_id,
+    discard,
+    move_into_place,
+    remove_older,
+)
 from penstock.pipeline.frames import SMALL, Slice, count_up_to, first_position, queue_target
 from penstock.pipeline.graph import Pipeline, Processor
 from penstock.pipeline.outputs import (
+    ErrorsQueue,
     StagedErrors,
+    is_known_to_be_small,
     output,
-    stage_errors,
     stage_frame,
     without_repeated_errors,
 )
 from penstock.pipeline.projection import Projection, projection_of, switch
+from penstock.pipeline.sharing import evaluated_once
 from penstock.pipeline.snapshot import Snapshot
 from penstock.pipeline.staging import Published, Staged, clean_up, is_beside, tokens_and_counts
 
@@ -106,14 +120,21 @@ def run_step(bench: Bench) -> StepReport | None:
             _switch_if_rebuilding(bench, current)
         return None
     inputs = _inputs(bench, snapshot)
+    made = None
     try:
         made = perform(bench, current, snapshot, inputs)
         made.rebuilt = made.rebuilt and has_all
+        if made.idle:
+            return None
+        published = _commit(bench, snapshot, inputs, made, started)
     except Exception as error:
+        bench.memory.settled = False  # it, or another run, may have committed all the same
+        if not is_passing(error):
+            _discard(bench, made)
         return _failed(bench, snapshot, inputs, error, started)
-    if made.idle:
-        return None
-    return _committed(bench, snapshot, inputs, made, started)
+    if any(part.count for part in inputs.values()):
+        bench.memory.alike, bench.memory.in_a_row = None, 0
+    return _committed(bench, snapshot, inputs, made, published, started)
 
 
 def finish_rebuilding(bench: Bench) -> None:
@@ -130,7 +151,25 @@ def _open(bench: Bench) -> state.State:
     new = {q: beginning(q, current) for q in one.reads if q not in current.tailers}
     if new:  # lag and retention count from here, also if its first step never ends
         state.place_tailers(bench.connection, bench.pipeline.name, one.name, new)
+    _settle_files(bench, current)
     return current
+
+
+def _settle_files(bench: Bench, current: state.State) -> None:
+    """Once in a run: move files of the last step into place, if it was killed before it did."""
+    if bench.memory.settled:
+        return
+    one, spark = bench.processor, bench.spark
+    folders = state.folders(bench.connection, bench.pipeline.name, one.name)
+    if folders:
+        naming = Naming(bench.pipeline.name, one.name, database_id(bench.connection))
+        try:
+            move_into_place(spark, [Files(**each) for each in current.files])
+            remove_older(spark, folders, naming, current.generation)
+        except (Py4JError, OSError) as error:
+            reason = f"its files could not be put in place: {reason_of(error)}"
+            raise StepFailed(one.name, reason, one.location) from error
+    bench.memory.settled = True
 
 
 def begin(bench: Bench, current: state.State) -> Snapshot | None:
@@ -168,23 +207,73 @@ def perform(
         return _project(bench, current, inputs[one.inputs[0]])
     if inputs and not any(part.count for part in inputs.values()):
         return Made()  # all of it is of types that it does not take
-    delivery = Delivery(bench.pipeline.name, snapshot, next(iter(inputs), None))
-    tables = {queue: _slice(bench, queue, *ends) for queue, ends in snapshot.tables.items()}
-    returned = call(one, bench.spark, inputs, tables, delivery)
+    delivery = Delivery(
+        bench.pipeline.name,
+        snapshot,
+        next(iter(inputs), None),
+        database=lambda: database_id(bench.connection),
+    )
+    return _run_function(bench, snapshot, inputs, delivery)
+
+
+def _run_function(
+    bench: Bench, snapshot: Snapshot, inputs: Mapping[str, Slice], delivery: Delivery
+) -> Made:
+    one = bench.processor
+    returned = call(one, bench.spark, inputs, _tables(bench, snapshot), delivery)
     if one.kind == "source" and returned is None:
         return Made(idle=True)
     if snapshot.cursor is not None and not delivery.advanced:
         expected = "handed to delivery.advance() with every frame, or the same would be asked again"
         raise ValidationError("cursor", None, expected)
-    on_driver = bool(inputs) and all(part.is_small for part in inputs.values())
-    staged = [
-        each
-        for queue, frame in frames_of(one, returned).items()
-        for each in stage_frame(
-            bench.place, frame, output(queue, frame.schema, one.errors), on_driver=on_driver
-        )
-    ]
+    frames = frames_of(one, returned)
+    errors = _errors_queue(bench, inputs)
+    outputs = {
+        queue: output(queue, frame.schema, errors, inputs) for queue, frame in frames.items()
+    }
+    small = {queue: is_known_to_be_small(frame) for queue, frame in frames.items()}
+    staged: list[Staged] = []
+    with evaluated_once([*frames.values(), *(each.frame for each in delivery.upserts)]) as all_of:
+        for frame, (queue, made) in zip(all_of, outputs.items(), strict=False):
+            staged += stage_frame(bench.place, frame, made, is_small=small[queue])
+        delivery.upserts = [
+            each.evaluated(frame)
+            for each, frame in zip(delivery.upserts, all_of[len(outputs) :], strict=True)
+        ]
     return Made(without_repeated_errors(bench.connection, staged), delivery)
+
+
+def _tables(bench: Bench, snapshot: Snapshot) -> dict[str, Slice]:
+    return {queue: _slice(bench, queue, *ends) for queue, ends in snapshot.tables.items()}
+
+
+def _errors_queue(bench: Bench, inputs: Mapping[str, Slice]) -> ErrorsQueue | None:
+    if bench.processor.errors is None or len(inputs) != 1:
+        return None
+    ((queue, part),) = inputs.items()
+    return ErrorsQueue.of(bench.processor.errors, queue, part)
+
+
+def _attempt(bench: Bench, snapshot: Snapshot, inputs: Mapping[str, Slice]) -> None:
+    """Run the function on these messages, up to the commit, and keep nothing; or raise."""
+    delivery = Delivery(bench.pipeline.name, snapshot, next(iter(inputs)))
+    made, connection = _run_function(bench, snapshot, inputs, delivery), bench.connection
+    with typed_errors(bench.place.where), connection.transaction(force_rollback=True):
+        connection.execute(
+            "select penstock.publish_staged(%s, %s, null, %s)",
+            (*tokens_and_counts(made.staged), is_beside(connection)),
+        )
+        for upsert in delivery.upserts:
+            upsert.apply(connection)
+    _discard(bench, made)
+
+
+def _discard(bench: Bench, made: Made | None) -> None:
+    """Forget what an attempt has staged and written; what is left behind is swept some day."""
+    if made is not None and not bench.connection.closed:
+        with suppress(Exception):
+            clean_up(bench.connection, made.staged)
+            discard(bench.spark, made.delivery.files if made.delivery else ())
 
 
 def commit(bench: Bench, snapshot: Snapshot, made: Made, report: Mapping[str, Any]) -> Published:
@@ -212,42 +301,63 @@ def commit(bench: Bench, snapshot: Snapshot, made: Made, report: Mapping[str, An
     return Published(*row)
 
 
-def _committed(
+def _commit(
     bench: Bench,
     snapshot: Snapshot,
     inputs: Mapping[str, Slice],
     made: Made,
     started: float,
-) -> StepReport:
-    count = sum(part.count for part in inputs.values())
-    seconds = time.monotonic() - started
+) -> Published:
     report: dict[str, Any] = {
-        "messages_in": count,
-        "seconds": round(seconds, 3),
+        "messages_in": sum(part.count for part in inputs.values()),
+        "seconds": round(time.monotonic() - started, 3),
         "rebuilt": made.rebuilt,
-        "tables": [one.table for one in made.delivery.upserts] if made.delivery else [],
     }
-    if made.delivery is not None and made.delivery.advanced:
-        report["cursor"] = made.delivery.next_cursor
-    try:
-        with typed_errors(bench.place.where):
-            published = commit(bench, snapshot, made, report)
-    except (PenstockError, psycopg.Error) as error:
-        raise _stopped(bench, snapshot, error) from error
+    if delivery := made.delivery:
+        report["tables"] = [one.table for one in delivery.upserts]
+        if delivery.advanced:
+            report["cursor"] = delivery.next_cursor
+        if delivery.files:
+            report["files"] = [one.as_data() for one in delivery.files]
+            report["folders"] = [one.folder for one in delivery.files]
+    with typed_errors(bench.place.where):
+        return commit(bench, snapshot, made, report)
+
+
+def _committed(
+    bench: Bench,
+    snapshot: Snapshot,
+    inputs: Mapping[str, Slice],
+    made: Made,
+    published: Published,
+    started: float,
+) -> StepReport:
+    """Do what is left to do once a step is committed, and return what it did."""
     if made.staged:
         with suppress(psycopg.Error):  # it is committed: what is left behind is swept some day
             clean_up(bench.connection, made.staged)
-    out = published.count - made.failed
+    if made.delivery is not None and made.delivery.files:
+        try:
+            move_into_place(bench.spark, made.delivery.files)
+        except Exception as error:
+            bench.memory.settled = False
+            raise _stopped(bench, snapshot, error) from error
+    seconds = time.monotonic() - started
+    count, out = sum(part.count for part in inputs.values()), published.count - made.failed
     return StepReport(snapshot.processor, count, out, seconds, failed=made.failed)
 
 
-def _stopped(bench: Bench, snapshot: Snapshot, error: Exception) -> PenstockError:
+def _stopped(
+    bench: Bench, snapshot: Snapshot, error: Exception, doubt: str | None = None
+) -> PenstockError:
     """Return what to raise for a step that failed: to be tried again, or remembered as failed."""
     if is_passing(error):
         if isinstance(error, PenstockError):
             return error
         return DatabaseUnreachable(bench.place.where, reason_of(error))
     one, reason = bench.processor, reason_of(error)
+    if doubt:
+        reason = f"{reason} ({doubt})"
     state.fail_step(bench.connection, bench.pipeline.name, snapshot, reason)
     return StepFailed(one.name, reason, one.location)
 
@@ -260,18 +370,50 @@ def _failed(
     started: float,
 ) -> StepReport:
     """Set the poisonous message aside, or look for it in half of the step; else stop."""
-    one = bench.processor
-    if one.errors is None or len(inputs) != 1 or not is_data_error(error):
+    errors, memory = _errors_queue(bench, inputs), bench.memory
+    if errors is None or not may_be_data(error):
         raise _stopped(bench, snapshot, error) from error
     (part,) = inputs.values()
-    if part.count == 1:
+    try:
+        doubt = _doubt(bench, snapshot, part, error)
+    except Exception as other:  # it could not be found out
+        raise _stopped(bench, snapshot, other) from error
+    if doubt:
+        raise _stopped(bench, snapshot, error, doubt) from error
+    if part.count > 1:
+        memory.failed = snapshot.hash
+        memory.suspect, memory.found = part.until, False
+        seconds = time.monotonic() - started
+        return StepReport(bench.processor.name, 0, 0, seconds, split=True)
+    try:
         position = first_position(bench.connection, part.target, part.after, part.until)
-        staged = stage_errors(bench.connection, one.errors, [(position, reason_of(error))])
-        bench.memory.found = True
-        return _committed(bench, snapshot, inputs, Made([staged]), started)
-    bench.memory.failed = snapshot.hash
-    bench.memory.suspect, bench.memory.found = part.until, False
-    return StepReport(one.name, 0, 0, time.monotonic() - started, split=True)
+        made = Made([errors.stage(bench.connection, {position: reason_of(error)})])
+        published = _commit(bench, snapshot, inputs, made, started)
+    except Exception as other:
+        raise _stopped(bench, snapshot, other) from other
+    memory.found = True
+    return _committed(bench, snapshot, inputs, made, published, started)
+
+
+def _doubt(bench: Bench, snapshot: Snapshot, part: Slice, error: Exception) -> str | None:
+    """Return what speaks against a message's fault; None if one is to blame. See `failures`."""
+    memory = bench.memory
+
+    def attempt(other: Snapshot, inputs: Mapping[str, Slice]) -> None:
+        _attempt(bench, other, inputs)
+
+    searching = memory.suspect is not None and part.until <= memory.suspect
+    if not searching or memory.cleared != snapshot.tables:
+        tables = _tables(bench, snapshot)
+        doubt = blame.fails_without_messages(bench, snapshot, tables, part, error, attempt)
+        if doubt:
+            return doubt
+        memory.cleared = snapshot.tables
+    if part.count > 1:
+        return None
+    return blame.names_another_value(bench, part, error) or blame.fails_like_others(
+        bench, snapshot, part, error, attempt
+    )
 
 
 def _inputs(bench: Bench, snapshot: Snapshot) -> dict[str, Slice]:

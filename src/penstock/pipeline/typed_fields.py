@@ -4,8 +4,9 @@ Every scalar is one expression of the query: PostgreSQL takes it out of the JSON
 Arrow puts the struct together again from its parts, so that no row passes through Python. What has
 no column form, arrays and maps, comes as JSON and is decoded here.
 
-A value is read from its text, so `"12"` reads as a number. A key that is missing, or null, reads as
-null; text that does not read as its type is an error, or null if the reader says so.
+A value is read from its text, so `"12"` reads as a number; a date or a time is in ISO 8601. A key
+that is missing, or null, reads as null; text that does not read as its type is an error, or null if
+the reader says so.
 """
 
 from __future__ import annotations
@@ -176,5 +177,8 @@ def _expression(spot: Spot, kind: DataType) -> tuple[str, sql.Composed]:
     reads_as, sent = _POSTGRES[type(kind)]
     if isinstance(kind, DecimalType):
         reads_as = reads_as.format(kind.precision, kind.scale)
-    value = sql.SQL("({})::{}").format(spot.text, sql.SQL(reads_as))
+    text = spot.text
+    if isinstance(kind, DateType | TimestampType | TimestampNTZType):
+        text = sql.SQL("penstock.iso_time({})").format(text)
+    value = sql.SQL("({})::{}").format(text, sql.SQL(reads_as))
     return reads_as, sql.SQL(sent).format(value)

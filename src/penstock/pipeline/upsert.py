@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg
@@ -27,7 +27,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from penstock.errors import ValidationError, WrongColumns
+from penstock.errors import ValidationError, WrongColumns, WrongValue
 from penstock.pipeline.json_kinds import refuse_twice, refuse_without_json
 from penstock.pipeline.json_texts import json_texts
 
@@ -49,18 +49,29 @@ _POSTGRES: tuple[tuple[type[DataType], str], ...] = (
 
 @dataclass(frozen=True)
 class Upsert:
-    """Rows, by column, and the table they go to."""
+    """A frame, and the table that its rows go to."""
 
     table: str
     columns: tuple[tuple[str, str], ...]
     key: tuple[str, ...]
     add: tuple[str, ...]
-    rows: pa.Table
+    frame: DataFrame
+    #: what the frame holds, once it is evaluated
+    rows: pa.Table | None = None
+
+    def evaluated(self, frame: DataFrame) -> Upsert:
+        """Return it with the rows of the frame, or say which row has no key."""
+        rows = frame.toArrow()
+        for name in self.key:
+            if rows.column(name).null_count:
+                expected = "a value: it is the key, or a part of it"
+                raise WrongValue(name, None, expected, None, of=f"a row for {self.table}")
+        return replace(self, rows=rows)
 
     def apply(self, connection: Connection) -> None:
         """Write the rows, making the table if there is none."""
         create_table(connection, self.table, self.columns, self.key)
-        if not self.rows.num_rows:
+        if self.rows is None or not self.rows.num_rows:
             return
         waiting = sql.Identifier("penstock_upsert")
         like = sql.SQL(
@@ -108,7 +119,7 @@ def upsert_of(
             raise WrongColumns(f"there is no column {name}", f"there are {frame.columns}")
     if not keys:
         raise ValidationError("key", key, "the columns that tell rows apart")
-    return Upsert(table, columns_of(frame.schema), keys, tuple(add), frame.toArrow())
+    return Upsert(table, columns_of(frame.schema), keys, tuple(add), frame)
 
 
 def columns_of(schema: StructType) -> tuple[tuple[str, str], ...]:
@@ -147,7 +158,7 @@ def copy_csv(
     """COPY an Arrow table into a table, column by column as named."""
     text = io.BytesIO()
     pa.csv.write_csv(
-        pa.table({name: _csv_column(rows.column(name)) for name in names}), text, _AS_CSV
+        pa.table({name: _csv_column(name, rows.column(name)) for name in names}), text, _AS_CSV
     )
     copy = sql.SQL("copy {} ({}) from stdin (format csv)").format(table, _identifiers(names))
     with connection.cursor() as cursor, cursor.copy(copy) as stream:
@@ -173,7 +184,7 @@ def _identifiers(names: Sequence[str]) -> sql.Composed:
     return sql.SQL(", ").join(sql.Identifier(name) for name in names)
 
 
-def _csv_column(column: pa.ChunkedArray) -> Any:
+def _csv_column(name: str, column: pa.ChunkedArray) -> Any:
     if not pa.types.is_nested(column.type):
         return column
-    return json_texts(column.combine_chunks())
+    return json_texts(column.combine_chunks(), name)

@@ -13,6 +13,7 @@ from typing import Any
 from unittest import mock
 
 from penstock.pipeline import state, step
+from penstock.pipeline.outputs import ErrorsQueue
 from penstock.pipeline.upsert import Upsert
 
 #: whatever a step calls that could leave something behind
@@ -22,7 +23,7 @@ CALLED = (
     (step, "perform"),
     (step, "call"),
     (step, "stage_frame"),
-    (step, "stage_errors"),
+    (ErrorsQueue, "stage"),
     (step, "commit"),
     (Upsert, "apply"),
     (step, "clean_up"),

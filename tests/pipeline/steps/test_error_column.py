@@ -84,6 +84,73 @@ class TestColumn:
             workshop.step(pipe)
 
 
+class TestForeign:
+    """An error that belongs to no message of the step is refused: nobody would see it."""
+
+    @pytest.mark.parametrize(
+        ("position", "shown"),
+        [
+            ("cast(null as bigint)", "None"),
+            ("global_position + 1000000", "10000"),
+            ("(select min(global_position) from other)", ""),
+        ],
+        ids=["null", "of no message", "of another queue"],
+    )
+    def test_it_stops_the_step_and_names_the_position(
+        self, workshop: Workshop, shape: str, position: str, shown: str
+    ) -> None:
+        pipe = pipeline()
+        pipe.queue("other")
+
+        @pipe.stream(inputs="number", tables="other", output="out", errors="lost")
+        def check(number: DataFrame, other: DataFrame) -> DataFrame:
+            other.createOrReplaceTempView("other")
+            return number.selectExpr(
+                "id", f"{position} as global_position", "type", "data",
+                "if(data like '%2%', 'it is two', null) as error",
+            )  # fmt: skip
+
+        workshop.write("other", 7)
+        workshop.write("number", 1, 2, 3)
+        with pytest.raises(StepFailed) as caught:
+            workshop.steps(pipe)
+
+        reason = caught.value.reason
+        assert "ForeignErrorRow: an error row has global_position" in reason
+        assert "no message of the step's input number" in reason
+        assert shown in reason
+        assert "it is two" in reason
+        assert (workshop.messages("out"), workshop.messages("lost")) == ([], [])
+
+    def test_of_a_message_that_came_before(self, workshop: Workshop) -> None:
+        pipe = pipeline()
+
+        @pipe.stream(inputs="number", output="out", errors="lost", limit=1)
+        def check(number: DataFrame) -> DataFrame:
+            first = "if(data like '%2%', 1L, global_position) as global_position"
+            return number.selectExpr(
+                "id", first, "type", "data", "if(data like '%2%', 'two', null) as error"
+            )
+
+        workshop.write("number", 1, 2)
+        with pytest.raises(StepFailed, match=r"ForeignErrorRow: .* global_position 1, which is no"):
+            workshop.steps(pipe)
+
+        assert (workshop.numbers("out"), workshop.messages("lost")) == ([1], [])
+
+    def test_a_position_that_is_no_whole_number_is_refused(self, workshop: Workshop) -> None:
+        pipe = pipeline()
+
+        @pipe.stream(inputs="number", output="out", errors="lost")
+        def check(number: DataFrame) -> DataFrame:
+            text = number.withColumn("global_position", f.expr("string(global_position)"))
+            return text.withColumn("error", f.lit("wrong"))
+
+        workshop.write("number", 1)
+        with pytest.raises(StepFailed, match="column global_position is string"):
+            workshop.steps(pipe)
+
+
 def test_metadata_that_is_no_object_is_the_message_s_fault(workshop: Workshop) -> None:
     pipe = pipeline()
 

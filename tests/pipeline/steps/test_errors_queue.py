@@ -154,7 +154,9 @@ class TestMessage:
 
         @pipe.stream(inputs="number", output="out", errors="lost")
         def fail(number: DataFrame) -> DataFrame:
-            raise ValueError("no such number")
+            for _ in number.collect():
+                raise ValueError("no such number")
+            return number
 
         workshop.store.write_message(
             "number-1", "Numbered", {"n": 1}, {"correlation_id": "c-1", "by": "Ada"}
@@ -180,7 +182,9 @@ class TestMessage:
 
         @pipe.stream(inputs="number", output="out", errors="lost-1")
         def fail(number: DataFrame) -> DataFrame:
-            raise ValueError("no such number")
+            for _ in number.collect():
+                raise ValueError("no such number")
+            return number
 
         workshop.write("number", 1, 2)
         workshop.steps(pipe)

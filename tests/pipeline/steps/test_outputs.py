@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from penstock.errors import StepFailed
 from penstock.pipeline import Pipeline
 from tests.pipeline.steps.workshop import Workshop, numbered, pipeline, renumbered
 
@@ -144,6 +146,25 @@ class TestStreams:
         assert [one.stream_name for one in made] == [f"out-{one.id}" for one in made]
         assert {one.id for one in made}.isdisjoint(one.id for one in workshop.messages("number"))
 
+    @pytest.mark.parametrize("output", ["out", "out-1"])
+    @pytest.mark.parametrize("follows", [True, False])
+    def test_a_stream_elsewhere_is_refused(
+        self, workshop: Workshop, output: str, follows: bool, shape: str
+    ) -> None:
+        pipe = pipeline()
+
+        @pipe.stream(inputs="number", output=output)
+        def copy(number: DataFrame) -> DataFrame:
+            made = renumbered(numbered(number)).withColumn("stream_name", f.lit("elsewhere-7"))
+            return made if follows else made.drop("id", "global_position")
+
+        workshop.write("number", 1)
+        expected = f"stream_name of a message to write is 'elsewhere-7'.*{output}, where the output"
+        with pytest.raises(StepFailed, match=expected):
+            workshop.step(pipe)
+
+        assert workshop.messages(output) == []
+
     def test_a_message_may_name_its_stream(self, workshop: Workshop, shape: str) -> None:
         pipe = pipeline()
 
@@ -173,6 +194,44 @@ class TestStreams:
 
         assert workshop.numbers("out-1") == [2, 1, 0]
         assert [str(one.id) for one in workshop.messages("out-1")] == ids[::-1]
+
+
+class TestNumbers:
+    @pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity"])
+    @pytest.mark.parametrize(
+        ("data", "field"),
+        [
+            ("struct({} as v)", "data.v"),
+            ("struct(struct(array(1.5D, {}) as a) as v)", r"data.v.a\[\]"),
+            ("map('k', {})", r"data\[\]"),
+        ],
+    )
+    def test_what_json_has_no_form_for_is_refused_by_name(
+        self, workshop: Workshop, data: str, field: str, value: str
+    ) -> None:
+        pipe = pipeline()
+
+        @pipe.stream(inputs="number", output="other")
+        def divide(number: DataFrame) -> DataFrame:
+            shown = data.format(f"double('{value}')")
+            return number.selectExpr("'Made' as type", f"{shown} as data")
+
+        workshop.write("number", 1)
+        with pytest.raises(StepFailed, match=f"{field} of a message to write is .* finite number"):
+            workshop.step(pipe)
+
+    def test_null_is_no_such_number(self, workshop: Workshop) -> None:
+        pipe = pipeline()
+
+        @pipe.stream(inputs="number", output="out")
+        def compute(number: DataFrame) -> DataFrame:
+            parts = "struct(cast(null as double) as a, array(1.5D, null) as b) as data"
+            return number.selectExpr("'Made' as type", parts)
+
+        workshop.write("number", 1)
+        workshop.step(pipe)
+
+        assert [one.data for one in workshop.messages("out")] == [{"b": [1.5, None]}]
 
 
 def test_what_was_staged_is_forgotten_once_it_is_published(workshop: Workshop, shape: str) -> None:

@@ -58,6 +58,25 @@ class TestFold:
 
         assert workshop.rows("select balance, owner from accounts") == [(1, None)]
 
+    def test_a_map_is_a_dictionary_in_the_message_and_in_the_state(
+        self, workshop: Workshop, shape: str
+    ) -> None:
+        pipe = Pipeline("shop")
+        pipe.queue("account", "rates map<string, int>, deep struct<rates: map<string, int>>")
+
+        @pipe.project("account", into="accounts", columns="rates map<string, int>", limit=1)
+        def collect(state: State | None, message: RecordedMessage) -> State:
+            before = state["rates"] if state else {}
+            return {"rates": before | message.data["rates"] | message.data["deep"]["rates"]}
+
+        for name in ("a", "b"):
+            data = {"rates": {name: 1}, "deep": {"rates": {f"deep {name}": 2}}}
+            workshop.store.write_message("account-1", "Changed", data)
+        workshop.steps(pipe)
+
+        [(rates,)] = workshop.rows("select rates from accounts")
+        assert rates == {"a": 1, "deep a": 2, "b": 1, "deep b": 2}
+
     def test_only_events_of_some_types_may_be_folded(self, workshop: Workshop) -> None:
         pipe = counting(types=("Changed",))
         write_events(workshop.store, "account", [(1, "Changed", 5), (1, "Closed", 0)])

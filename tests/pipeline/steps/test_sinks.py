@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from pyspark.sql import DataFrame
 
 from penstock.errors import StepFailed
 from penstock.pipeline import Delivery
-from tests.pipeline.steps.workshop import Stop, Workshop, numbered, pipeline
+from tests.pipeline.steps.workshop import Stop, Workshop, pipeline
 
 
 class TestHash:
@@ -59,40 +57,3 @@ def test_a_frame_that_a_sink_returns_goes_nowhere_and_is_refused(workshop: Works
         workshop.step(pipe)
 
     assert [one.position for one in workshop.status(pipe).tailers] == [0]
-
-
-class TestFiles:
-    def test_files_of_a_step_that_is_run_again_are_replaced(
-        self, workshop: Workshop, tmp_path: Path
-    ) -> None:
-        pipe, places = pipeline(), []
-
-        @pipe.sink(inputs="number", limit=2)
-        def write(number: DataFrame, delivery: Delivery) -> None:
-            found = numbered(number).select("n")
-            places.append(delivery.write_files(found, str(tmp_path), format="json"))
-            if len(places) == 1:
-                raise Stop
-
-        workshop.write("number", 1, 2, 3)
-        with pytest.raises(Stop):
-            workshop.step(pipe)
-        workshop.steps(pipe)
-
-        written = workshop.spark.read.json(str(tmp_path))
-        assert sorted(row.n for row in written.collect()) == [1, 2, 3]
-        assert places[0] == places[1]
-        hashes = {one.data["hash"] for one in workshop.records(pipe)}
-        assert {Path(one).name for one in places} == {f"delivery={one}" for one in hashes}
-
-    @pytest.mark.parametrize("folder", ["", None])
-    def test_without_a_folder_it_is_refused(self, workshop: Workshop, folder: str) -> None:
-        pipe = pipeline()
-
-        @pipe.sink(inputs="number")
-        def write(number: DataFrame, delivery: Delivery) -> None:
-            delivery.write_files(number, folder)
-
-        workshop.write("number", 1)
-        with pytest.raises(StepFailed, match="folder must be the path of a folder"):
-            workshop.step(pipe)

@@ -14,6 +14,34 @@ exception
 end
 $$;
 
+-- Whether a text is a date or a time as ISO 8601 writes it: '2026-01-02', '2026-01-02T03:04:05.678Z'.
+-- PostgreSQL reads more than that, and some of it as the moment of the read ('today', 'now') or as the
+-- server's settings say (01/02/2026).
+create or replace function penstock.is_iso_time(value text)
+returns boolean language sql immutable parallel safe
+as $$
+  select value ~ ('^[0-9]{4}-[0-9]{2}-[0-9]{2}'
+    '([T ]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9]([.][0-9]+)?)?'
+    '(Z|[+-](0[0-9]|1[0-5])(:?[0-5][0-9])?)?)?$')
+$$;
+
+create or replace function penstock.refuse_time(value text)
+returns text language plpgsql stable parallel safe
+as $$
+begin
+  raise exception using errcode = 'invalid_datetime_format',
+    message = format('%L is no date or time in ISO 8601', value);
+end
+$$;
+
+-- The same text, if it is a date or a time in ISO 8601.
+create or replace function penstock.iso_time(value text)
+returns text language sql stable parallel safe
+as $$
+  select case when value is null or penstock.is_iso_time(value) then value
+    else penstock.refuse_time(value) end
+$$;
+
 -- Used where a reader wants null, or a clear error, in place of a value of the wrong type.
 do $$
 begin
@@ -43,6 +71,8 @@ as $$
     when type = 'base64' then regexp_replace(value, '\s', '', 'g')
       ~ '^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$'
     when type like 'numeric%' and value ~* 'nan' then false
+    when type in ('penstock.day', 'penstock.instant', 'penstock.wall_time')
+      and not penstock.is_iso_time(value) then false
     else penstock.reads_as_input(value, type)
   end
 $$;

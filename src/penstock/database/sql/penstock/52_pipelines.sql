@@ -19,6 +19,7 @@ create table if not exists penstock.processors (
   cursor jsonb,                            -- of a source: what it was given last
   rebuilding boolean not null default false,
   tables text[] not null default '{}',     -- that its steps upsert into; emptied when it starts again
+  folders text[] not null default '{}',    -- that its steps write files to; as with tables
   steps bigint not null default 0,
   messages_in bigint not null default 0,
   messages_out bigint not null default 0,
@@ -157,7 +158,7 @@ begin
     case when result.published = 0 then 'NilAttempt' else 'Attempt' end,
     jsonb_strip_nulls(jsonb_build_object(
       'hash', hash, 'published', result.published, 'first_position', result.first_position,
-      'last_position', result.last_position, 'cursor', report -> 'cursor',
+      'last_position', result.last_position, 'cursor', report -> 'cursor', 'files', report -> 'files',
       'number', snapshot -> 'number')));   -- of a source: the Snapshot may fall to retention
 
   update penstock.processors p
@@ -170,6 +171,9 @@ begin
     tables = array(
       select unnest(p.tables) union
       select jsonb_array_elements_text(coalesce(report -> 'tables', '[]')) order by 1),
+    folders = array(
+      select unnest(p.folders) union
+      select jsonb_array_elements_text(coalesce(report -> 'folders', '[]')) order by 1),
     rebuilding = p.rebuilding and not coalesce((report ->> 'rebuilt')::boolean, false),
     error = null, error_at = null
   where p.pipeline = commit_step.pipeline and p.processor = commit_step.processor;
@@ -185,13 +189,25 @@ as $$
   where p.pipeline = fail_step.pipeline and p.processor = fail_step.processor;
 $$;
 
--- Stage copies of messages for an errors queue, each with what is wrong with it.
+-- Stage copies of messages for an errors queue, each with what is wrong with it. They have to be
+-- messages of the step's input: an error that belongs to none of them is refused, since nobody would
+-- see it.
 create or replace function penstock.stage_errors(
-  token uuid, queue text, positions bigint[], errors text[])
+  token uuid,
+  queue text,
+  positions bigint[],
+  errors text[],
+  input text,                              -- the queue that the step reads
+  after bigint,                            -- the range of it, as the Snapshot has it
+  until bigint,
+  types text[] default '{}'                -- that it takes; empty: all
+)
 returns bigint language plpgsql
 as $$
 declare
+  is_category constant boolean := message_store.is_category(input::varchar);
   count bigint;
+  foreign_error record;
 begin
   insert into penstock.stagings (token) values (stage_errors.token) on conflict do nothing;
   insert into penstock.staged (token, ordinal, stream_name, category, type, data, metadata)
@@ -203,9 +219,29 @@ begin
       m.global_position, 'causation_id', m.id,
       'correlation_id', coalesce(m.metadata ->> 'correlation_id', m.id::text))
   from unnest(positions, errors) with ordinality as e(position, error, ordinality)
-  join message_store.messages m on m.global_position = e.position;
+  join message_store.messages m on m.global_position = e.position
+    and case when is_category
+      then message_store.category(m.stream_name) = input and m.global_position > after
+        and m.global_position <= until
+      else m.stream_name = input and m.position > after and m.position <= until end
+    and (types = '{}' or m.type = any (types));
   get diagnostics count = row_count;
-  return count;
+  if count = cardinality(positions) then
+    return count;
+  end if;
+
+  -- an error whose message was not staged
+  select e.position, e.error into foreign_error
+  from unnest(positions, errors) with ordinality as e(position, error, ordinality)
+  where not exists (
+    select from penstock.staged s
+    where s.token = stage_errors.token and s.ordinal = e.ordinality)
+  order by e.ordinality limit 1;
+  raise exception using errcode = 'PS072',
+    message = format('an error row has global_position %s, which is no message of the step''s input %s',
+      coalesce(foreign_error.position::text, 'null'), input),
+    detail = jsonb_build_object('input', input, 'global_position', foreign_error.position,
+      'error', foreign_error.error);
 end
 $$;
 
