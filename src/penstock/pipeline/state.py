@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +72,28 @@ def place_tailers(
         " as t(queue, position) on conflict do nothing",
         (pipeline, processor, list(tailers), list(tailers.values())),
     )
+
+
+def messages_to_read(
+    connection: Connection,
+    pipeline: str,
+    readers: Sequence[tuple[str, str]],
+    ends: Mapping[str, int],
+) -> Mapping[str, set[str]]:
+    """Return in which queues, up to their ends, these processors have messages to read."""
+    rows = connection.execute(
+        "select * from penstock.messages_to_read(%s, %s::text[], %s::text[], %s::bigint[])",
+        (
+            pipeline,
+            [processor for processor, _ in readers],
+            [queue for _, queue in readers],
+            [ends.get(queue) for _, queue in readers],
+        ),
+    ).fetchall()
+    found = defaultdict[str, set[str]](set)
+    for processor, queue in rows:
+        found[processor].add(queue)
+    return found
 
 
 def fail_step(connection: Connection, pipeline: str, snapshot: Snapshot, error: str) -> None:

@@ -24,7 +24,13 @@ from psycopg.types.json import Jsonb
 from pyspark.sql import SparkSession
 
 from penstock.database.execute import typed_errors
-from penstock.errors import DatabaseUnreachable, PenstockError, StepFailed, ValidationError
+from penstock.errors import (
+    DatabaseUnreachable,
+    PenstockError,
+    SparkLost,
+    StepFailed,
+    ValidationError,
+)
 from penstock.pipeline import planning, state
 from penstock.pipeline.calling import call, frames_of
 from penstock.pipeline.checks import frame_schema, parse_schema
@@ -44,6 +50,7 @@ from penstock.pipeline.outputs import (
 from penstock.pipeline.projection import Projection, projection_of, switch
 from penstock.pipeline.snapshot import Snapshot
 from penstock.pipeline.staging import Published, Staged, clean_up, is_beside, tokens_and_counts
+from penstock.pipeline.threads import has_stopped
 
 log = logging.getLogger(__name__)
 Connection = psycopg.Connection[Any]
@@ -110,6 +117,8 @@ def run_step(bench: Bench) -> StepReport | None:
         made = perform(bench, current, snapshot, inputs)
         made.rebuilt = made.rebuilt and has_all
     except Exception as error:
+        if has_stopped(bench.spark):  # no fault of the function's
+            raise SparkLost(bench.pipeline.name) from error
         return _failed(bench, snapshot, inputs, error, started)
     if made.idle:
         return None

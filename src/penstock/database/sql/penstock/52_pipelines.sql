@@ -87,6 +87,40 @@ begin
 end
 $$;
 
+-- Which of these processors have messages to read, in which of their queues. A run that waits asks this
+-- for all its processors at once. `ends` is where a queue ends for the run; null: wherever it ends.
+create or replace function penstock.messages_to_read(
+  pipeline text, processors text[], queues text[], ends bigint[])
+returns table (processor text, queue text)
+language plpgsql volatile
+as $$
+#variable_conflict use_column
+declare
+  watermark constant bigint := penstock.watermark();
+begin
+  return query
+    with readers as (
+      -- a processor and a queue that it reads
+      select r.processor, r.queue, r."end"
+      from unnest(processors, queues, ends) as r(processor, queue, "end")
+    ), heads as materialized (
+      -- a queue and the number of the last message that a reader may rely on
+      select q.queue,
+        case when message_store.is_category(q.queue::varchar)
+          then penstock.category_head(q.queue::varchar, watermark)
+          else coalesce(message_store.stream_version(q.queue::varchar), -1)
+        end as head
+      from (select distinct r.queue from readers r) q
+    )
+    select r.processor, r.queue
+    from readers r
+    join heads h on h.queue = r.queue
+    join penstock.tailers t on t.pipeline = messages_to_read.pipeline
+      and t.processor = r.processor and t.queue = r.queue
+    where least(h.head, r."end") > t.position;
+end
+$$;
+
 create or replace function penstock.refuse_step(processor text, reason text)
 returns void language plpgsql
 as $$
@@ -166,7 +200,8 @@ begin
     messages_in = p.messages_in + coalesce((report ->> 'messages_in')::bigint, 0),
     messages_out = p.messages_out + result.published,
     last_step_at = clock_timestamp(),
-    last_step_seconds = (report ->> 'seconds')::float8,
+    last_step_seconds = (report ->> 'seconds')::float8
+      + extract(epoch from clock_timestamp() - transaction_timestamp()),  -- of this commit, so far
     cursor = case when report ? 'cursor' then report -> 'cursor' else p.cursor end,
     tables = array(
       select unnest(p.tables) union
