@@ -81,6 +81,7 @@ class Schedule:
         """Let nobody wait for a processor that fails, until it has finished a step again."""
         with self._lock:
             self._catching_up.leave(name)
+            self._notify(self._conditions)  # who waits for tables to be filled may begin
             self._take_note_of_rest()
 
     def leave(self, name: str) -> None:

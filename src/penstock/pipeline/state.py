@@ -96,6 +96,15 @@ def messages_to_read(
     return found
 
 
+def write_seconds(connection: Connection, pipeline: str, processor: str, seconds: float) -> None:
+    """Write down how long a step took, at the end of its transaction."""
+    connection.execute(
+        "update penstock.processors set last_step_seconds = %s"
+        " where pipeline = %s and processor = %s",
+        (round(seconds, 3), pipeline, processor),
+    )
+
+
 def fail_step(connection: Connection, pipeline: str, snapshot: Snapshot, error: str) -> None:
     """Remember what stopped a processor."""
     connection.execute(

@@ -196,7 +196,9 @@ def perform(
     return Made(without_repeated_errors(bench.connection, staged), delivery)
 
 
-def commit(bench: Bench, snapshot: Snapshot, made: Made, report: Mapping[str, Any]) -> Published:
+def commit(
+    bench: Bench, snapshot: Snapshot, made: Made, report: Mapping[str, Any], started: float
+) -> Published:
     """Make the step's results and its tailers visible, in one transaction, or nothing of it."""
     connection = bench.connection
     with connection.transaction():
@@ -218,6 +220,8 @@ def commit(bench: Bench, snapshot: Snapshot, made: Made, report: Mapping[str, An
             made.projection.apply(connection, made.rows)
             if made.rebuilt and bench.processor.keeps:
                 switch(connection, bench.processor.keeps.table)
+        seconds = time.monotonic() - started
+        state.write_seconds(connection, bench.pipeline.name, snapshot.processor, seconds)
     return Published(*row)
 
 
@@ -229,10 +233,8 @@ def _committed(
     started: float,
 ) -> StepReport:
     count = sum(part.count for part in inputs.values())
-    seconds = time.monotonic() - started
     report: dict[str, Any] = {
         "messages_in": count,
-        "seconds": round(seconds, 3),
         "rebuilt": made.rebuilt,
         "tables": [one.table for one in made.delivery.upserts] if made.delivery else [],
     }
@@ -240,13 +242,13 @@ def _committed(
         report["cursor"] = made.delivery.next_cursor
     try:
         with typed_errors(bench.place.where):
-            published = commit(bench, snapshot, made, report)
+            published = commit(bench, snapshot, made, report, started)
     except (PenstockError, psycopg.Error) as error:
         raise _stopped(bench, snapshot, error) from error
     if made.staged:
         with suppress(psycopg.Error):  # it is committed: what is left behind is swept some day
             clean_up(bench.connection, made.staged)
-    out = published.count - made.failed
+    out, seconds = published.count - made.failed, time.monotonic() - started
     return StepReport(snapshot.processor, count, out, seconds, failed=made.failed)
 
 

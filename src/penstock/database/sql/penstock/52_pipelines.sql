@@ -138,7 +138,7 @@ create or replace function penstock.commit_step(
   snapshot jsonb,                          -- as it stands in the backing stream, with its hash
   tokens uuid[],
   counts bigint[],
-  report jsonb,                            -- messages_in, seconds; and a source's next cursor
+  report jsonb,                            -- messages_in; and a source's next cursor
   whole_categories boolean default false
 )
 returns table (published bigint, first_position bigint, last_position bigint)
@@ -200,8 +200,6 @@ begin
     messages_in = p.messages_in + coalesce((report ->> 'messages_in')::bigint, 0),
     messages_out = p.messages_out + result.published,
     last_step_at = clock_timestamp(),
-    last_step_seconds = (report ->> 'seconds')::float8
-      + extract(epoch from clock_timestamp() - transaction_timestamp()),  -- of this commit, so far
     cursor = case when report ? 'cursor' then report -> 'cursor' else p.cursor end,
     tables = array(
       select unnest(p.tables) union
