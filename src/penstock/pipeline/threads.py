@@ -35,8 +35,11 @@ def separate_session(spark: SparkSession) -> SparkSession:
 
 def has_stopped(spark: SparkSession) -> bool:
     """Whether the Spark of a session has ended: stopped, or its Java process gone."""
+    context = spark.sparkContext
+    java = getattr(context._gateway, "proc", None)  # none if the driver was started by Java
+    if java is not None and java.poll() is not None:
+        return True
     try:
-        context = spark.sparkContext
         return context._jsc is None or bool(context._jsc.sc().isStopped())
     except (Py4JError, OSError):
         return True

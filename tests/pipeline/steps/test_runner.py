@@ -267,8 +267,7 @@ class TestFailing:
         pauses, retries, error = [0.0], Retries(300), StepFailed("p", "no paper", "here")
         monkeypatch.setattr("penstock.pipeline.runner.time.monotonic", lambda: sum(pauses))
 
-        for _ in range(9):
-            pauses.append(retries.pause_after(error))
+        pauses.extend(retries.pause_after(error) for _ in range(9))
 
         assert pauses == [0, 1, 2, 4, 8, 16, 32, 60, 60, 60]
         with pytest.raises(StepFailed):
