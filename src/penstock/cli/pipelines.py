@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -191,6 +192,7 @@ def _spark(file: str, master: str | None) -> Iterator[SparkSession]:
     from penstock.pipeline.threads import has_stopped
 
     check_file(file)
+    logging.getLogger().addFilter(_not_of_gateway)
     name = Path(file.partition(":")[0]).name
     note(f"starting Spark for {name}")
     spark = session(f"penstock {name}", master=master)
@@ -199,6 +201,12 @@ def _spark(file: str, master: str | None) -> Iterator[SparkSession]:
     finally:
         if not has_stopped(spark):
             spark.stop()
+        logging.getLogger().removeFilter(_not_of_gateway)
+
+
+def _not_of_gateway(record: logging.LogRecord) -> bool:
+    """Leave out the tracebacks that py4j logs in each thread if the Java process is gone."""
+    return "py4j" not in record.pathname
 
 
 def need_spark() -> None:

@@ -7,7 +7,6 @@ Arrow, memory enough, and no page of log on the screen.
 
 from __future__ import annotations
 
-import logging
 import os
 import stat
 import sys
@@ -51,8 +50,6 @@ _ARROW = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for
 
 # These print a page of JSON for an error that the caller gets as an exception.
 _REPEATING = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
-# And this one a traceback in each thread if the Java process is gone.
-_GATEWAY = "py4j"
 
 
 # What Spark itself takes; it would tell so by a stack trace and an error that says nothing.
@@ -94,7 +91,6 @@ def _prepare_environment() -> None:
     os.environ["JAVA_HOME"] = str(find_java_home())
     for name in _REPEATING:
         PySparkLogger.getLogger(name).setLevel("CRITICAL")
-    logging.getLogger(_GATEWAY).setLevel(logging.CRITICAL)
 
 
 def _settings(master: str) -> dict[str, object]:
