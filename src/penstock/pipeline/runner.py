@@ -104,7 +104,7 @@ class Retries:
         self._failures = 0
 
     def succeed(self) -> None:
-        """Take note of a step that was finished."""
+        """Forget the failures: what was tried again did not fail."""
         self._since, self._failures = None, 0
 
     def pause_after(self, error: Exception) -> float:
@@ -338,11 +338,18 @@ class Runner:
             schedule.wait_to_begin(one.name)
             while (woken := schedule.wait_for_turn(one.name)) is not None:
                 report = run_step(bench)
+                self._succeeded(work)
                 if report is not None:
                     self._finished(report, work)
                 else:
                     schedule.rest(one.name, woken, pause)
             finish_rebuilding(bench)  # those that feed it may have rested after it
+
+    def _succeeded(self, work: _Work) -> None:
+        """Forget what it failed with before: a step was finished, or there was nothing to do."""
+        work.progress.error = None
+        work.retries.succeed()
+        self._schedule.recovered(work.processor.name)
 
     def _finished(self, report: StepReport, work: _Work) -> None:
         progress = work.progress
@@ -351,8 +358,6 @@ class Runner:
         progress.messages_out += report.messages_out
         progress.failed += report.failed
         progress.seconds += report.seconds
-        progress.error = None
-        work.retries.succeed()
         self._schedule.finished_step(report.processor)
         if self._on_step is not None:
             self._on_step(report)

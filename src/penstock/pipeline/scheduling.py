@@ -74,15 +74,19 @@ class Schedule:
         """Wake those that read what it publishes."""
         with self._lock:
             self._steps += 1
-            self._catching_up.come_back(name)
             self._wake(self._fed_by[name])
 
     def failed(self, name: str) -> None:
-        """Let nobody wait for a processor that fails, until it has finished a step again."""
+        """Let nobody wait for a processor that fails, until it has recovered."""
         with self._lock:
             self._catching_up.leave(name)
             self._notify(self._conditions)  # who waits for tables to be filled may begin
             self._take_note_of_rest()
+
+    def recovered(self, name: str) -> None:
+        """Count again on a processor that has failed before."""
+        with self._lock:
+            self._catching_up.come_back(name)
 
     def leave(self, name: str) -> None:
         """Do without a processor for the rest of the run."""

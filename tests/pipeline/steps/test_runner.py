@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.errors import RunFailed, StepFailed, ValidationError
+from penstock.errors import DatabaseUnreachable, RunFailed, StepFailed, ValidationError
 from penstock.pipeline import Pipeline, Runner, StepReport
 from penstock.pipeline.runner import Retries
 from tests.pipeline.faults.waiting import wait_until, wait_until_blocked
@@ -262,6 +262,27 @@ class TestFailing:
 
         assert next(iter(workshop.store.follow_category("out"))).data == {"n": 1}
         assert set(following.stop_failing()) == {"load"}
+
+    def test_a_failure_that_is_over_does_not_count_against_the_next(
+        self, workshop: Workshop, follow: Follow, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name, seconds in {"TRY_AGAIN": 0.0, "PATIENCE": 0.1, "SOURCE_LOOKS_AGAIN": 0.2}.items():
+            monkeypatch.setattr(f"penstock.pipeline.runner.{name}", seconds)
+        pipe, asked = Pipeline("shop"), []
+
+        @pipe.source(output="number")
+        def bring(spark: SparkSession) -> DataFrame | None:
+            asked.append(1)
+            if len(asked) in (1, 3):  # in between, longer than its patience, it had nothing to do
+                raise DatabaseUnreachable("there", "it is gone")
+            row = ("Numbered", '{"n": 7}')
+            frame = spark.createDataFrame([row], "type string, data string")
+            return frame if len(asked) == 4 else None
+
+        following = follow(pipe, retry_for=0)
+
+        assert next(iter(workshop.store.follow_category("number"))).data == {"n": 7}
+        assert following.stop().succeeded
 
     def test_it_is_tried_again_ever_more_seldom(self, monkeypatch: pytest.MonkeyPatch) -> None:
         pauses, retries, error = [0.0], Retries(300), StepFailed("p", "no paper", "here")
