@@ -33,6 +33,8 @@ class Memory:
     suspect: int | None = None
     #: it was found, and the rest up to there may be in order
     found: bool = False
+    #: where it stood when it looked last, by queue
+    tailers: Mapping[str, int] = field(default_factory=dict)
     #: read no further than this, by queue: where the log was when a run of `--once` began
     ends: Mapping[str, int] = field(default_factory=dict)
 

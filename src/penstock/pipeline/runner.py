@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import psycopg
@@ -205,13 +205,16 @@ class Runner:
         try:
             ends = {} if follow else self._ends()
             locks = self._locks()
-            for one in processors:
-                work = _Work(
+            works = {
+                one.name: _Work(
                     one, summary.progress[one.name], Memory(ends=ends), locks, Retries(retry_for),
                     follow,
-                )  # fmt: skip
+                )
+                for one in processors
+            }  # fmt: skip
+            for work in works.values():
                 InheritableThread(target=self._work, args=(work,), daemon=True).start()
-            self._watch(lock, ends, follow=follow, retry_for=retry_for)
+            self._watch(lock, works, follow=follow, retry_for=retry_for)
             self._schedule.end()
             while self._schedule.wait(0.1, until_all_rest=False):
                 pass  # they finish the steps in hand
@@ -243,7 +246,7 @@ class Runner:
     # In the calling thread
 
     def _watch(
-        self, lock: RunLock, ends: Mapping[str, int], *, follow: bool, retry_for: float
+        self, lock: RunLock, works: Mapping[str, _Work], *, follow: bool, retry_for: float
     ) -> None:
         """Wake who has something to read, until the run is over; see that it has lock and Spark."""
         schedule, lost, looked_at = self._schedule, Retries(retry_for), -1
@@ -253,28 +256,27 @@ class Runner:
                 self._failure = SparkLost(self.pipeline.name)
                 return
             try:
-                if follow:
-                    schedule.wake(self._with_messages(lock, schedule.resting(), ends))
-                elif not schedule.all_rest():
-                    self._with_messages(lock, [], ends)  # only to see that the lock is held
-                elif schedule.steps == looked_at:
+                all_rest = schedule.all_rest()
+                if all_rest and not follow and schedule.steps == looked_at:
+                    return  # they were woken, and found nothing
+                looks = follow or all_rest  # else only to see that the lock is held
+                looked_at = schedule.steps if looks else looked_at
+                names = schedule.resting() if looks else []
+                found = self._with_messages(lock, [works[name] for name in names])
+                if all_rest and not follow and not found:
                     return
-                else:
-                    looked_at = schedule.steps
-                    found = self._with_messages(lock, schedule.resting(), ends)
-                    if not found:
-                        return
-                    schedule.wake(found)
+                schedule.wake(found)
                 lost.succeed()
             except PenstockError as error:
                 self._regain(lock, lost, error)
 
-    def _with_messages(self, lock: RunLock, names: list[str], ends: Mapping[str, int]) -> list[str]:
+    def _with_messages(self, lock: RunLock, resting: Sequence[_Work]) -> list[str]:
         """Return which of these processors have something to read."""
-        readers = [(name, q) for name in names for q in self.pipeline.processors[name].reads]
+        readers = {work.processor.name: work.memory.tailers for work in resting}
+        ends = resting[0].memory.ends if resting else {}
         with typed_errors(self.place.where):
-            found = state.messages_to_read(lock.connection, self.pipeline.name, readers, ends)
-        return [name for name in names if self.pipeline.processors[name].can_read(found[name])]
+            found = state.messages_to_read(lock.connection, readers, ends)
+        return [name for name in readers if self.pipeline.processors[name].can_read(found[name])]
 
     def _regain(self, lock: RunLock, lost: Retries, error: PenstockError) -> None:
         """Take the run's lock again, and let no step begin before."""

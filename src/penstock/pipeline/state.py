@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,19 +75,21 @@ def place_tailers(
 
 
 def messages_to_read(
-    connection: Connection,
-    pipeline: str,
-    readers: Sequence[tuple[str, str]],
-    ends: Mapping[str, int],
+    connection: Connection, readers: Mapping[str, Mapping[str, int]], ends: Mapping[str, int]
 ) -> Mapping[str, set[str]]:
-    """Return in which queues, up to their ends, these processors have messages to read."""
+    """Return the queues in which processors have messages to read, up to where the queues end.
+
+    `readers` has for each processor its position in each queue that it reads.
+    """
+    asked = [(name, *at) for name, tailers in readers.items() for at in tailers.items()]
     rows = connection.execute(
-        "select * from penstock.messages_to_read(%s, %s::text[], %s::text[], %s::bigint[])",
+        "select * from penstock.messages_to_read("
+        "%s::text[], %s::text[], %s::bigint[], %s::bigint[])",
         (
-            pipeline,
-            [processor for processor, _ in readers],
-            [queue for _, queue in readers],
-            [ends.get(queue) for _, queue in readers],
+            [name for name, _, _ in asked],
+            [queue for _, queue, _ in asked],
+            [position for _, _, position in asked],
+            [ends.get(queue) for _, queue, _ in asked],
         ),
     ).fetchall()
     found = defaultdict[str, set[str]](set)

@@ -139,6 +139,7 @@ def _open(bench: Bench) -> state.State:
     new = {q: beginning(q, current) for q in one.reads if q not in current.tailers}
     if new:  # lag and retention count from here, also if its first step never ends
         state.place_tailers(bench.connection, bench.pipeline.name, one.name, new)
+    bench.memory.tailers = {**new, **{q: current.tailers[q] for q in one.reads if q not in new}}
     return current
 
 

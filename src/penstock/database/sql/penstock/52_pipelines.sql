@@ -87,10 +87,12 @@ begin
 end
 $$;
 
--- Which of these processors have messages to read, in which of their queues. A run that waits asks this
--- for all its processors at once. `ends` is where a queue ends for the run; null: wherever it ends.
+-- Which of these processors have messages to read, in which of their queues: after its position there, up
+-- to the end that the run has set; null: wherever the queue ends. A run that waits asks this for all its
+-- processors at once. The positions are given, since tailers that move often are many rows while a
+-- snapshot is held open.
 create or replace function penstock.messages_to_read(
-  pipeline text, processors text[], queues text[], ends bigint[])
+  processors text[], queues text[], positions bigint[], ends bigint[])
 returns table (processor text, queue text)
 language plpgsql volatile
 as $$
@@ -100,9 +102,9 @@ declare
 begin
   return query
     with readers as (
-      -- a processor and a queue that it reads
-      select r.processor, r.queue, r."end"
-      from unnest(processors, queues, ends) as r(processor, queue, "end")
+      -- a processor, a queue that it reads, and between which numbers
+      select r.processor, r.queue, r."position", r."end"
+      from unnest(processors, queues, positions, ends) as r(processor, queue, "position", "end")
     ), heads as materialized (
       -- a queue and the number of the last message that a reader may rely on
       select q.queue,
@@ -115,9 +117,7 @@ begin
     select r.processor, r.queue
     from readers r
     join heads h on h.queue = r.queue
-    join penstock.tailers t on t.pipeline = messages_to_read.pipeline
-      and t.processor = r.processor and t.queue = r.queue
-    where least(h.head, r."end") > t.position;
+    where least(h.head, r."end") > r."position";
 end
 $$;
 
