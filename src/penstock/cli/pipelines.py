@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,11 +17,13 @@ from penstock.cli.overview import Json
 from penstock.cli.printing import console, note, print_json, printable, shown_age, table
 from penstock.cli.target import Folder, Url, open_existing, settings_for
 from penstock.database import blocking
-from penstock.errors import SetupError
+from penstock.errors import SetupError, SparkNotRunning
 from penstock.log.overview import server_time
 from penstock.process import stopping_on_signals
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from penstock.pipeline import Pipeline, Summary
     from penstock.pipeline.overview import ProcessorStatus
 
@@ -54,6 +59,15 @@ def run(
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait for another run of this pipeline to end.")
     ] = False,
+    retry_for: Annotated[
+        float,
+        typer.Option(
+            "--retry-for",
+            metavar="SECONDS",
+            min=0,
+            help="With --follow: how long to retry a processor that fails before the run ends.",
+        ),
+    ] = 300,
     url: Url = None,
     folder: Folder = None,
 ) -> None:
@@ -62,23 +76,22 @@ def run(
     Kill it anywhere and start it again: the result is as if nothing had happened. SIGTERM and
     Ctrl-C finish the steps in hand.
     """
-    pipeline = _load(file)
+    need_spark()
     from penstock.cli.progress import ShownProgress
-    from penstock.pipeline import Runner, session
+    from penstock.pipeline import Runner, load
 
-    with penstock.connect(settings_for(url, folder)) as store:
-        note(f"starting Spark for {pipeline.name}")
-        spark = session(f"penstock {pipeline.name}", master=master)
-        try:
-            with ShownProgress(pipeline, store) as shown:
-                runner = Runner(pipeline, store, spark, on_step=shown.step)
-                with stopping_on_signals(runner.stop):
-                    if from_scratch:
-                        runner.from_scratch(wait=wait)
-                    start = runner.follow if follow else runner.once
-                    summary = start(wait=wait)
-        finally:
-            spark.stop()
+    settings = settings_for(url, folder)
+    with _spark(file, master) as spark:
+        pipeline = load(file)
+        with penstock.connect(settings) as store, ShownProgress(pipeline, store) as shown:
+            runner = Runner(pipeline, store, spark, on_step=shown.step)
+            with stopping_on_signals(runner.stop):
+                if from_scratch:
+                    runner.from_scratch(wait=wait)
+                if follow:
+                    summary = runner.follow(wait=wait, check=False, retry_for=retry_for)
+                else:
+                    summary = runner.once(wait=wait, check=False)
     _print_summary(summary)
     if not summary.succeeded:
         raise typer.Exit(1)
@@ -162,10 +175,40 @@ def retire(
 
 
 def _load(file: str) -> Pipeline:
+    """Return a file's pipeline; with a Spark only if the file needs one while it is loaded."""
     need_spark()
     from penstock.pipeline import load
 
-    return load(file)
+    try:
+        return load(file)
+    except SparkNotRunning:
+        with _spark(file, "local[1]"):
+            return load(file)
+
+
+@contextmanager
+def _spark(file: str, master: str | None) -> Iterator[SparkSession]:
+    """Start Spark for a file, and stop it at the end."""
+    from penstock.pipeline import session
+    from penstock.pipeline.loading import check_file
+    from penstock.pipeline.threads import has_stopped
+
+    check_file(file)
+    logging.getLogger().addFilter(_not_of_gateway)
+    name = Path(file.partition(":")[0]).name
+    note(f"starting Spark for {name}")
+    spark = session(f"penstock {name}", master=master)
+    try:
+        yield spark
+    finally:
+        if not has_stopped(spark):
+            spark.stop()
+        logging.getLogger().removeFilter(_not_of_gateway)
+
+
+def _not_of_gateway(record: logging.LogRecord) -> bool:
+    """Leave out the tracebacks that py4j logs in each thread if the Java process is gone."""
+    return "py4j" not in record.pathname
 
 
 def need_spark() -> None:

@@ -49,10 +49,7 @@ def dispatcher(store: Store, spark: SparkSession, files: Files) -> Dispatcher:
 
     @on_spark(spark)
     def transform(message: ClaimedMessage) -> None:
-        summary = Runner(pipe, store, spark).once(wait=True)
-        for one in summary.progress.values():
-            if one.error is not None:
-                raise one.error
+        Runner(pipe, store, spark).once(wait=True)
 
     for table in TABLES:
         made.handler(f"extract.{table}")(extract)

@@ -48,7 +48,11 @@
     │   ├── OffsetBeyondEnd        a query has read further than the log goes
     │   ├── GraphError             a pipeline is declared in a way that cannot run
     │   ├── PipelineNotFound       a file has no such pipeline
+    │   ├── SparkNotRunning        a file uses Spark while it is loaded, and none runs
+    │   ├── SparkLost              Spark has stopped in the middle of a run
+    │   ├── RunFailed              a run has ended, and processors had to stop
     │   ├── PipelineRunning        the pipeline runs already
+    │   ├── RunLockLost            another run has the lock that this one lost
     │   ├── StepFailed             a processor's function failed
     │   ├── ForeignErrorRow        an error was returned for no message of the step
     │   └── StepSuperseded         somebody else finished the step
@@ -166,6 +170,10 @@ from penstock.errors.pipeline import (
     PipelineError,
     PipelineNotFound,
     PipelineRunning,
+    RunFailed,
+    RunLockLost,
+    SparkLost,
+    SparkNotRunning,
     StagingLost,
     StepFailed,
     StepSuperseded,
@@ -222,11 +230,15 @@ __all__ = [
     "PoolExhausted",
     "PositionConflict",
     "PreparedStatementLost",
+    "RunFailed",
+    "RunLockLost",
     "SessionClosed",
     "SessionError",
     "SessionFenced",
     "SessionInUse",
     "SetupError",
+    "SparkLost",
+    "SparkNotRunning",
     "StagingLost",
     "StaleClaim",
     "StaleLease",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -130,6 +131,46 @@ class PipelineNotFound(PipelineError):
 
 
 @dataclass(eq=False)
+class SparkNotRunning(PipelineError):
+    """A file uses Spark while it is loaded, and no Spark session runs."""
+
+    location: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.location}: this uses Spark while the file is loaded, and no Spark session "
+            "runs: call penstock.pipeline.session() before load()"
+        )
+
+
+@dataclass(eq=False)
+class SparkLost(PipelineError):
+    """The Spark of this process has ended: nothing of the steps in hand was published."""
+
+    pipeline: str
+
+    def __str__(self) -> str:
+        return (
+            f"pipeline {self.pipeline}: Spark has stopped: its Java process was killed (out of "
+            "memory?) or the session was stopped. Nothing of the steps in hand was published; "
+            "start the run again"
+        )
+
+
+@dataclass(eq=False)
+class RunFailed(PipelineError):
+    """A run has ended, and processors had to stop. The next run goes on from there."""
+
+    pipeline: str
+    #: by processor
+    errors: Mapping[str, BaseException]
+
+    def __str__(self) -> str:
+        told = "; ".join(f"{name}: {error}" for name, error in self.errors.items())
+        return f"pipeline {self.pipeline}: {len(self.errors)} processors had to stop: {told}"
+
+
+@dataclass(eq=False)
 class PipelineRunning(PipelineError):
     """The pipeline runs already, somewhere: one run at a time."""
 
@@ -142,6 +183,22 @@ class PipelineRunning(PipelineError):
         return (
             f"pipeline {self.pipeline} runs already ({self.holder}): stop that run, or wait for "
             "it with --wait"
+        )
+
+
+@dataclass(eq=False)
+class RunLockLost(PipelineError):
+    """The server ended the session that held a run's lock, and another run has it now."""
+
+    retryable: ClassVar[bool] = True
+
+    pipeline: str
+    holder: str
+
+    def __str__(self) -> str:
+        return (
+            f"this run of pipeline {self.pipeline} lost its lock, since the server ended its "
+            f"session, and another run has it now ({self.holder}): this one has stopped"
         )
 
 

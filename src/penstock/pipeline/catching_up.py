@@ -53,6 +53,12 @@ class CatchingUp:
             self._gave_up.add(name)
         self._caught_up.add(name)
 
+    def come_back(self, name: str) -> None:
+        """Take note of one that had to stop, and goes on: it has to catch up first."""
+        if name in self._gave_up:
+            self._gave_up.discard(name)
+            self._caught_up.discard(name)
+
     def has_all(self, name: str) -> bool:
         """Return whether those that feed it have published all that it was to catch up with."""
         return self._feeders[name] <= self._caught_up - self._gave_up

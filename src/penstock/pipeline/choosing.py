@@ -41,6 +41,8 @@ class Memory:
     in_a_row: int = 0
     #: files of the step before this run are in their place
     settled: bool = False
+    #: where it stood when it looked last, by queue
+    tailers: Mapping[str, int] = field(default_factory=dict)
     #: read no further than this, by queue: where the log was when a run of `--once` began
     ends: Mapping[str, int] = field(default_factory=dict)
 

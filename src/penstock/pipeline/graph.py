@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -81,6 +81,12 @@ class Processor:
     def publishes(self) -> tuple[str, ...]:
         """The queues it writes to."""
         return (*self.outputs, self.errors) if self.errors else self.outputs
+
+    def can_read(self, queues: Collection[str]) -> bool:
+        """Whether it has something to do when there are new messages in these queues."""
+        if self.alts:
+            return any(queue in queues for queue in self.alts)
+        return bool(self.inputs) and all(queue in queues for queue in self.inputs)
 
 
 class Pipeline:

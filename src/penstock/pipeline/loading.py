@@ -1,4 +1,7 @@
-"""Finding a pipeline in a file: `shop.py`, or `shop.py:pipe` where there are several."""
+"""Finding a pipeline in a file: `shop.py`, or `shop.py:pipe` where there are several.
+
+A file may use Spark while it is loaded (a UDF, `f.col`), which needs a session that runs by then.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,17 @@ from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
 
-from pyspark import cloudpickle
+import pyspark
+from pyspark import SparkContext, cloudpickle
 
-from penstock.errors import PenstockError, PipelineNotFound, first_line
+from penstock.errors import PenstockError, PipelineNotFound, SparkNotRunning, first_line
 from penstock.pipeline.graph import Pipeline
 
 
 def load(reference: str) -> Pipeline:
     """Return the pipeline that a file defines. The name is a variable's, or the pipeline's own."""
     path, _, name = reference.partition(":")
-    found = _pipelines(Path(path))
+    found = _pipelines(_file(reference))
     if name:
         for variable, one in found.items():
             if name in (variable, one.name):
@@ -41,8 +45,37 @@ def _execute(loader: Loader, module: ModuleType, path: Path) -> None:
         raise
     except Exception as error:
         place = _place_in(path, error)
-        problem = f"it cannot be loaded: {type(error).__name__}: {first_line(error)}"
-        raise PipelineNotFound(place, problem) from error
+        if SparkContext._active_spark_context is None and _is_raised_by_spark(error):
+            raise SparkNotRunning(place) from error
+        raise PipelineNotFound(place, _cannot_be_loaded(error)) from error
+
+
+def check_file(reference: str) -> None:
+    """Raise if there is no such file, or it is not Python: cheap, unlike to start Spark."""
+    path = _file(reference)
+    try:
+        compile(path.read_bytes(), str(path), "exec")
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None)
+        place = f"{path}:{line}" if line else str(path)
+        raise PipelineNotFound(place, _cannot_be_loaded(error)) from error
+
+
+def _file(reference: str) -> Path:
+    path = Path(reference.partition(":")[0])
+    if not path.is_file():
+        raise PipelineNotFound(str(path), "there is no such file")
+    return path
+
+
+def _cannot_be_loaded(error: Exception) -> str:
+    return f"it cannot be loaded: {type(error).__name__}: {first_line(error)}"
+
+
+def _is_raised_by_spark(error: Exception) -> bool:
+    """Whether Spark's own code failed: `f.col` without a session is a bare AssertionError."""
+    where = extract_tb(error.__traceback__)[-1].filename
+    return Path(where).is_relative_to(Path(pyspark.__file__).parent)
 
 
 def _place_in(path: Path, error: Exception) -> str:
@@ -52,8 +85,6 @@ def _place_in(path: Path, error: Exception) -> str:
 
 
 def _pipelines(path: Path) -> dict[str, Pipeline]:
-    if not path.is_file():
-        raise PipelineNotFound(str(path), "there is no such file")
     name = f"penstock_pipeline_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

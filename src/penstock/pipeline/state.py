@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -82,6 +83,39 @@ def place_tailers(
         " select %s, %s, t.queue, t.position from unnest(%s::text[], %s::bigint[])"
         " as t(queue, position) on conflict do nothing",
         (pipeline, processor, list(tailers), list(tailers.values())),
+    )
+
+
+def messages_to_read(
+    connection: Connection, readers: Mapping[str, Mapping[str, int]], ends: Mapping[str, int]
+) -> Mapping[str, set[str]]:
+    """Return the queues in which processors have messages to read, up to where the queues end.
+
+    `readers` has for each processor its position in each queue that it reads.
+    """
+    asked = [(name, *at) for name, tailers in readers.items() for at in tailers.items()]
+    rows = connection.execute(
+        "select * from penstock.messages_to_read("
+        "%s::text[], %s::text[], %s::bigint[], %s::bigint[])",
+        (
+            [name for name, _, _ in asked],
+            [queue for _, queue, _ in asked],
+            [position for _, _, position in asked],
+            [ends.get(queue) for _, queue, _ in asked],
+        ),
+    ).fetchall()
+    found = defaultdict[str, set[str]](set)
+    for processor, queue in rows:
+        found[processor].add(queue)
+    return found
+
+
+def write_seconds(connection: Connection, pipeline: str, processor: str, seconds: float) -> None:
+    """Write down how long a step took, at the end of its transaction."""
+    connection.execute(
+        "update penstock.processors set last_step_seconds = %s"
+        " where pipeline = %s and processor = %s",
+        (round(seconds, 3), pipeline, processor),
     )
 
 

@@ -28,7 +28,13 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from penstock.database.execute import typed_errors
-from penstock.errors import DatabaseUnreachable, PenstockError, StepFailed, ValidationError
+from penstock.errors import (
+    DatabaseUnreachable,
+    PenstockError,
+    SparkLost,
+    StepFailed,
+    ValidationError,
+)
 from penstock.pipeline import blame, planning, state
 from penstock.pipeline.calling import call, frames_of
 from penstock.pipeline.checks import frame_schema, parse_schema
@@ -58,6 +64,7 @@ from penstock.pipeline.projection import Projection, projection_of, switch
 from penstock.pipeline.sharing import evaluated_once
 from penstock.pipeline.snapshot import Snapshot
 from penstock.pipeline.staging import Published, Staged, clean_up, is_beside, tokens_and_counts
+from penstock.pipeline.threads import has_stopped
 
 log = logging.getLogger(__name__)
 Connection = psycopg.Connection[Any]
@@ -128,6 +135,8 @@ def run_step(bench: Bench) -> StepReport | None:
             return None
         published = _commit(bench, snapshot, inputs, made, started)
     except Exception as error:
+        if has_stopped(bench.spark):  # no fault of the function's
+            raise SparkLost(bench.pipeline.name) from error
         bench.memory.settled = False  # it, or another run, may have committed all the same
         if not is_passing(error):
             _discard(bench, made)
@@ -152,6 +161,7 @@ def _open(bench: Bench) -> state.State:
     if new:  # lag and retention count from here, also if its first step never ends
         state.place_tailers(bench.connection, bench.pipeline.name, one.name, new)
     _settle_files(bench, current)
+    bench.memory.tailers = {**new, **{q: current.tailers[q] for q in one.reads if q not in new}}
     return current
 
 
@@ -276,7 +286,9 @@ def _discard(bench: Bench, made: Made | None) -> None:
             discard(bench.spark, made.delivery.files if made.delivery else ())
 
 
-def commit(bench: Bench, snapshot: Snapshot, made: Made, report: Mapping[str, Any]) -> Published:
+def commit(
+    bench: Bench, snapshot: Snapshot, made: Made, report: Mapping[str, Any], started: float
+) -> Published:
     """Make the step's results and its tailers visible, in one transaction, or nothing of it."""
     connection = bench.connection
     with connection.transaction():
@@ -298,6 +310,8 @@ def commit(bench: Bench, snapshot: Snapshot, made: Made, report: Mapping[str, An
             made.projection.apply(connection, made.rows)
             if made.rebuilt and bench.processor.keeps:
                 switch(connection, bench.processor.keeps.table)
+        seconds = time.monotonic() - started
+        state.write_seconds(connection, bench.pipeline.name, snapshot.processor, seconds)
     return Published(*row)
 
 
@@ -310,7 +324,6 @@ def _commit(
 ) -> Published:
     report: dict[str, Any] = {
         "messages_in": sum(part.count for part in inputs.values()),
-        "seconds": round(time.monotonic() - started, 3),
         "rebuilt": made.rebuilt,
     }
     if delivery := made.delivery:
@@ -321,7 +334,7 @@ def _commit(
             report["files"] = [one.as_data() for one in delivery.files]
             report["folders"] = [one.folder for one in delivery.files]
     with typed_errors(bench.place.where):
-        return commit(bench, snapshot, made, report)
+        return commit(bench, snapshot, made, report, started)
 
 
 def _committed(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
-from threading import Thread
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -57,21 +55,11 @@ def run(actor: Actor) -> None:
             runner.stop()
 
         signal.signal(signal.SIGTERM, stop)
-        Thread(target=_stop_if_one_has_stopped, args=(runner,), daemon=True).start()
         if not actor.goes_on():
             return  # it was asked to while Spark was starting
-        summary = actor.patiently(lambda: runner.follow(wait=True))
+        # one that fails is to be noticed at once
+        actor.patiently(lambda: runner.follow(wait=True, retry_for=0))
     spark.stop()
-    for one in summary.progress.values():
-        if one.error is not None:
-            raise one.error
-
-
-def _stop_if_one_has_stopped(runner: Runner) -> None:
-    """A run goes on with the other processors; here it is to be noticed at once."""
-    while len(runner._working) in (0, len(pipe.processors)):
-        time.sleep(0.5)
-    runner.stop()
 
 
 main = play(run)

@@ -77,6 +77,32 @@ def test_a_client_of_spark_connect_reads_and_writes(
         assert sorted(found) == orders
 
 
+# A pipeline on a session of Spark Connect: what is raised is the point.
+RUNNER = """
+import sys, penstock
+from pyspark.sql import SparkSession
+from penstock.pipeline import Pipeline, Runner
+pipe = Pipeline("shop")
+pipe.queue("order", "amount int")
+pipe.sink(inputs="order", name="bill")(lambda order: None)
+spark = SparkSession.builder.remote("local[1]").getOrCreate()
+with penstock.connect(sys.argv[1]) as store:
+    try:
+        Runner(pipe, store, spark)
+    except Exception as error:
+        print(type(error).__name__, error)
+spark.stop()
+"""
+
+
+def test_a_pipeline_is_refused_by_name(database_url: str, tmp_path: Path) -> None:
+    printed = run([sys.executable, "-c", RUNNER, database_url], database_url, tmp_path)
+
+    (told,) = [line for line in printed.splitlines() if "Error" in line]
+    assert told.startswith("ValidationError spark must be a SparkSession whose driver is this ")
+    assert "Spark Connect" in told
+
+
 def test_a_declarative_pipeline_reads_and_writes(
     store: Store, database_url: str, orders: list[int], tmp_path: Path
 ) -> None:

@@ -24,7 +24,7 @@ from penstock import RecordedMessage, Settings, Store
 from penstock.database import blocking
 from penstock.database.embedded import EmbeddedServer, start
 from penstock.errors import DatabaseUnreachable
-from penstock.pipeline import Pipeline, Processor, Runner
+from penstock.pipeline import Pipeline, Runner
 from penstock.pipeline.connections import Place, connect
 from tests.conftest import FAST
 from tests.pipeline.faults.waiting import STAGINGS, end_blocked, held, wait_until_blocked
@@ -120,12 +120,14 @@ def test_it_goes_on_where_it_was(
     runner = Runner(chain(name), own_store, spark)
     work = runner._work
 
-    def work_and_lose_the_server(one: Processor, *more: Any) -> None:
+    def work_and_lose_the_server(one: Any) -> None:
         def is_there(passed: list[str]) -> bool:
-            return one.name == "first" and passed[-1] == point and passed.count(point) == 1
+            return (
+                one.processor.name == "first" and passed[-1] == point and passed.count(point) == 1
+            )
 
         with walking(is_there, getattr(machine, end)):
-            work(one, *more)
+            work(one)
 
     monkeypatch.setattr(runner, "_work", work_and_lose_the_server)
     with points_are_noticed():

@@ -77,7 +77,7 @@ def test_who_begins_another_step_meanwhile_makes_the_first_give_up(workshop: Wor
     begin(early, open_processor(early.connection, "shop", "copy", "stream"))
 
     with pytest.raises(StepSuperseded, match="not the last one"), typed_errors("here"):
-        commit(late, begun, Made(), {})
+        commit(late, begun, Made(), {}, 0.0)
 
     workshop.steps(pipe, "copy")
     assert workshop.numbers("out") == [1, 2]
@@ -94,7 +94,7 @@ def test_a_tailer_that_was_moved_meanwhile_makes_the_step_give_up(workshop: Work
     workshop.execute("update penstock.tailers set position = 0")
 
     with pytest.raises(StepSuperseded, match="tailer of number stands at 0"), typed_errors("here"):
-        commit(bench, begun, Made(), {})
+        commit(bench, begun, Made(), {}, 0.0)
 
     assert workshop.rows("select position from penstock.tailers") == [(0,)]
 

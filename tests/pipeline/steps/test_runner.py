@@ -3,51 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+import time
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
-from threading import Event, Thread
+from threading import Event
 
+import psycopg
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.errors import StepFailed, ValidationError
-from penstock.pipeline import Pipeline, Runner, StepReport, Summary
+from penstock.errors import DatabaseUnreachable, RunFailed, StepFailed, ValidationError
+from penstock.pipeline import Pipeline, Runner, StepReport
+from penstock.pipeline.runner import Retries
+from tests.pipeline.faults.waiting import wait_until, wait_until_blocked
 from tests.pipeline.steps.chains import chain
+from tests.pipeline.steps.following import Follow
+from tests.pipeline.steps.following import follow as follow  # a fixture
 from tests.pipeline.steps.workshop import Workshop, numbered, renumbered
 
-
-@pytest.fixture
-def follow(workshop: Workshop) -> Iterator[Callable[..., Following]]:
-    """Follow a pipeline until the end of the test."""
-    following: list[Following] = []
-
-    def start(pipe: Pipeline) -> Following:
-        following.append(Following(pipe, workshop))
-        return following[-1]
-
-    yield start
-    for one in following:
-        one.stop()
-
-
-class Following:
-    """A run of `follow` in a thread of its own."""
-
-    def __init__(self, pipe: Pipeline, workshop: Workshop) -> None:
-        self.reports: list[StepReport] = []
-        self.summary: Summary | None = None
-        self.runner = Runner(pipe, workshop.store, workshop.spark, on_step=self.reports.append)
-        self._thread = Thread(target=self._run)
-        self._thread.start()
-
-    def stop(self) -> Summary:
-        self.runner.stop()
-        self._thread.join()
-        assert self.summary is not None
-        return self.summary
-
-    def _run(self) -> None:
-        self.summary = self.runner.follow()
+SECONDS = 120
 
 
 def test_a_store_in_the_place_of_the_pipeline_is_refused_by_name(workshop: Workshop) -> None:
@@ -151,7 +125,7 @@ class TestOnce:
 
 class TestFollow:
     def test_messages_are_processed_as_they_come_until_it_is_stopped(
-        self, workshop: Workshop, follow: Callable[..., Following]
+        self, workshop: Workshop, follow: Follow
     ) -> None:
         following = follow(chain(2))
 
@@ -166,7 +140,7 @@ class TestFollow:
         assert summary.succeeded
 
     def test_to_stop_is_to_finish_the_step_in_hand(
-        self, workshop: Workshop, follow: Callable[..., Following]
+        self, workshop: Workshop, follow: Follow
     ) -> None:
         begun, go_on = Event(), Event()
         pipe = Pipeline("slow")
@@ -189,7 +163,7 @@ class TestFollow:
         assert summary.progress["copy"].steps == 1
 
     def test_a_source_is_asked_again_until_it_has_something(
-        self, workshop: Workshop, follow: Callable[..., Following], monkeypatch: pytest.MonkeyPatch
+        self, workshop: Workshop, follow: Follow, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("penstock.pipeline.runner.SOURCE_LOOKS_AGAIN", 0.01)
         there = Event()
@@ -211,6 +185,171 @@ class TestFollow:
         assert len(asked) == 3
 
 
+class TestFailing:
+    """A processor whose function fails."""
+
+    @pytest.fixture
+    def broken(self) -> Broken:
+        return Broken()
+
+    def test_in_a_run_of_once_it_is_logged_and_raised(
+        self, workshop: Workshop, broken: Broken, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        workshop.write("q0", 1)
+
+        with pytest.raises(RunFailed) as caught:
+            Runner(broken.pipe, workshop.store, workshop.spark).once()
+
+        assert set(caught.value.errors) == {"broken"}
+        assert isinstance(caught.value.__cause__, StepFailed)
+        assert str(caught.value).startswith("pipeline chain: 1 processors had to stop: broken: ")
+        (logged,) = [one for one in caplog.records if one.levelno == logging.ERROR]
+        assert "failed: RuntimeError: no paper" in logged.getMessage()
+        assert workshop.numbers("q2") == [3]
+
+    def test_in_a_run_of_follow_it_is_tried_again_and_the_others_go_on(
+        self,
+        workshop: Workshop,
+        broken: Broken,
+        follow: Follow,
+        caplog: pytest.LogCaptureFixture,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr("penstock.pipeline.runner.TRY_AGAIN", 0.001)
+        workshop.write("q0", 1)
+        following = follow(broken.pipe)
+        first = next(iter(workshop.store.follow_category("q2")))
+        assert broken.failed_thrice.wait(SECONDS)
+        logged = [one for one in caplog.records if one.levelno == logging.ERROR]
+
+        broken.paper.set()
+        assert broken.printed.wait(SECONDS)
+
+        summary = following.stop()
+        assert first.data == {"n": 3}
+        assert "failed: RuntimeError: no paper; it is tried again in " in logged[0].getMessage()
+        assert summary.succeeded
+        assert summary.progress["broken"].messages_in == 1
+        assert workshop.status(broken.pipe, "broken").error is None
+
+    def test_one_that_stays_broken_ends_the_run_with_an_error(
+        self, workshop: Workshop, broken: Broken, follow: Follow
+    ) -> None:
+        workshop.write("q0", 1)
+
+        following = follow(broken.pipe, retry_for=0)
+        following.join()
+
+        assert isinstance(following.error, RunFailed)
+        assert set(following.error.errors) == {"broken"}
+
+    def test_a_table_that_nobody_fills_is_not_waited_for_while_it_fails(
+        self, workshop: Workshop, follow: Follow
+    ) -> None:
+        pipe = Pipeline("shop")
+        pipe.queue("number")
+
+        @pipe.source(output="word")
+        def load(spark: SparkSession) -> DataFrame:
+            raise RuntimeError("no file")
+
+        @pipe.stream(inputs="number", tables="word", output="out")
+        def copy(number: DataFrame, word: DataFrame) -> DataFrame:
+            return renumbered(numbered(number))
+
+        workshop.write("number", 1)
+        following = follow(pipe)
+
+        assert next(iter(workshop.store.follow_category("out"))).data == {"n": 1}
+        assert set(following.stop_failing()) == {"load"}
+
+    def test_a_failure_that_is_over_does_not_count_against_the_next(
+        self, workshop: Workshop, follow: Follow, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name, seconds in {"TRY_AGAIN": 0.0, "PATIENCE": 0.1, "SOURCE_LOOKS_AGAIN": 0.2}.items():
+            monkeypatch.setattr(f"penstock.pipeline.runner.{name}", seconds)
+        pipe, asked = Pipeline("shop"), []
+
+        @pipe.source(output="number")
+        def bring(spark: SparkSession) -> DataFrame | None:
+            asked.append(1)
+            if len(asked) in (1, 3):  # in between, longer than its patience, it had nothing to do
+                raise DatabaseUnreachable("there", "it is gone")
+            row = ("Numbered", '{"n": 7}')
+            frame = spark.createDataFrame([row], "type string, data string")
+            return frame if len(asked) == 4 else None
+
+        following = follow(pipe, retry_for=0)
+
+        assert next(iter(workshop.store.follow_category("number"))).data == {"n": 7}
+        assert following.stop().succeeded
+
+    def test_it_is_tried_again_ever_more_seldom(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        pauses, retries, error = [0.0], Retries(300), StepFailed("p", "no paper", "here")
+        monkeypatch.setattr("penstock.pipeline.runner.time.monotonic", lambda: sum(pauses))
+
+        pauses.extend(retries.pause_after(error) for _ in range(9))
+
+        assert pauses == [0, 1, 2, 4, 8, 16, 32, 60, 60, 60]
+        with pytest.raises(StepFailed):
+            retries.pause_after(error)
+        retries.succeed()
+        assert retries.pause_after(error) == 1
+        with pytest.raises(StepFailed):
+            Retries(0).pause_after(error)
+
+    @pytest.mark.parametrize("seconds", [-1, float("nan"), "5", None])
+    def test_a_time_that_makes_no_sense_is_refused(
+        self, workshop: Workshop, seconds: object
+    ) -> None:
+        runner = Runner(chain(1), workshop.store, workshop.spark)
+
+        with pytest.raises(ValidationError, match="retry_for"):
+            runner.follow(retry_for=seconds)  # type: ignore[arg-type]
+
+
+class Broken:
+    """A chain with a sink that fails until it gets paper."""
+
+    def __init__(self) -> None:
+        self.paper, self.failed_thrice, self.printed = Event(), Event(), Event()
+        self.pipe = chain(2)
+        failures: list[int] = []
+
+        @self.pipe.sink(inputs="q1")
+        def broken(q1: DataFrame) -> None:
+            if self.paper.is_set():
+                self.printed.set()
+                return
+            failures.append(1)
+            if len(failures) == 3:
+                self.failed_thrice.set()
+            raise RuntimeError("no paper")
+
+
+def test_the_seconds_of_a_step_include_its_commit(workshop: Workshop, database_url: str) -> None:
+    pipe = chain(1)
+    workshop.write("q0", 1)
+    reports: list[StepReport] = []
+    runner = Runner(pipe, workshop.store, workshop.spark, on_step=reports.append)
+    runner.once()
+    workshop.write("q0", 2)
+
+    with ThreadPoolExecutor(1) as thread, psycopg.connect(database_url) as other:
+        other.execute("select from penstock.processors for update")  # the commit waits for it
+        running = thread.submit(runner.once)
+        wait_until_blocked(database_url, 1, running)
+        began = time.monotonic()
+        wait_until(database_url, "select true")
+        waited = time.monotonic() - began
+        other.rollback()
+        summary = running.result()
+
+    assert reports[-1].seconds > waited
+    assert summary.progress["q0_on"].seconds > waited
+    assert (workshop.status(pipe).last_step_seconds or 0) >= round(waited, 3)
+
+
 def test_a_mistake_in_what_shows_the_progress_does_not_lose_messages(
     workshop: Workshop, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -219,7 +358,7 @@ def test_a_mistake_in_what_shows_the_progress_does_not_lose_messages(
 
     workshop.write("q0", 1)
     caplog.set_level(logging.CRITICAL)
-    summary = Runner(chain(2), workshop.store, workshop.spark, on_step=show).once()
+    summary = Runner(chain(2), workshop.store, workshop.spark, on_step=show).once(check=False)
 
     assert not summary.succeeded
     assert workshop.numbers("q1") == [2]

@@ -87,6 +87,40 @@ begin
 end
 $$;
 
+-- Which of these processors have messages to read, in which of their queues: after its position there, up
+-- to the end that the run has set; null: wherever the queue ends. A run that waits asks this for all its
+-- processors at once. The positions are given, since tailers that move often are many rows while a
+-- snapshot is held open.
+create or replace function penstock.messages_to_read(
+  processors text[], queues text[], positions bigint[], ends bigint[])
+returns table (processor text, queue text)
+language plpgsql volatile
+as $$
+#variable_conflict use_column
+declare
+  watermark constant bigint := penstock.watermark();
+begin
+  return query
+    with readers as (
+      -- a processor, a queue that it reads, and between which numbers
+      select r.processor, r.queue, r."position", r."end"
+      from unnest(processors, queues, positions, ends) as r(processor, queue, "position", "end")
+    ), heads as materialized (
+      -- a queue and the number of the last message that a reader may rely on
+      select q.queue,
+        case when message_store.is_category(q.queue::varchar)
+          then penstock.category_head(q.queue::varchar, watermark)
+          else coalesce(message_store.stream_version(q.queue::varchar), -1)
+        end as head
+      from (select distinct r.queue from readers r) q
+    )
+    select r.processor, r.queue
+    from readers r
+    join heads h on h.queue = r.queue
+    where least(h.head, r."end") > r."position";
+end
+$$;
+
 create or replace function penstock.refuse_step(processor text, reason text)
 returns void language plpgsql
 as $$
@@ -104,7 +138,7 @@ create or replace function penstock.commit_step(
   snapshot jsonb,                          -- as it stands in the backing stream, with its hash
   tokens uuid[],
   counts bigint[],
-  report jsonb,                            -- messages_in, seconds; and a source's next cursor
+  report jsonb,                            -- messages_in; and a source's next cursor
   whole_categories boolean default false
 )
 returns table (published bigint, first_position bigint, last_position bigint)
@@ -166,7 +200,6 @@ begin
     messages_in = p.messages_in + coalesce((report ->> 'messages_in')::bigint, 0),
     messages_out = p.messages_out + result.published,
     last_step_at = clock_timestamp(),
-    last_step_seconds = (report ->> 'seconds')::float8,
     cursor = case when report ? 'cursor' then report -> 'cursor' else p.cursor end,
     tables = array(
       select unnest(p.tables) union
