@@ -98,6 +98,8 @@ class LogOperations(BoundaryCalls):
         consumer_group_member: int | None = None,
         consumer_group_size: int | None = None,
         condition: str | None = None,
+        *,
+        after: str | None = None,
     ) -> list[RecordedMessage]:
         """Return the messages of a category (or `$all`) from a global position on, in order.
 
@@ -106,6 +108,10 @@ class LogOperations(BoundaryCalls):
 
         `correlation` is a category (or a stream-name prefix, with a hyphen) whose messages the
         returned ones answer. Member and size give each stream to exactly one member of a group.
+
+        `after` is the `resume_token` of the last message that you read, to read on from there. If
+        the log was restored or truncated meanwhile and does not hold that message, `LogChanged`
+        is raised; a position alone would be taken for one of the log as it is now.
         """
         return self.run(
             read.get_category_messages(
@@ -117,6 +123,7 @@ class LogOperations(BoundaryCalls):
                 consumer_group_member,
                 consumer_group_size,
                 condition,
+                after,
             )
         )
 
@@ -180,23 +187,34 @@ class LogOperations(BoundaryCalls):
         consumer_group_member: int | None = None,
         consumer_group_size: int | None = None,
         condition: str | None = None,
+        *,
+        after: str | None = None,
     ) -> Iterator[RecordedMessage]:
-        """Iterate over a category (or `$all`) from a global position up to its head, by pages."""
+        """Iterate over a category (or `$all`) from a global position up to its head, by pages.
+
+        `after` is a message's `resume_token`: see `get_category_messages`.
+        """
+        last: str | RecordedMessage | None = after
         size = paging.page_size(self.context, batch_size)
         while True:
-            page = self.get_category_messages(
-                category_name,
-                position,
-                size,
-                correlation,
-                consumer_group_member,
-                consumer_group_size,
-                condition,
+            page = self.run(
+                read.get_category_messages(
+                    self.context,
+                    category_name,
+                    position,
+                    size,
+                    correlation,
+                    consumer_group_member,
+                    consumer_group_size,
+                    condition,
+                    last,
+                )
             )
             yield from page
             if len(page) < size:
                 return
             position = page[-1].global_position + 1
+            last = paging.last_read(self.context, page)
 
     def follow_category(
         self,
@@ -208,6 +226,7 @@ class LogOperations(BoundaryCalls):
         consumer_group_size: int | None = None,
         condition: str | None = None,
         *,
+        after: str | None = None,
         polling_interval_ms: int = 100,
         stop: Callable[[], bool] = lambda: False,
     ) -> Iterator[RecordedMessage]:
@@ -215,7 +234,12 @@ class LogOperations(BoundaryCalls):
 
         `stop` is asked between pages. Where nothing new has come, the next look is
         `polling_interval_ms` later.
+
+        `after` is a message's `resume_token`: see `get_category_messages`. Each page is held
+        against the last message of the one before, so a restore of the database in between raises
+        `LogChanged`.
         """
+        last: str | RecordedMessage | None = after
         size = paging.page_size(self.context, batch_size)
         paging.check_interval(polling_interval_ms)
         sparse = paging.is_sparse(self.context, correlation, consumer_group_size, condition)
@@ -233,11 +257,13 @@ class LogOperations(BoundaryCalls):
                     consumer_group_member,
                     consumer_group_size,
                     condition,
+                    last,
                 )
             )
             yield from page
             if page:
                 position = page[-1].global_position + 1
+                last = paging.last_read(self.context, page)
             if len(page) < size:
                 position = max(position, (head or 0) + 1)
                 time.sleep(polling_interval_ms / 1000)

@@ -19,7 +19,7 @@ from penstock.pipeline.target import Target
 _OF_SPARK = {"checkpointlocation", "path", "queryname", "name", "outputmode"}
 _READ = {
     "url", "category", "stream", "attributes", "types", "after", "until", "partitions", "columns",
-    "maxrowsperbatch", "onwrongtype", "failondataloss",
+    "maxrowsperbatch", "onwrongtype", "failondataloss", "onrestore",
 }  # fmt: skip
 _WRITE = {"url", "delivery", "order_by", "orderby"}
 LATEST = "latest"
@@ -38,6 +38,8 @@ class ReadOptions:
     max_rows_per_batch: int | None
     null_if_wrong: bool
     fail_on_data_loss: bool
+    #: where to go on if the log was restored to an earlier state; None: say so
+    on_restore: int | None
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         null_if_wrong=_choice(said, "onwrongtype", "onWrongType", ("error", "null")) == "null",
         fail_on_data_loss=_choice(said, "failondataloss", "failOnDataLoss", ("true", "false"))
         == "true",
+        on_restore=_number(said, "onrestore", -1, "onRestore"),
     )
 
 

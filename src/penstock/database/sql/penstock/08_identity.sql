@@ -57,41 +57,46 @@ begin
 end
 $$;
 
--- Return the position of a message that was read, for a reader that goes on after it; refuse if the
--- log does not hold that message any more and retention did not remove it. The position is in the
--- stream if `target` is a stream, else a global one. Without an id only the incarnation is compared.
-create or replace function penstock.resume_after(
-  target varchar, "position" bigint, id uuid, incarnation uuid default null)
-returns bigint language plpgsql volatile
-set plan_cache_mode = force_generic_plan
+-- Whether the log still holds the message that was read at this position, or held it until retention
+-- removed it. The position is in the stream if `target` is a stream, else a global one. Without an id
+-- only the incarnation is compared. `deleted` also accepts that it was deleted by hand.
+create or replace function penstock.still_holds(
+  target varchar, "position" bigint, id uuid, incarnation uuid default null,
+  deleted boolean default false)
+returns boolean language plpgsql volatile
 as $$
 #variable_conflict use_variable
 declare
   found_id uuid;
 begin
-  if id is not null then
-    if message_store.is_category(target) then
-      found_id := (
-        select m.id from message_store.messages m where m.global_position = position);
-    else
-      found_id := (
-        select m.id from message_store.messages m
-        where m.stream_name = target and m.position = resume_after.position);
-    end if;
-    if found_id = id then
-      return position;
-    end if;
+  if message_store.is_category(target) then
+    found_id := (select m.id from message_store.messages m where m.global_position = position);
+  else
+    found_id := (
+      select m.id from message_store.messages m
+      where m.stream_name = target and m.position = still_holds.position);
   end if;
-  if coalesce(incarnation = (select l.incarnation from penstock.log_identity() l), true)
-      and (id is null or found_id is null and penstock.was_removed(target, position)) then
+  return found_id = id
+    or coalesce(incarnation = (select l.incarnation from penstock.log_identity() l), true)
+      and (id is null
+        or found_id is null and (
+          deleted and position <= penstock.last_position()
+          or penstock.was_removed(target, position)));
+end
+$$;
+
+-- Return the position of the message that a reader read last; refuse if the log has changed since.
+create or replace function penstock.resume_after(
+  target varchar, "position" bigint, id uuid, deleted boolean default false)
+returns bigint language plpgsql volatile
+as $$
+begin
+  if penstock.still_holds(target, position, id, null, deleted) then
     return position;
   end if;
-
   raise exception using errcode = 'PS009',
-    message = format('%s has changed: message %s, which was read at position %s, is not there',
-      target, coalesce(id::text, 'unknown'), position),
-    detail = jsonb_build_object(
-      'target', target, 'position', position, 'id', id, 'found_id', found_id),
+    message = format('message %s, which was read at position %s, is not there', id, position),
+    detail = jsonb_build_object('target', target, 'position', position, 'id', id),
     hint = 'The log was restored from a backup or truncated, or this is another database.';
 end
 $$;
