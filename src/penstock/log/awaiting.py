@@ -72,6 +72,28 @@ class AsyncLogOperations(AsyncBoundaryCalls):
             )
         )
 
+    async def write_many(
+        self,
+        messages: Iterable[tuple[str, Message | TypedMessage]],
+        *,
+        expected_versions: Mapping[str, int] | None = None,
+    ) -> list[int]:
+        """Write messages to many streams, all or none, and return their positions, in order.
+
+        Each comes with the name of its stream: `("account-1", message)`. They stand in the log in
+        the order in which they are given. `expected_versions` has the versions of those streams
+        that must not have moved on. One round trip, and a retry with the same ids returns the
+        first result. To import very many, write some thousand at a time: readers of the log wait
+        for a transaction that writes.
+        """
+        messages = write.listed_pairs(messages)
+        await self.declare_missing(
+            declaring.classes_of(message for _, message in messages), to_write=True
+        )
+        return await self.run(
+            write.write_many(self.context, messages, expected_versions=expected_versions)
+        )
+
     async def get_stream_messages(
         self,
         stream_name: str,
