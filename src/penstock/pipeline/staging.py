@@ -85,7 +85,7 @@ def publish(
     """
     with typed_errors(where):
         beside = is_beside(connection)
-        *result, repeated, remaining = _row(
+        count, first, last, repeated, remaining = _row(
             connection.execute(
                 "select * from penstock.publish(%s, %s, %s, %s, %s, %s, %s)",
                 (
@@ -95,12 +95,12 @@ def publish(
             )
         )
         while remaining:
-            *result, remaining = _row(
+            count, first, last, remaining = _row(
                 connection.execute("select * from penstock.publish_slice(%s, %s)", (source, beside))
             )
     with suppress(psycopg.Error):  # it is published: what is left behind is swept some day
         clean_up(connection, staged)
-    return Published(*result, repeated)
+    return Published(count, first, last, repeated)
 
 
 def clean_up(connection: Connection, staged: Sequence[Staged]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -29,7 +30,7 @@ def write_orders(store: Store, first: int, last: int) -> None:
         store.write_message(f"order-{number % 3}", "Placed", {"number": number})
 
 
-def copy_now(spark: SparkSession, url: str, to: str, checkpoint: Path, **options: str) -> None:
+def copy_now(spark: SparkSession, url: str, to: str, checkpoint: Path, **options: Any) -> None:
     """Copy what there is, to a database that is not restored."""
     start_copying(
         spark, url, str(checkpoint), to=to, available_now=True, **options
