@@ -87,7 +87,7 @@ def publish(
         beside = is_beside(connection)
         count, first, last, repeated, remaining = _row(
             connection.execute(
-                "select * from penstock.publish(%s, %s, %s, %s, %s, %s, %s)",
+                "select * from penstock.publish_delivery(%s, %s, %s, %s, %s, %s, %s)",
                 (
                     *(source, batch, *tokens_and_counts(staged)),
                     *(beside, rows_per_transaction, own_ids),

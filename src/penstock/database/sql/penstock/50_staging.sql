@@ -379,14 +379,14 @@ $$;
 -- is sliced then, and while rows are `remaining` the caller calls publish_slice(). Returns what was
 -- published, now or by earlier calls for the same batch. Rows that expect a version of their stream
 -- are never sliced: it could move in between. `own_ids` are checked before the first slice.
-create or replace function penstock.publish(
+create or replace function penstock.publish_delivery(
   source text,
   batch bigint,
   tokens uuid[],
   counts bigint[],
-  whole_categories boolean default false,
-  slice_size bigint default null,
-  own_ids boolean default false
+  whole_categories boolean,
+  slice_size bigint,
+  own_ids boolean
 )
 returns table (
   published bigint, first_position bigint, last_position bigint, repeated boolean, remaining bigint)
@@ -401,14 +401,14 @@ begin
     -- the rest of what was begun before, if nobody is to publish it in slices
     while exists (
       select from penstock.deliveries d
-      where d.source = publish.source and d.slices_done < cardinality(d.slices)
-        and (d.batch < publish.batch or slice_size is null))
+      where d.source = publish_delivery.source and d.slices_done < cardinality(d.slices)
+        and (d.batch < publish_delivery.batch or slice_size is null))
     loop
-      perform penstock.publish_slice(publish.source, whole_categories);
+      perform penstock.publish_slice(publish_delivery.source, whole_categories);
     end loop;
 
     insert into penstock.deliveries as d (source, batch, published)
-    values (publish.source, publish.batch, 0)
+    values (publish_delivery.source, publish_delivery.batch, 0)
     on conflict (source) do update
       set batch = excluded.batch, published_at = now(), published = 0, first_position = null,
         last_position = null, slices = '{}', slice_counts = '{}', slices_done = 0
@@ -416,7 +416,7 @@ begin
     if not found then
       return query
         select d.published, d.first_position, d.last_position, true, penstock.remaining(d)
-        from penstock.deliveries d where d.source = publish.source;
+        from penstock.deliveries d where d.source = publish_delivery.source;
       return;
     end if;
 
@@ -429,7 +429,7 @@ begin
       select s.* into result from penstock.slice_staged(tokens, staged.total, slice_size) s;
       update penstock.deliveries d
       set slices = result.slices, slice_counts = result.slice_counts
-      where d.source = publish.source;
+      where d.source = publish_delivery.source;
       return query select 0::bigint, null::bigint, null::bigint, false, staged.total;
       return;
     end if;
@@ -439,9 +439,24 @@ begin
   update penstock.deliveries d
   set published = result.published, first_position = result.first_position,
     last_position = result.last_position
-  where d.source = publish.source;
+  where d.source = publish_delivery.source;
   return query select result.published, result.first_position, result.last_position, false, 0::bigint;
 end
+$$;
+
+-- Publish a delivery once, in this transaction.
+create or replace function penstock.publish(
+  source text,
+  batch bigint,
+  tokens uuid[],
+  counts bigint[],
+  whole_categories boolean default false
+)
+returns table (published bigint, first_position bigint, last_position bigint, repeated boolean)
+language sql
+as $$
+  select p.published, p.first_position, p.last_position, p.repeated
+  from penstock.publish_delivery(source, batch, tokens, counts, whole_categories, null, false) p
 $$;
 
 -- Forget what was staged under these tokens: it is published, or given up.

@@ -3,5 +3,3 @@ alter table penstock.deliveries
   add column if not exists slices uuid[] not null default '{}',
   add column if not exists slice_counts bigint[] not null default '{}',
   add column if not exists slices_done bigint not null default 0;
-
-drop function if exists penstock.publish(text, bigint, uuid[], bigint[], boolean);
