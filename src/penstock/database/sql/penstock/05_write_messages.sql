@@ -163,13 +163,7 @@ begin
       message = format('message %s exists already, in stream %s, and others of this batch do not',
         written.id, written.stream_name),
       detail = jsonb_build_object('id', written.id, 'stream_name', written.stream_name);
-  else
-    raise exception using
-      errcode = 'PS001',
-      message = format('Wrong expected version: %s (Stream: %s, Stream Version: %s)',
-        wrong.expected, wrong.stream_name, wrong.version),
-      detail = jsonb_build_object('stream_name', wrong.stream_name,
-        'expected', wrong.expected, 'actual', wrong.version);
   end if;
+  perform penstock.check_version(wrong.stream_name, wrong.expected, wrong.version);
 end
 $$;
