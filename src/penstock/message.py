@@ -156,6 +156,11 @@ class RecordedMessage(msgspec.Struct, _Conventions, frozen=True):
         """The category of the message's stream."""
         return names.category(self.stream_name)
 
+    @property
+    def resume_token(self) -> str:
+        """What to keep to read on `after` this message, if it is not kept in the same database."""
+        return f"{self.global_position}@{self.id}"
+
 
 def check_text(name: str, value: object) -> str:
     """Return `value` if PostgreSQL can hold it as a non-empty text, or raise ValidationError."""

@@ -211,6 +211,50 @@ class TestManyMessages:
             == (printed.split('"time"')[0])
         )
 
+    def test_the_whole_log_can_be_written_to_another_database(
+        self, penstock: Run, store: Store, new_database: object
+    ) -> None:
+        assert callable(new_database)
+        other = new_database("penstock")
+        for number in range(9):
+            store.write_message(f"account-{number % 4}", "Opened", {"n": number})
+        printed = penstock("read", "$all", "--json").stdout
+
+        result = penstock("write", "--from", "-", stdin=printed, url=other)
+
+        copied = penstock("read", "$all", "--json", url=other).stdout
+        assert result.stdout == "wrote 9 messages\n"
+        assert [line.split('"time"')[0] for line in copied.splitlines()] == [
+            line.split('"time"')[0] for line in printed.splitlines()
+        ]
+
+    @pytest.mark.parametrize(
+        ("line", "complaint"),
+        [
+            ('{"type": "T"}', "stream_name must be in the line, or STREAM in the command"),
+            ('{"type": "T", "stream_name": 7}', "stream_name must be a non-empty text"),
+            ('{"type": "T", "stream_name": "$all"}', "is the whole log"),
+        ],
+    )
+    def test_a_line_without_a_stream_is_refused(
+        self, penstock: Run, store: Store, tmp_path: Path, line: str, complaint: str
+    ) -> None:
+        file = tmp_path / "messages.jsonl"
+        file.write_text(f'{{"type": "T", "stream_name": "a-1"}}\n{line}\n')
+
+        result = penstock("write", "--from", str(file))
+
+        assert result.exit_code == 1
+        assert result.stderr.startswith("penstock: line 2: ")
+        assert complaint in result.stderr
+        assert store.stream_version("a-1") is None
+
+    def test_a_version_needs_its_stream(self, penstock: Run) -> None:
+        result = penstock("write", "--from", "-", "--expected-version", "3", stdin="")
+
+        assert result.exit_code == 2
+        assert "--expected-version is that of one stream" in result.stderr
+
     def test_an_empty_input_writes_nothing_and_says_so(self, penstock: Run) -> None:
         result = penstock("write", "account-1", "--from", "-", stdin="\n")
 

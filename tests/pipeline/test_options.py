@@ -126,3 +126,37 @@ def test_a_write_refuses_options_of_a_read() -> None:
 def test_a_delivery_needs_a_name(delivery: str) -> None:
     with pytest.raises(ValidationError, match="delivery"):
         write_options({"delivery": delivery})
+
+
+@pytest.mark.parametrize(
+    ("options", "streaming", "rows"),
+    [
+        ({}, False, None),  # nobody would know what is published already
+        ({"delivery": "d"}, False, 25_000),
+        ({}, True, 25_000),
+        ({"delivery": "d", "atomic": "true"}, False, None),
+        ({"atomic": "true"}, False, None),
+        ({"atomic": "true"}, True, None),
+        ({"delivery": "d", "rowsPerTransaction": "7"}, False, 7),
+        ({"rowsPerTransaction": "7", "atomic": "false"}, True, 7),
+    ],
+)
+def test_a_delivery_is_published_in_several_transactions(
+    options: dict[str, str], streaming: bool, rows: int | None
+) -> None:
+    assert write_options(options, streaming=streaming).rows_per_transaction == rows
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"rowsPerTransaction": "7"}, "together with a delivery"),
+        ({"atomic": "false"}, "together with a delivery"),
+        ({"delivery": "d", "rowsPerTransaction": "0"}, "a whole number from 1"),
+        ({"delivery": "d", "rowsPerTransaction": "7", "atomic": "true"}, "left out"),
+        ({"delivery": "d", "atomic": "maybe"}, "false or true"),
+    ],
+)
+def test_what_cannot_be_so_published_is_refused(options: dict[str, str], expected: str) -> None:
+    with pytest.raises(ValidationError, match=expected):
+        write_options(options)

@@ -33,8 +33,23 @@ class Writer:
         batch = pa.RecordBatch.from_arrays(arrays, names=schema.fieldNames())
         return stage(self.connection, outgoing(schema, order_by), [batch], "here")
 
-    def publish(self, *staged: Staged, source: str | None = None, batch: int = 0) -> Published:
-        return publish(self.connection, source, batch, staged, "here")
+    def publish(
+        self,
+        *staged: Staged,
+        source: str | None = None,
+        batch: int = 0,
+        rows_per_transaction: int | None = None,
+        own_ids: bool = False,
+    ) -> Published:
+        return publish(
+            self.connection,
+            source,
+            batch,
+            staged,
+            "here",
+            rows_per_transaction=rows_per_transaction,
+            own_ids=own_ids,
+        )
 
     def count(self, table: str) -> int:
         row = self.connection.execute(f"select count(*) from {table}".encode()).fetchone()

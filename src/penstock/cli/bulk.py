@@ -20,8 +20,9 @@ from typing import Any, BinaryIO, NamedTuple
 import msgspec
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from penstock import DatabaseUnreachable, Message, PenstockError, Store
+from penstock import DatabaseUnreachable, Message, PenstockError, Store, ValidationError
 from penstock.cli.printing import console, note
+from penstock.log.write import check_stream_name
 from penstock.message import as_uuid, new_id
 
 LINES_PER_BATCH = 1000
@@ -42,10 +43,11 @@ class Line(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Numbered(NamedTuple):
-    """A message, the number of the line it came from, and that line's length."""
+    """A message and its stream, the number of the line it came from, and that line's length."""
 
     line: int
     size: int
+    stream_name: str
     message: Message
 
 
@@ -73,10 +75,10 @@ class Stopped(PenstockError):
 
 @dataclass
 class Import:
-    """Batches on their way into one stream, and how far they have come."""
+    """Batches on their way into one stream or those that lines name, and how far they have come."""
 
     store: Store
-    stream_name: str
+    stream_name: str | None
     expected_version: int | None
     count: int = 0
     first: int = -1
@@ -87,10 +89,11 @@ class Import:
     def write(self, batch: list[Numbered]) -> None:
         """Write one batch."""
         self.sending = batch
-        positions = self.store.write_messages(
-            self.stream_name,
-            [one.message for one in batch],
-            expected_version=self.expected_version,
+        expected = None
+        if self.stream_name is not None and self.expected_version is not None:
+            expected = {self.stream_name: self.expected_version}
+        positions = self.store.write_many(
+            [(one.stream_name, one.message) for one in batch], expected_versions=expected
         )
         if self.expected_version is not None:
             self.expected_version = positions[-1]
@@ -119,7 +122,7 @@ def opened(source: str) -> Iterator[BinaryIO]:
 
 
 def write_lines(
-    store: Store, stream_name: str, file: BinaryIO, expected_version: int | None
+    store: Store, stream_name: str | None, file: BinaryIO, expected_version: int | None
 ) -> Import:
     """Write all lines of a file, and return how it went."""
     work = Import(store, stream_name, expected_version)
@@ -127,7 +130,7 @@ def write_lines(
         try:
             total = _checked(work, file, progress)
             task = progress.add_task("writing", total=total)
-            messages = _messages(file) if total is not None else _good_messages(work, file)
+            messages = _messages(work, file) if total is not None else _good_messages(work, file)
             for batch in _batches(messages):
                 work.write(batch)
                 progress.advance(task, len(batch))
@@ -153,22 +156,30 @@ def _checked(work: Import, file: BinaryIO, progress: Progress) -> int | None:
 
 def _good_messages(work: Import, file: BinaryIO) -> Iterator[Numbered]:
     """Yield the messages, each tried whether it can be sent: so that one that cannot has a line."""
-    for one in _messages(file):
+    for one in _messages(work, file):
         with _at_line(one.line):
-            work.store.context.encode(work.stream_name, one.message)
+            work.store.context.encode(one.stream_name, one.message)
         yield one
 
 
-def _messages(file: BinaryIO) -> Iterator[Numbered]:
+def _messages(work: Import, file: BinaryIO) -> Iterator[Numbered]:
     for number, text in enumerate(file, start=1):
         if text.strip():
             with _at_line(number):
-                message = _message(text)
-            yield Numbered(number, len(text), message)
+                line = msgspec.json.decode(text, type=Line)
+                stream_name = work.stream_name or _stream_name(line)
+                message = _message(line)
+            yield Numbered(number, len(text), stream_name, message)
 
 
-def _message(text: bytes) -> Message:
-    line = msgspec.json.decode(text, type=Line)
+def _stream_name(line: Line) -> str:
+    if line.stream_name is None:
+        raise ValidationError("stream_name", None, "in the line, or STREAM in the command")
+    check_stream_name(line.stream_name)
+    return str(line.stream_name)
+
+
+def _message(line: Line) -> Message:
     id = new_id() if line.id is None else as_uuid(line.id)
     return Message(line.type, line.data, line.metadata, id=id)
 

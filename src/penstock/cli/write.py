@@ -19,7 +19,13 @@ from penstock.message import as_uuid, new_id
 
 
 def write(
-    stream: Annotated[str, typer.Argument(help="The stream to write to.", show_default=False)],
+    stream: Annotated[
+        str | None,
+        typer.Argument(
+            help="The stream to write to; with --from left out, if each line has its stream_name.",
+            show_default=False,
+        ),
+    ] = None,
     type: Annotated[
         str | None, typer.Argument(help="The message's type, such as Opened.", show_default=False)
     ] = None,
@@ -44,7 +50,7 @@ def write(
         typer.Option(
             "--from",
             metavar="FILE",
-            help="Write many: JSON lines with type, data, metadata, id; - reads stdin.",
+            help="Write many: JSON lines with type, data, metadata, id, stream_name; - is stdin.",
         ),
     ] = None,
     url: Url = None,
@@ -55,13 +61,18 @@ def write(
     Makes the embedded database if there is none yet and no other is named.
     """
     settings = settings_for(url, folder)
-    check_stream_name(stream)
+    if stream is not None:
+        check_stream_name(stream)
     if source is not None:
         if any(one is not None for one in (type, data, metadata, id)):
             raise typer.BadParameter("with --from, type, data, metadata and id are in the file")
+        if stream is None and expected_version is not None:
+            raise typer.BadParameter("--expected-version is that of one stream: give it")
         _write_many(settings, stream, source, expected_version)
-    elif type is None:
-        raise typer.BadParameter("give the message's TYPE, or a file of messages with --from")
+    elif stream is None or type is None:
+        raise typer.BadParameter(
+            "give STREAM and the message's TYPE, or a file of messages with --from"
+        )
     else:
         message = Message(
             type,
@@ -83,13 +94,14 @@ def _write_one(
 
 
 def _write_many(
-    settings: Settings, stream_name: str, source: str, expected_version: int | None
+    settings: Settings, stream_name: str | None, source: str, expected_version: int | None
 ) -> None:
     with opened(source) as file, penstock.connect(settings) as store:
         work = write_lines(store, stream_name, file, expected_version)
     if work.count:
         plural = "" if work.count == 1 else "s"
-        _tell(f"{stream_name} #{work.first} to #{work.last}: {work.count} message{plural}")
+        where = "" if stream_name is None else f"{stream_name} #{work.first} to #{work.last}: "
+        _tell(f"{where}{work.count} message{plural}")
     else:
         _tell("nothing: the input holds no messages")
 

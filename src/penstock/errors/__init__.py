@@ -8,6 +8,7 @@
     │   ├── CategoryBusy           a bulk write needs a category to itself
     │   └── ConcurrentAppendError  what a guard watches has been written to
     ├── DuplicateMessageId         the id belongs to another message
+    ├── LogChanged                 restored or truncated since a reader read it
     ├── TooLarge                   a name or a message that PostgreSQL cannot hold
     ├── DecodingError              a stored message cannot be read
     │   └── UndecodableRecord      and a session stands at it: skip it on purpose
@@ -138,6 +139,7 @@ from penstock.errors.log import (
     ConditionNotActivated,
     DecodingError,
     DuplicateMessageId,
+    LogChanged,
     StandbyRefused,
     StoreClosed,
     TooLarge,
@@ -210,6 +212,7 @@ __all__ = [
     "JoinFull",
     "JoinNotFound",
     "JoinOfItsOwnWait",
+    "LogChanged",
     "MessageTypeError",
     "MessagesRemoved",
     "NotAJoinMember",

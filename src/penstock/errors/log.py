@@ -66,6 +66,23 @@ class ConcurrentAppendError(ConcurrencyError):
 
 
 @dataclass(eq=False)
+class LogChanged(PenstockError):
+    """A reader resumes after a message that the log does not hold: it is not the log it read."""
+
+    target: str
+    position: int
+    id: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.target}: message {self.id}, which was read at position {self.position}, is not "
+            "there: the log was restored or truncated since, or is another one. Read again from "
+            "where the backup ended: a client with position=, a Spark stream with option onRestore "
+            "(the last position in the backup)"
+        )
+
+
+@dataclass(eq=False)
 class TooLarge(PenstockError):
     """PostgreSQL cannot hold a name this long, or a message this large. Nothing was written."""
 

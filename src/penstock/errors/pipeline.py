@@ -103,7 +103,8 @@ class OffsetBeyondEnd(PipelineError):
         return (
             f"the query has read {self.target} up to {self.offset}, and there is nothing beyond "
             f"{self.end}: this is another database, or an older state of it, whose next messages "
-            "would be passed over; begin with a new checkpoint, or go on from the end with option "
+            "would be passed over; begin with a new checkpoint, go on where the backup ended with "
+            "option onRestore (the last position in the backup), or go on from the end with option "
             'failOnDataLoss="false"'
         )
 

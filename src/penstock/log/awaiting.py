@@ -72,6 +72,28 @@ class AsyncLogOperations(AsyncBoundaryCalls):
             )
         )
 
+    async def write_many(
+        self,
+        messages: Iterable[tuple[str, Message | TypedMessage]],
+        *,
+        expected_versions: Mapping[str, int] | None = None,
+    ) -> list[int]:
+        """Write messages to many streams, all or none, and return their positions, in order.
+
+        Each comes with the name of its stream: `("account-1", message)`. They stand in the log in
+        the order in which they are given. `expected_versions` has the versions of those streams
+        that must not have moved on. One round trip, and a retry with the same ids returns the
+        first result. To import very many, write some thousand at a time: readers of the log wait
+        for a transaction that writes.
+        """
+        messages = write.listed_pairs(messages)
+        await self.declare_missing(
+            declaring.classes_of(message for _, message in messages), to_write=True
+        )
+        return await self.run(
+            write.write_many(self.context, messages, expected_versions=expected_versions)
+        )
+
     async def get_stream_messages(
         self,
         stream_name: str,
@@ -97,6 +119,8 @@ class AsyncLogOperations(AsyncBoundaryCalls):
         consumer_group_member: int | None = None,
         consumer_group_size: int | None = None,
         condition: str | None = None,
+        *,
+        after: str | None = None,
     ) -> list[RecordedMessage]:
         """Return the messages of a category (or `$all`) from a global position on, in order.
 
@@ -105,6 +129,10 @@ class AsyncLogOperations(AsyncBoundaryCalls):
 
         `correlation` is a category (or a stream-name prefix, with a hyphen) whose messages the
         returned ones answer. Member and size give each stream to exactly one member of a group.
+
+        `after` is the `resume_token` of the last message that you read, to read on from there. If
+        the log was restored or truncated meanwhile and does not hold that message, `LogChanged`
+        is raised; a position alone would be taken for one of the log as it is now.
         """
         return await self.run(
             read.get_category_messages(
@@ -116,6 +144,7 @@ class AsyncLogOperations(AsyncBoundaryCalls):
                 consumer_group_member,
                 consumer_group_size,
                 condition,
+                after,
             )
         )
 
@@ -180,24 +209,35 @@ class AsyncLogOperations(AsyncBoundaryCalls):
         consumer_group_member: int | None = None,
         consumer_group_size: int | None = None,
         condition: str | None = None,
+        *,
+        after: str | None = None,
     ) -> AsyncIterator[RecordedMessage]:
-        """Iterate over a category (or `$all`) from a global position up to its head, by pages."""
+        """Iterate over a category (or `$all`) from a global position up to its head, by pages.
+
+        `after` is a message's `resume_token`: see `get_category_messages`.
+        """
+        last: str | RecordedMessage | None = after
         size = paging.page_size(self.context, batch_size)
         while True:
-            page = await self.get_category_messages(
-                category_name,
-                position,
-                size,
-                correlation,
-                consumer_group_member,
-                consumer_group_size,
-                condition,
+            page = await self.run(
+                read.get_category_messages(
+                    self.context,
+                    category_name,
+                    position,
+                    size,
+                    correlation,
+                    consumer_group_member,
+                    consumer_group_size,
+                    condition,
+                    last,
+                )
             )
             for message in page:
                 yield message
             if len(page) < size:
                 return
             position = page[-1].global_position + 1
+            last = paging.last_read(self.context, page)
 
     async def follow_category(
         self,
@@ -209,6 +249,7 @@ class AsyncLogOperations(AsyncBoundaryCalls):
         consumer_group_size: int | None = None,
         condition: str | None = None,
         *,
+        after: str | None = None,
         polling_interval_ms: int = 100,
         stop: Callable[[], bool] = lambda: False,
     ) -> AsyncIterator[RecordedMessage]:
@@ -216,7 +257,12 @@ class AsyncLogOperations(AsyncBoundaryCalls):
 
         `stop` is asked between pages. Where nothing new has come, the next look is
         `polling_interval_ms` later.
+
+        `after` is a message's `resume_token`: see `get_category_messages`. Each page is held
+        against the last message of the one before, so a restore of the database in between raises
+        `LogChanged`.
         """
+        last: str | RecordedMessage | None = after
         size = paging.page_size(self.context, batch_size)
         paging.check_interval(polling_interval_ms)
         sparse = paging.is_sparse(self.context, correlation, consumer_group_size, condition)
@@ -234,12 +280,14 @@ class AsyncLogOperations(AsyncBoundaryCalls):
                     consumer_group_member,
                     consumer_group_size,
                     condition,
+                    last,
                 )
             )
             for message in page:
                 yield message
             if page:
                 position = page[-1].global_position + 1
+                last = paging.last_read(self.context, page)
             if len(page) < size:
                 position = max(position, (head or 0) + 1)
                 await asyncio.sleep(polling_interval_ms / 1000)

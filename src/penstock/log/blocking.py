@@ -73,6 +73,28 @@ class LogOperations(BoundaryCalls):
             )
         )
 
+    def write_many(
+        self,
+        messages: Iterable[tuple[str, Message | TypedMessage]],
+        *,
+        expected_versions: Mapping[str, int] | None = None,
+    ) -> list[int]:
+        """Write messages to many streams, all or none, and return their positions, in order.
+
+        Each comes with the name of its stream: `("account-1", message)`. They stand in the log in
+        the order in which they are given. `expected_versions` has the versions of those streams
+        that must not have moved on. One round trip, and a retry with the same ids returns the
+        first result. To import very many, write some thousand at a time: readers of the log wait
+        for a transaction that writes.
+        """
+        messages = write.listed_pairs(messages)
+        self.declare_missing(
+            declaring.classes_of(message for _, message in messages), to_write=True
+        )
+        return self.run(
+            write.write_many(self.context, messages, expected_versions=expected_versions)
+        )
+
     def get_stream_messages(
         self,
         stream_name: str,
@@ -98,6 +120,8 @@ class LogOperations(BoundaryCalls):
         consumer_group_member: int | None = None,
         consumer_group_size: int | None = None,
         condition: str | None = None,
+        *,
+        after: str | None = None,
     ) -> list[RecordedMessage]:
         """Return the messages of a category (or `$all`) from a global position on, in order.
 
@@ -106,6 +130,10 @@ class LogOperations(BoundaryCalls):
 
         `correlation` is a category (or a stream-name prefix, with a hyphen) whose messages the
         returned ones answer. Member and size give each stream to exactly one member of a group.
+
+        `after` is the `resume_token` of the last message that you read, to read on from there. If
+        the log was restored or truncated meanwhile and does not hold that message, `LogChanged`
+        is raised; a position alone would be taken for one of the log as it is now.
         """
         return self.run(
             read.get_category_messages(
@@ -117,6 +145,7 @@ class LogOperations(BoundaryCalls):
                 consumer_group_member,
                 consumer_group_size,
                 condition,
+                after,
             )
         )
 
@@ -180,23 +209,34 @@ class LogOperations(BoundaryCalls):
         consumer_group_member: int | None = None,
         consumer_group_size: int | None = None,
         condition: str | None = None,
+        *,
+        after: str | None = None,
     ) -> Iterator[RecordedMessage]:
-        """Iterate over a category (or `$all`) from a global position up to its head, by pages."""
+        """Iterate over a category (or `$all`) from a global position up to its head, by pages.
+
+        `after` is a message's `resume_token`: see `get_category_messages`.
+        """
+        last: str | RecordedMessage | None = after
         size = paging.page_size(self.context, batch_size)
         while True:
-            page = self.get_category_messages(
-                category_name,
-                position,
-                size,
-                correlation,
-                consumer_group_member,
-                consumer_group_size,
-                condition,
+            page = self.run(
+                read.get_category_messages(
+                    self.context,
+                    category_name,
+                    position,
+                    size,
+                    correlation,
+                    consumer_group_member,
+                    consumer_group_size,
+                    condition,
+                    last,
+                )
             )
             yield from page
             if len(page) < size:
                 return
             position = page[-1].global_position + 1
+            last = paging.last_read(self.context, page)
 
     def follow_category(
         self,
@@ -208,6 +248,7 @@ class LogOperations(BoundaryCalls):
         consumer_group_size: int | None = None,
         condition: str | None = None,
         *,
+        after: str | None = None,
         polling_interval_ms: int = 100,
         stop: Callable[[], bool] = lambda: False,
     ) -> Iterator[RecordedMessage]:
@@ -215,7 +256,12 @@ class LogOperations(BoundaryCalls):
 
         `stop` is asked between pages. Where nothing new has come, the next look is
         `polling_interval_ms` later.
+
+        `after` is a message's `resume_token`: see `get_category_messages`. Each page is held
+        against the last message of the one before, so a restore of the database in between raises
+        `LogChanged`.
         """
+        last: str | RecordedMessage | None = after
         size = paging.page_size(self.context, batch_size)
         paging.check_interval(polling_interval_ms)
         sparse = paging.is_sparse(self.context, correlation, consumer_group_size, condition)
@@ -233,11 +279,13 @@ class LogOperations(BoundaryCalls):
                     consumer_group_member,
                     consumer_group_size,
                     condition,
+                    last,
                 )
             )
             yield from page
             if page:
                 position = page[-1].global_position + 1
+                last = paging.last_read(self.context, page)
             if len(page) < size:
                 position = max(position, (head or 0) + 1)
                 time.sleep(polling_interval_ms / 1000)

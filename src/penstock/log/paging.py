@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from penstock.errors import ValidationError
 from penstock.log.context import LogContext, is_whole
+from penstock.message import RecordedMessage
 
 
 def page_size(context: LogContext, batch_size: int | None) -> int:
@@ -19,6 +22,11 @@ def page_size(context: LogContext, batch_size: int | None) -> int:
 def is_sparse(context: LogContext, *filters: object) -> bool:
     """Whether a reader may be passing over messages, and can learn how far it has looked."""
     return context.edition.has_watermark and any(one is not None for one in filters)
+
+
+def last_read(context: LogContext, page: Sequence[RecordedMessage]) -> RecordedMessage | None:
+    """Return what the next page is held against; a genuine Message DB cannot check it."""
+    return page[-1] if context.edition.has_watermark else None
 
 
 def check_interval(polling_interval_ms: int) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import LiteralString
+from uuid import UUID
 
 from penstock import names
 from penstock.database.operation import Operation, call, only_value
 from penstock.errors import ValidationError
 from penstock.log.context import LogContext, check_position, is_whole
 from penstock.log.write import check_category, check_stream_name
-from penstock.message import RecordedMessage, check_text
+from penstock.message import RecordedMessage, as_uuid, check_text
 
 _COLUMNS: LiteralString = (
     "select id, stream_name, type, position, global_position, data, metadata, time from "
@@ -54,8 +56,13 @@ def get_category_messages(
     consumer_group_member: int | None = None,
     consumer_group_size: int | None = None,
     condition: str | None = None,
+    after: str | RecordedMessage | None = None,
 ) -> Operation[list[RecordedMessage]]:
-    """Read a category, or the whole log as `$all`, from a global position on, in order."""
+    """Read a category, or the whole log as `$all`, from a global position on, in order.
+
+    `after` is a resume token, or a message that has just been read. Of these, the log must hold the
+    first; the second may have been deleted by hand since.
+    """
     check_category(category_name)
     check_group(consumer_group_member, consumer_group_size)
     if correlation is not None:
@@ -69,6 +76,23 @@ def get_category_messages(
         consumer_group_size,
         context.condition(condition),
     )
+    if after is not None:
+        context.require_penstock("after")
+        just_read = isinstance(after, RecordedMessage)
+        token = after.resume_token if isinstance(after, RecordedMessage) else after
+        return call(
+            "get_category_messages",
+            _COLUMNS + "penstock.get_category_messages("
+            "%s, greatest(%s, penstock.resume_after(%s, %s, %s, %s) + 1), %s, %s, %s, %s, %s, %s)",
+            (
+                *arguments[:2],
+                *(category_name, *parse_resume_token(token), just_read),
+                *arguments[2:],
+                context.watermark,
+            ),
+            context.decode,
+            category_name=category_name,
+        )
     if context.edition.has_watermark:
         return call(
             "get_category_messages",
@@ -138,6 +162,18 @@ def news_head(context: LogContext) -> Operation[int]:
         only_value,
         category_name="$all",
     )
+
+
+def parse_resume_token(token: object) -> tuple[int, UUID]:
+    """Return the global position and the id of the message that a resume token names."""
+    expected = "the resume_token of a message, such as '60@018f6d1c-7a2b-7c3d-8e4f-5a6b7c8d9e0f'"
+    position, _, id = token.partition("@") if isinstance(token, str) else ("", "", "")
+    if not re.fullmatch("[1-9][0-9]{0,17}", position):
+        raise ValidationError("after", token, expected)
+    try:
+        return int(position), as_uuid(id)
+    except ValidationError:
+        raise ValidationError("after", token, expected) from None
 
 
 def check_group(member: int | None, size: int | None) -> None:

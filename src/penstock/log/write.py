@@ -1,4 +1,4 @@
-"""Writing to a stream: one message, or several at once.
+"""Writing to a stream: one message, or several at once; and to many streams at once.
 
 On a genuine Message DB there is no function that knows a repeated id, so the client asks for it
 itself: it takes Message DB's lock, and under that lock looks for the id before it writes. Both
@@ -7,11 +7,12 @@ statements go out together, in one transaction.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 from uuid import UUID
 
 from penstock import names
+from penstock.database.arrays import text_array, uuid_array
 from penstock.database.edition import Edition
 from penstock.database.operation import Operation, Statement, call, only_value
 from penstock.errors import ValidationError
@@ -82,7 +83,11 @@ def write_messages(
             "write_messages",
             "select penstock.write_messages("
             "%s, %s::uuid[], %s::text[], %s::text[], %s::text[], %s)",
-            (stream_name, ids, types, data, metadata, expected_version),
+            (
+                stream_name,
+                *(uuid_array(ids), text_array(types), text_array(data), text_array(metadata)),
+                expected_version,
+            ),
             only_value,
             stream_name=stream_name,
             count=len(ids),
@@ -116,6 +121,66 @@ def write_messages(
         ),
         only_value,
         {"stream_name": stream_name, "count": len(ids)},
+    )
+
+
+def write_many(
+    context: LogContext,
+    messages: Iterable[tuple[str, Message | TypedMessage]],
+    *,
+    expected_versions: Mapping[str, int] | None = None,
+) -> Operation[list[int]]:
+    """Write messages to many streams, all or none; the result is their positions, in order."""
+    pairs = checked_pairs(messages)
+    expected = _checked_versions(expected_versions, {name for name, _ in pairs})
+    streams = [name for name, _ in pairs]
+    ids, types, data, metadata = zip(
+        *(context.encode(name, message) for name, message in pairs), strict=True
+    )
+    sent = (uuid_array(ids), text_array(types), text_array(data), text_array(metadata))
+    facts = {"count": len(streams)}
+    if context.edition is Edition.PENSTOCK:
+        return call(
+            "write_many",
+            "select penstock.write_many(%s::varchar[], %s::uuid[], %s::text[], %s::text[],"
+            " %s::text[], %s::varchar[], %s::bigint[])",
+            (text_array(streams), *sent, list(expected), list(expected.values())),
+            only_value,
+            **facts,
+        )
+    return Operation(
+        "write_many",
+        (
+            *lock_categories(context, *{names.category(name) for name in streams}).statements,
+            Statement(
+                # all ids present: their positions. Else write, and Message DB refuses a known id
+                """
+                with new as (
+                  select n.*, m.position as present,
+                    row_number() over (partition by n.stream_name order by n.ordinality) as number
+                  from unnest(
+                      %s::text[], %s::uuid[], %s::text[], %s::text[], %s::text[], %s::bigint[])
+                    with ordinality
+                    as n(stream_name, id, type, data, metadata, expected, ordinality)
+                  left join message_store.messages m
+                    on m.id = n.id and m.stream_name = n.stream_name
+                ), placed as (
+                  select n.ordinality, case
+                    when (select bool_and(p.present is not null) from new p) then n.present
+                    else message_store.write_message(
+                      n.id::varchar, n.stream_name, n.type, n.data::jsonb, n.metadata::jsonb,
+                      n.expected + n.number - 1)
+                  end as position
+                  from new n
+                  order by n.ordinality
+                )
+                select array_agg(position order by ordinality) from placed
+                """,
+                (text_array(streams), *sent, [expected.get(name) for name in streams]),
+            ),
+        ),
+        only_value,
+        facts,
     )
 
 
@@ -169,6 +234,41 @@ def checked_messages(messages: Iterable[Message | TypedMessage]) -> list[Message
                 raise ValidationError("messages", message.id, "messages with ids of their own")
             seen.add(message.id)
     return checked
+
+
+def checked_pairs(messages: object) -> list[tuple[str, Message]]:
+    """Return streams and messages, as plain ones; refuse bad names, no messages, an id twice."""
+    pairs = listed_pairs(messages)
+    for stream_name in {name for name, _ in pairs}:
+        check_stream_name(stream_name)
+    checked = checked_messages([message for _, message in pairs])
+    return [(name, message) for (name, _), message in zip(pairs, checked, strict=True)]
+
+
+def listed_pairs(messages: object) -> list[tuple[str, Message | TypedMessage]]:
+    """Return what should be pairs of a stream and a message as a list."""
+    expected = "a list of pairs: a stream name and a message"
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
+        raise ValidationError("messages", messages, expected)
+    pairs = list(messages)
+    for one in pairs:
+        if not isinstance(one, tuple | list) or len(one) != 2 or not isinstance(one[0], str):
+            raise ValidationError("messages", one, expected)
+    return pairs
+
+
+def _checked_versions(expected: object, streams: Collection[str]) -> dict[str, int]:
+    if expected is None:
+        return {}
+    if not isinstance(expected, Mapping):
+        raise ValidationError("expected_versions", expected, "a version for each of some streams")
+    for name, version in expected.items():
+        if name not in streams:
+            raise ValidationError("expected_versions", name, "streams that messages are written to")
+        if version is None:
+            raise ValidationError("expected_versions", version, "-1 (no stream) or more")
+        check_version(version)
+    return dict(expected)
 
 
 def listed(messages: object) -> list[Message | TypedMessage]:

@@ -59,7 +59,9 @@ def choose(connection: Connection, one: Processor, state: State, memory: Memory)
     if not ranges:
         return None
     tables = {queue: _table(connection, queue, state) for queue in one.looks_up}
-    return Snapshot(one.name, state.generation, ranges, tables)
+    return Snapshot(
+        one.name, state.generation, ranges, tables, last_ids=_last_ids(connection, ranges)
+    )
 
 
 def tailer(queue: str, state: State) -> int:
@@ -115,6 +117,15 @@ def _first_range(
         if start < end:
             return {queue: (start, end)}
     return {}
+
+
+def _last_ids(connection: Connection, ranges: Mapping[str, Range]) -> dict[str, str]:
+    """Return the id of the last message of each range."""
+    ends = {
+        queue: planning.offset(connection, queue_target(queue), until)
+        for queue, (_, until) in ranges.items()
+    }
+    return {queue: end["id"] for queue, end in ends.items() if "id" in end}
 
 
 def _range(

@@ -61,17 +61,18 @@ class PenstockDataSource(DataSource):
         if overwrite:
             raise ValidationError("mode", "overwrite", "append: a log is not overwritten")
         columns = outgoing(schema, options.order_by)
-        return BatchWriter(find_place(options.url), columns, options.delivery)
+        return BatchWriter(find_place(options.url), columns, options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Return the writer of a stream."""
-        options = write_options(self.options)
+        options = write_options(self.options, streaming=True)
         if overwrite:
             raise ValidationError("output mode", "complete", "append: a log is not overwritten")
         if options.delivery is not None:
             expected = "left out: a stream's deliveries are its query and its batches"
             raise ValidationError("delivery", options.delivery, expected)
-        return StreamWriter(find_place(options.url), outgoing(schema, options.order_by))
+        columns = outgoing(schema, options.order_by)
+        return StreamWriter(find_place(options.url), columns, options)
 
 
 settle()  # planners load all of it

@@ -19,10 +19,12 @@ from penstock.pipeline.target import Target
 _OF_SPARK = {"checkpointlocation", "path", "queryname", "name", "outputmode"}
 _READ = {
     "url", "category", "stream", "attributes", "types", "after", "until", "partitions", "columns",
-    "maxrowsperbatch", "onwrongtype", "failondataloss",
+    "maxrowsperbatch", "onwrongtype", "failondataloss", "onrestore",
 }  # fmt: skip
-_WRITE = {"url", "delivery", "order_by", "orderby"}
+_WRITE = {"url", "delivery", "order_by", "orderby", "atomic", "rowspertransaction"}
 LATEST = "latest"
+#: readers of the log wait for a transaction that publishes: with so many rows, about a second
+ROWS_PER_TRANSACTION = 25_000
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class ReadOptions:
     max_rows_per_batch: int | None
     null_if_wrong: bool
     fail_on_data_loss: bool
+    #: where to go on if the log was restored to an earlier state; None: say so
+    on_restore: int | None
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,8 @@ class WriteOptions:
     url: str | None
     delivery: str | None
     order_by: str | None
+    #: above so many rows, in several transactions; None: always in one
+    rows_per_transaction: int | None
 
 
 def read_options(options: Mapping[str, str]) -> ReadOptions:
@@ -63,10 +69,11 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         null_if_wrong=_choice(said, "onwrongtype", "onWrongType", ("error", "null")) == "null",
         fail_on_data_loss=_choice(said, "failondataloss", "failOnDataLoss", ("true", "false"))
         == "true",
+        on_restore=_number(said, "onrestore", -1, "onRestore"),
     )
 
 
-def write_options(options: Mapping[str, str]) -> WriteOptions:
+def write_options(options: Mapping[str, str], *, streaming: bool = False) -> WriteOptions:
     """Return the options of a write."""
     said = _known(options, _WRITE)
     if "delivery" in said:
@@ -75,7 +82,21 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         url=said.get("url"),
         delivery=said.get("delivery"),
         order_by=said.get("order_by") or said.get("orderby"),
+        rows_per_transaction=_rows_per_transaction(said, "delivery" in said or streaming),
     )
+
+
+def _rows_per_transaction(said: Mapping[str, str], named: bool) -> int | None:
+    """Return how many rows may be published at once, where a retry is known by its delivery."""
+    atomic = _choice(said, "atomic", "atomic", ("false", "true")) == "true"
+    rows = _number(said, "rowspertransaction", 1, "rowsPerTransaction")
+    if rows is not None and atomic:
+        raise ValidationError("rowsPerTransaction", rows, "left out: atomic is one transaction")
+    if not named and (rows is not None or said.get("atomic", "true").lower() == "false"):
+        name, value = ("atomic", "false") if rows is None else ("rowsPerTransaction", rows)
+        expected = "together with a delivery: by its name a re-run finds what is published already"
+        raise ValidationError(name, value, expected)
+    return None if atomic or not named else rows or ROWS_PER_TRANSACTION
 
 
 def _known(options: Mapping[str, str], known: set[str]) -> dict[str, str]:

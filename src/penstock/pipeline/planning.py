@@ -12,11 +12,13 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from penstock.errors import MessagesRemoved, UndeclaredType
+from penstock.errors import LogChanged, MessagesRemoved, OffsetBeyondEnd, UndeclaredType
 from penstock.pipeline.connections import not_installed
 from penstock.pipeline.target import Target
 
 Connection = psycopg.Connection[Any]
+#: `position`; and since 0.2 the `id` of the message there, and `log`, the incarnation of the log
+Offset = dict[str, Any]
 
 
 def prepare(connection: Connection, target: Target, where: str) -> Target:
@@ -50,6 +52,39 @@ def end(connection: Connection, target: Target) -> int:
     if target.stream:
         return head(connection, target)
     return int(_one(connection.execute("select penstock.complete_to()")))
+
+
+def offset(connection: Connection, target: Target, position: int) -> Offset:
+    """Return the offset at a position, with what tells whether the log is still the same."""
+    found = sql.SQL(
+        "select (select m.id from message_store.messages m where {at}), l.incarnation"
+        " from penstock.log_identity() l"
+    ).format(at=target.at(position))
+    id, incarnation = connection.execute(found).fetchone() or (None, None)
+    return {
+        "position": position,
+        **({} if id is None else {"id": str(id)}),
+        "log": str(incarnation),
+    }
+
+
+def check_offset(connection: Connection, target: Target, offset: Offset) -> None:
+    """Raise if an offset is beyond the end, or the log does not hold its message any more."""
+    position, id = int(offset["position"]), offset.get("id")
+    if position <= target.before_first:
+        return
+    held = connection.execute(
+        "select penstock.still_holds(%s, %s, %s, %s)",
+        (target.stream or target.category or "$all", position, id, offset.get("log")),
+    )
+    same = _one(held)
+    if same and id is not None:
+        return
+    last = end(connection, target)
+    if position > last:
+        raise OffsetBeyondEnd(target.label, position, last)
+    if not same:
+        raise LogChanged(target.label, position, id or "unknown")
 
 
 def end_after(connection: Connection, target: Target, after: int, until: int, most: int) -> int:

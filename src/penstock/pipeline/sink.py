@@ -3,7 +3,9 @@
 A task may be tried again, run twice at once, or go on after it was given up: each time it stages
 under another token, and only the tokens that Spark hands to `commit` count. A streaming query names
 its delivery by its id and its batch, so that a batch that is run again is not published again; a
-batch job says what its delivery is called, or accepts that a re-run repeats it.
+batch job says what its delivery is called, or accepts that a re-run repeats it. A large delivery is
+published in several transactions, so that readers of the log do not wait for all of it; one without
+a name is not, since a re-run could not tell what is published already.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from pyspark.sql.datasource import (
 )
 
 from penstock.pipeline.connections import Place, connect
+from penstock.pipeline.options import WriteOptions
 from penstock.pipeline.outgoing import Outgoing
 from penstock.pipeline.staging import Staged, clean_up, publish, stage
 from penstock.pipeline.worker import settle
@@ -36,9 +39,10 @@ class StagedPart(WriterCommitMessage):
 
 
 class _Writer:
-    def __init__(self, place: Place, outgoing: Outgoing) -> None:
+    def __init__(self, place: Place, outgoing: Outgoing, options: WriteOptions) -> None:
         self.place = place
         self.outgoing = outgoing
+        self.options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedPart:
         """Stage the rows of one task."""
@@ -55,7 +59,15 @@ class _Writer:
     ) -> None:
         parts = sorted(_parts(messages), key=lambda one: one.partition)
         with connect(self.place) as connection:
-            publish(connection, source, batch, [one.staged for one in parts], self.place.where)
+            publish(
+                connection,
+                source,
+                batch,
+                [one.staged for one in parts],
+                self.place.where,
+                rows_per_transaction=self.options.rows_per_transaction,
+                own_ids="id" in self.outgoing.names,
+            )
 
     def _give_up(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Forget what these tasks staged. What others stage later is swept some day."""
@@ -65,15 +77,12 @@ class _Writer:
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
-    """Writes a frame, all of it or nothing."""
-
-    def __init__(self, place: Place, outgoing: Outgoing, delivery: str | None) -> None:
-        super().__init__(place, outgoing)
-        self.delivery = delivery
+    """Writes a frame, all of it or nothing; if it is a delivery, a large one in several steps."""
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish what the tasks staged."""
-        source = None if self.delivery is None else f"batch:{self.delivery}"
+        delivery = self.options.delivery
+        source = None if delivery is None else f"batch:{delivery}"
         self._publish(messages, source, 0)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:

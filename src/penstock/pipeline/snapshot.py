@@ -25,6 +25,9 @@ class Snapshot:
     cursor: Any = None
     #: counts the attempts of a source, which has no ranges to tell its steps apart
     number: int | None = None
+    #: by queue: the last message of its range. A log that was restored grows over the same ranges
+    #: again, with other messages: that is another step, and has another hash
+    last_ids: Mapping[str, str] = field(default_factory=dict)
 
     def as_data(self) -> dict[str, Any]:
         """Return what the backing stream keeps of it."""
@@ -36,6 +39,8 @@ class Snapshot:
         }
         if self.number is not None:
             facts |= {"cursor": self.cursor, "number": self.number}
+        if self.last_ids:
+            facts["last_ids"] = dict(self.last_ids)
         return {**facts, "hash": _hash(facts)}
 
     @property
@@ -53,6 +58,7 @@ class Snapshot:
             {queue: (one[0], one[1]) for queue, one in data["tables"].items()},
             data.get("cursor"),
             data.get("number"),
+            data.get("last_ids", {}),
         )
 
 

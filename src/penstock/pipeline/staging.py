@@ -47,7 +47,7 @@ class Published:
     count: int
     first_position: int | None
     last_position: int | None
-    #: an earlier call had published it already
+    #: an earlier call had published it already, or had begun to
     repeated: bool = False
 
 
@@ -68,18 +68,39 @@ def stage(
 
 
 def publish(
-    connection: Connection, source: str | None, batch: int, staged: Sequence[Staged], where: str
+    connection: Connection,
+    source: str | None,
+    batch: int,
+    staged: Sequence[Staged],
+    where: str,
+    *,
+    rows_per_transaction: int | None = None,
+    own_ids: bool = False,
 ) -> Published:
-    """Publish what is staged, once for a source and batch, and forget the staging."""
+    """Publish what is staged, once for a source and batch, and forget the staging.
+
+    In one transaction; or in several, if there is a source and more than `rows_per_transaction`. If
+    it fails in between, the next call for that source and batch goes on with the rows of this one.
+    `own_ids`: whether the ids are the writer's, so that some may exist already.
+    """
     with typed_errors(where):
-        row = connection.execute(
-            "select * from penstock.publish(%s, %s, %s, %s, %s)",
-            (source, batch, *tokens_and_counts(staged), is_beside(connection)),
-        ).fetchone()
-    assert row is not None
+        beside = is_beside(connection)
+        count, first, last, repeated, remaining = _row(
+            connection.execute(
+                "select * from penstock.publish_delivery(%s, %s, %s, %s, %s, %s, %s)",
+                (
+                    *(source, batch, *tokens_and_counts(staged)),
+                    *(beside, rows_per_transaction, own_ids),
+                ),
+            )
+        )
+        while remaining:
+            count, first, last, remaining = _row(
+                connection.execute("select * from penstock.publish_slice(%s, %s)", (source, beside))
+            )
     with suppress(psycopg.Error):  # it is published: what is left behind is swept some day
         clean_up(connection, staged)
-    return Published(*row)
+    return Published(count, first, last, repeated)
 
 
 def clean_up(connection: Connection, staged: Sequence[Staged]) -> None:
@@ -96,6 +117,12 @@ def tokens_and_counts(staged: Sequence[Staged]) -> tuple[list[UUID], list[int]]:
 def is_beside(connection: Connection) -> bool:
     """Whether a genuine Message DB is here, whose readers rely on its lock of a category."""
     return execute(connection, editions.find()).edition is Edition.BESIDE
+
+
+def _row(cursor: psycopg.Cursor[Any]) -> tuple[Any, ...]:
+    row: tuple[Any, ...] | None = cursor.fetchone()
+    assert row is not None
+    return row
 
 
 def _begin(cursor: psycopg.Cursor[Any], token: UUID, where: str) -> None:

@@ -5,8 +5,10 @@ nothing can appear there any more. Offsets never go back. Spark asks for the lat
 a second; where there was nothing new, the next answer waits a moment, and longer each time, so
 that an idle query costs the database a few look-ups a second.
 
-A checkpoint knows nothing of the database it was made on. One that is further than the log would
-pass over all that comes until the log has come as far; so the first offset is held against its end.
+A checkpoint is outside the database, which may be restored from a backup meanwhile and grow past it
+again. So an offset has the id of its message, and before a batch is planned the log must still hold
+that message: else the query ends with `LogChanged`, or goes on where option `onRestore` says.
+Offsets of Penstock 0.1 are positions alone, of which only the ones beyond the end are noticed.
 """
 
 from __future__ import annotations
@@ -28,18 +30,18 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock.database.execute import typed_errors
-from penstock.errors import DatabaseUnreachable, OffsetBeyondEnd
+from penstock.errors import DatabaseUnreachable, LogChanged, OffsetBeyondEnd
 from penstock.pipeline import cutting, planning
 from penstock.pipeline.arrow import read_batches
 from penstock.pipeline.batch_reader import Part
 from penstock.pipeline.columns import plan
 from penstock.pipeline.connections import Place, connect, connected
 from penstock.pipeline.options import LATEST, ReadOptions
+from penstock.pipeline.planning import Offset
 from penstock.pipeline.target import Target
 
 log = logging.getLogger(__name__)
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.025, 0.2  # seconds, when there was nothing new
-Offset = dict[str, int]
 Result = TypeVar("Result")
 Question = Callable[[psycopg.Connection[Any], Target], Result]
 
@@ -61,9 +63,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Offset:  # noqa: N802
         """Return the offset before the first message that a new query reads."""
         after = self.options.after
-        if after == LATEST:
-            return {"position": self._ask(planning.head)}
-        return {"position": self.options.target.before_first if after is None else int(after)}
+        if after is None:
+            return {"position": self.options.target.before_first}
+        return self._offset(self._ask(planning.head) if after == LATEST else int(after))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return how many rows a micro-batch may have."""
@@ -76,19 +78,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """Return how far to read next: the start itself if there is nothing new."""
-        after = self._checked(start["position"])
-        if after < start["position"]:
-            return {"position": after}
+        if not self._begun and (moved := self._moved(start)):
+            return moved
+        after = int(start["position"])
         time.sleep(self._pause)
         head = self._head()
         if head <= after:
             self._pause = min(max(2 * self._pause, SHORTEST_PAUSE), LONGEST_PAUSE)
             return start
+        if moved := self._moved(start):
+            return moved
         self._pause = 0.0
         if isinstance(limit, ReadMaxRows):
             most = limit.max_rows
             head = self._ask(lambda c, target: planning.end_after(c, target, after, head, most))
-        return {"position": max(after, head)}
+        return self._offset(max(after, head))
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802
         """Return how far the log has come, for the query's progress."""
@@ -99,8 +103,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         after, until = start["position"], end["position"]
         if after >= until:
             return []
-        if self.options.fail_on_data_loss:
-            self._checked(until)  # Spark begins with a batch that it had planned before
+        # Spark begins with a batch that it had planned before
+        checks = self.options.fail_on_data_loss or self.options.on_restore is not None
+        if checks and not self._begun and self._moved(end):
+            return []
         # who begins at the beginning takes what there is
         complete = self.options.fail_on_data_loss and after != self.options.target.before_first
 
@@ -131,19 +137,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Travel to the tasks without the connection."""
         return {**self.__dict__, "_connection": None}
 
-    def _checked(self, offset: int) -> int:
-        """Return the first offset, or if it is beyond the end, raise or return the end."""
-        if self._begun:
-            return offset
-        end = self._ask(planning.end)
+    def _moved(self, offset: Offset) -> Offset | None:
+        """Return where to go on instead, if this is no offset of the log as it is; or raise."""
+        position = int(offset["position"])
+        try:
+            self._ask(lambda c, target: planning.check_offset(c, target, offset))
+        except (OffsetBeyondEnd, LogChanged) as error:
+            if self.options.on_restore is not None:
+                position = self.options.on_restore
+            elif self.options.fail_on_data_loss:
+                raise
+            elif isinstance(error, OffsetBeyondEnd):
+                position = error.end
+            log.warning("goes on from %d: %s", position, error)
+            return self._offset(position)
         self._begun = True
-        if offset <= end:
-            return offset
-        beyond = OffsetBeyondEnd(self.options.target.label, offset, end)
-        if self.options.fail_on_data_loss:
-            raise beyond
-        log.warning("goes on from %d: %s", end, beyond)
-        return end
+        return None
+
+    def _offset(self, position: int) -> Offset:
+        return self._ask(lambda c, target: planning.offset(c, target, position))
 
     def _head(self) -> int:
         head = self._ask(planning.head)
@@ -163,6 +175,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._connection is None or self._connection.closed:
                 self._connection = connect(self.place)
                 self._target = None
+                self._begun = False  # the server may have been restored meanwhile
             if self._target is None:
                 target = self.options.target
                 self._target = planning.prepare(self._connection, target, self.place.where)

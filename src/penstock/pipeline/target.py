@@ -51,6 +51,17 @@ class Target:
             return sql.SQL("message_store.category(m.stream_name), m.global_position")
         return self.axis
 
+    def at(self, position: int) -> sql.Composed:
+        """Return the SQL condition for the message at a number."""
+        found = sql.SQL("{axis} = {position}").format(axis=self.axis, position=position)
+        if self.stream:
+            found += sql.SQL(" and m.stream_name = {}").format(self.stream)
+        elif self.category and self.category != "$all":
+            found += sql.SQL(" and message_store.category(m.stream_name) = {}").format(
+                self.category
+            )
+        return found
+
     def head(self) -> sql.Composed:
         """Return SQL for the number of the last message that a reader may rely on."""
         if self.stream:

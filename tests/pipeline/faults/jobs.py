@@ -38,6 +38,26 @@ def write_numbers(
     ).write.format("penstock").options(**options).mode("append").save()
 
 
+def write_attempt(spark: SparkSession, url: str, attempt: str, *, atomic: bool = False) -> None:
+    """Write 40 numbers in four transactions, the later half to another category, in any order."""
+    numbers = spark.range(0, 40, 1, 2).selectExpr(
+        "concat(if(id < 20, 'early-', 'late-'), id % 3) as stream_name",
+        f"'{attempt}' as type",
+        "named_struct('n', id) as data",
+        "id as ordinal",
+    )
+    several = {"atomic": "true"} if atomic else {"rowsPerTransaction": "10"}
+    numbers.write.format("penstock").options(url=url, delivery="attempt", **several).mode(
+        "append"
+    ).save()
+
+
+def types_in(url: str, *categories: str) -> set[str]:
+    """Return the types of the messages of some categories."""
+    with penstock.connect(url) as store:
+        return {one.type for name in categories for one in store.read_category(name)}
+
+
 def copy_messages(
     spark: SparkSession, url: str, source: str, target: str, *, gate: tuple[str, int] | None = None
 ) -> None:
@@ -58,6 +78,7 @@ def start_copying(
     target: str = "copy",
     to: str | None = None,
     available_now: bool = False,
+    rows_per_transaction: int | None = None,
     **options: Any,
 ) -> StreamingQuery:
     """Copy the positions of a category's messages as they come."""
@@ -67,6 +88,8 @@ def start_copying(
         .writeStream.format("penstock")
         .options(url=to or url, checkpointLocation=checkpoint)
     )
+    if rows_per_transaction is not None:
+        writer = writer.option("rowsPerTransaction", rows_per_transaction)
     return (writer.trigger(availableNow=True) if available_now else writer).start()
 
 

@@ -20,12 +20,15 @@ from tests.pipeline.faults.jobs import (
     NUMBERS,
     numbers_in,
     start_copying,
+    types_in,
+    write_attempt,
     write_numbers,
     write_orders,
 )
 from tests.pipeline.faults.waiting import (
     DELIVERIES,
     STAGINGS,
+    category_held,
     end_blocked,
     held,
     wait_until_blocked,
@@ -114,4 +117,66 @@ def test_killed_after_it_committed_nothing_is_published_again(
 
     assert meanwhile == [*range(NUMBERS), *orders]
     assert numbers_in(database_url, "number") == list(range(NUMBERS))
+    assert numbers_in(database_url, "copy") == orders
+
+
+def test_killed_between_two_slices_the_rest_comes_from_the_first_attempt(
+    driver: Driver, spark: SparkSession, database_url: str
+) -> None:
+    with category_held(database_url, "late"):
+        driver.order("write_attempt", url=database_url, attempt="First")
+        wait_until_blocked(database_url, 1)
+        driver.kill()
+        end_blocked(database_url)
+    meanwhile = numbers_in(database_url, "early"), numbers_in(database_url, "late")
+
+    write_attempt(spark, database_url, "Second")
+
+    assert meanwhile == (list(range(20)), [])
+    assert numbers_in(database_url, "early") == list(range(20))
+    assert numbers_in(database_url, "late") == list(range(20, 40))
+    assert types_in(database_url, "early", "late") == {"First"}
+
+
+def test_killed_in_one_transaction_nothing_of_it_is_there(
+    driver: Driver, spark: SparkSession, database_url: str
+) -> None:
+    with category_held(database_url, "late"):
+        driver.order("write_attempt", url=database_url, attempt="First", atomic=True)
+        wait_until_blocked(database_url, 1)
+        driver.kill()
+        end_blocked(database_url)
+    meanwhile = numbers_in(database_url, "early"), numbers_in(database_url, "late")
+
+    write_attempt(spark, database_url, "Second", atomic=True)
+
+    assert meanwhile == ([], [])
+    assert types_in(database_url, "early", "late") == {"Second"}
+
+
+def test_a_query_killed_between_two_slices_goes_on_with_them(
+    driver: Driver, spark: SparkSession, store: Store, database_url: str, checkpoint: str
+) -> None:
+    orders = write_orders(store, 30)
+    with held(database_url, DELIVERIES):
+        driver.order(
+            "start_copying", url=database_url, checkpoint=checkpoint, rows_per_transaction=4
+        )
+        assert driver.answer() == "done"
+        wait_until_blocked(database_url, 1)
+        busy = category_held(database_url, "copy")
+        busy.__enter__()
+    wait_until_delivered(database_url, 1)
+    wait_until_blocked(database_url, 1)
+    driver.kill()
+    end_blocked(database_url)
+    busy.__exit__(None, None, None)
+    unfinished = numbers_in(database_url, "copy")
+
+    query = start_copying(
+        spark, database_url, checkpoint, available_now=True, rows_per_transaction=4
+    )
+    query.awaitTermination()
+
+    assert unfinished == []
     assert numbers_in(database_url, "copy") == orders

@@ -27,10 +27,18 @@ from tests.pipeline.faults.jobs import (
     NUMBERS,
     numbers_in,
     start_copying,
+    types_in,
+    write_attempt,
     write_numbers,
     write_orders,
 )
-from tests.pipeline.faults.waiting import DELIVERIES, held, wait_until_blocked, wait_until_staged
+from tests.pipeline.faults.waiting import (
+    DELIVERIES,
+    category_held,
+    held,
+    wait_until_blocked,
+    wait_until_staged,
+)
 
 
 class Machine:
@@ -132,3 +140,22 @@ def test_lost_while_it_commits_each_is_published_once_when_it_is_done_again(
     assert meanwhile == []
     assert numbers_in(machine.url, "number") == list(range(NUMBERS))
     assert numbers_in(machine.url, "copy") == orders
+
+
+def test_crashed_between_two_slices_the_rest_is_still_there(
+    spark: SparkSession, machine: Machine, thread: ThreadPoolExecutor
+) -> None:
+    with suppress(psycopg.OperationalError), category_held(machine.url, "late"):
+        writing = thread.submit(write_attempt, spark, machine.url, "First")
+        wait_until_blocked(machine.url, 1, writing)
+        machine.crash()
+    with pytest.raises(PySparkException):
+        writing.result()
+    meanwhile = numbers_in(machine.url, "early"), numbers_in(machine.url, "late")
+
+    write_attempt(spark, machine.url, "Second")
+
+    assert meanwhile == (list(range(20)), [])
+    assert numbers_in(machine.url, "early") == list(range(20))
+    assert numbers_in(machine.url, "late") == list(range(20, 40))
+    assert types_in(machine.url, "early", "late") == {"First"}

@@ -72,6 +72,14 @@ def held(url: str, table: str) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def category_held(url: str, category: str) -> Iterator[None]:
+    """Let nobody write to a category meanwhile: whoever wants to waits."""
+    with psycopg.connect(url) as connection:
+        connection.execute("select penstock.lock_categories(%s)", ([category],))
+        yield
+
+
 def end_blocked(url: str) -> None:
     """End the connections that wait for a lock, as the network would whose client is gone."""
     with psycopg.connect(url, autocommit=True) as connection:

@@ -9,6 +9,13 @@
 -- Staging is unlogged, so it costs little more than the network. A crash of the server empties it:
 -- then the counts differ, nothing is published, and the caller stages again.
 --
+-- While a transaction publishes, every reader of the log waits for it. So a large delivery is published
+-- in slices, a transaction each. What was staged first is then the delivery: its rows are numbered in
+-- their order and moved to a logged table, slice by slice under a token of its own, before the first
+-- slice is published; the delivery lists these tokens and how many of them are done. A retry may have
+-- staged other rows, or the same in another order: it publishes the slices that are left, and its own
+-- rows are dropped.
+--
 -- What would break it: to delete or publish by anything but the token. Attempt numbers repeat, and an
 -- attempt that was given up may still be writing.
 
@@ -35,13 +42,22 @@ create unlogged table if not exists penstock.stagings (
 
 create index if not exists stagings_staged_at on penstock.stagings (staged_at);
 
+-- The rows of deliveries that are being published in slices. They outlast a crash of the server. They
+-- are found in `staged` too, by their tokens.
+create table if not exists penstock.staged_slices () inherits (penstock.staged);
+
+create index if not exists staged_slices_token on penstock.staged_slices (token);
+
 create table if not exists penstock.deliveries (
   source text primary key,                 -- a streaming query, or what a batch job calls its delivery
   batch bigint not null,                   -- the last one that was published
   published bigint not null,
   first_position bigint,
   last_position bigint,
-  published_at timestamptz not null default now()
+  published_at timestamptz not null default now(),
+  slices uuid[] not null default '{}',     -- the tokens of a delivery that is published in slices
+  slice_counts bigint[] not null default '{}',
+  slices_done bigint not null default 0
 );
 
 -- A fresh id that sorts after those of earlier milliseconds, so that its index stays compact.
@@ -159,6 +175,7 @@ begin
 end
 $$;
 
+-- Refuse the delivery if an id of it is there twice, or in the log already.
 create or replace function penstock.refuse_staged_ids(tokens uuid[])
 returns void language plpgsql volatile
 as $$
@@ -176,10 +193,11 @@ begin
     group by s.id having count(*) > 1
   ) x
   limit 1;
-  raise exception using errcode = 'PS002',
-    message = format('message %s %s, in stream %s: nothing was published',
-      taken.id, taken.what, taken.stream_name),
-    detail = jsonb_build_object('id', taken.id, 'stream_name', taken.stream_name);
+  if found then
+    raise exception using errcode = 'PS002',
+      message = format('message %s %s, in stream %s', taken.id, taken.what, taken.stream_name),
+      detail = jsonb_build_object('id', taken.id, 'stream_name', taken.stream_name);
+  end if;
 end
 $$;
 
@@ -278,35 +296,139 @@ begin
   exception
     when unique_violation then
       perform penstock.refuse_staged_ids(tokens);
+      raise;
   end;
 end
 $$;
 
--- Publish a delivery once. Returns what was published, now or by an earlier call of the same batch.
-create or replace function penstock.publish(
-  source text,
-  batch bigint,
+-- Make slices of the rows staged under these tokens, in the order in which they are published.
+create or replace function penstock.slice_staged(
   tokens uuid[],
-  counts bigint[],
+  total bigint,
+  slice_size bigint,
+  out slices uuid[],
+  out slice_counts bigint[]
+)
+language plpgsql volatile
+set work_mem = '128MB' set enable_sort = on set plan_cache_mode = force_custom_plan
+as $$
+#variable_conflict use_variable
+begin
+  select array_agg(gen_random_uuid()), array_agg(least(slice_size, total - first))
+  into slices, slice_counts
+  from generate_series(0, total - 1, slice_size) as s(first);
+
+  insert into penstock.staged_slices
+    (token, ordinal, id, stream_name, category, type, data, metadata)
+  select slices[(n.number - 1) / slice_size + 1], n.number, n.id, n.stream_name, n.category, n.type,
+    n.data, n.metadata
+  from (
+    select s.*, row_number() over (
+      order by s.order_number, s.order_text, penstock.came_as(tokens, s.token, s.ordinal)) as number
+    from penstock.staged s
+    where s.token = any (tokens)
+  ) n;
+  perform penstock.unstage(tokens);
+end
+$$;
+
+-- How many rows of a delivery are not published yet.
+create or replace function penstock.remaining(delivery penstock.deliveries)
+returns bigint language sql immutable
+as $$
+  select coalesce(sum(c.count), 0)::bigint
+  from unnest(delivery.slice_counts[delivery.slices_done + 1:]) as c(count)
+$$;
+
+-- Publish the next slice of a delivery, if there is one. Returns what is published by now.
+create or replace function penstock.publish_slice(
+  source text,
   whole_categories boolean default false
 )
-returns table (published bigint, first_position bigint, last_position bigint, repeated boolean)
+returns table (published bigint, first_position bigint, last_position bigint, remaining bigint)
 language plpgsql
 as $$
 #variable_conflict use_column
 declare
+  delivery penstock.deliveries;
+  slice bigint;
+  result record;
+begin
+  select d.* into delivery from penstock.deliveries d
+  where d.source = publish_slice.source for update;
+  slice := delivery.slices_done + 1;
+  if slice <= cardinality(delivery.slices) then
+    select p.* into result from penstock.publish_staged(
+      array[delivery.slices[slice]], array[delivery.slice_counts[slice]], null, whole_categories) p;
+    perform penstock.unstage(array[delivery.slices[slice]]);
+    update penstock.deliveries d
+    set slices_done = slice, published = d.published + result.published, published_at = now(),
+      first_position = coalesce(d.first_position, result.first_position),
+      last_position = result.last_position
+    where d.source = publish_slice.source
+    returning d.* into delivery;
+  end if;
+  return query select delivery.published, delivery.first_position, delivery.last_position,
+    penstock.remaining(delivery);
+end
+$$;
+
+-- Publish a delivery once: in this transaction, or if it has more than `slice_size` rows, not yet. It
+-- is sliced then, and while rows are `remaining` the caller calls publish_slice(). Returns what was
+-- published, now or by earlier calls for the same batch. Rows that expect a version of their stream
+-- are never sliced: it could move in between. `own_ids` are checked before the first slice.
+create or replace function penstock.publish_delivery(
+  source text,
+  batch bigint,
+  tokens uuid[],
+  counts bigint[],
+  whole_categories boolean,
+  slice_size bigint,
+  own_ids boolean
+)
+returns table (
+  published bigint, first_position bigint, last_position bigint, repeated boolean, remaining bigint)
+language plpgsql
+as $$
+#variable_conflict use_column
+declare
+  staged record;
   result record;
 begin
   if source is not null then
+    -- the rest of what was begun before, if nobody is to publish it in slices
+    while exists (
+      select from penstock.deliveries d
+      where d.source = publish_delivery.source and d.slices_done < cardinality(d.slices)
+        and (d.batch < publish_delivery.batch or slice_size is null))
+    loop
+      perform penstock.publish_slice(publish_delivery.source, whole_categories);
+    end loop;
+
     insert into penstock.deliveries as d (source, batch, published)
-    values (publish.source, publish.batch, 0)
+    values (publish_delivery.source, publish_delivery.batch, 0)
     on conflict (source) do update
-      set batch = excluded.batch, published_at = now()
+      set batch = excluded.batch, published_at = now(), published = 0, first_position = null,
+        last_position = null, slices = '{}', slice_counts = '{}', slices_done = 0
       where d.batch < excluded.batch;
     if not found then
       return query
-        select d.published, d.first_position, d.last_position, true
-        from penstock.deliveries d where d.source = publish.source;
+        select d.published, d.first_position, d.last_position, true, penstock.remaining(d)
+        from penstock.deliveries d where d.source = publish_delivery.source;
+      return;
+    end if;
+
+    select u.* into staged from penstock.staged_under(tokens, counts) u
+    where slice_size is not null;
+    if staged.total > slice_size and staged.versioned = 0 then
+      if own_ids then
+        perform penstock.refuse_staged_ids(tokens);
+      end if;
+      select s.* into result from penstock.slice_staged(tokens, staged.total, slice_size) s;
+      update penstock.deliveries d
+      set slices = result.slices, slice_counts = result.slice_counts
+      where d.source = publish_delivery.source;
+      return query select 0::bigint, null::bigint, null::bigint, false, staged.total;
       return;
     end if;
   end if;
@@ -315,9 +437,24 @@ begin
   update penstock.deliveries d
   set published = result.published, first_position = result.first_position,
     last_position = result.last_position
-  where d.source = publish.source;
-  return query select result.published, result.first_position, result.last_position, false;
+  where d.source = publish_delivery.source;
+  return query select result.published, result.first_position, result.last_position, false, 0::bigint;
 end
+$$;
+
+-- Publish a delivery once, in this transaction.
+create or replace function penstock.publish(
+  source text,
+  batch bigint,
+  tokens uuid[],
+  counts bigint[],
+  whole_categories boolean default false
+)
+returns table (published bigint, first_position bigint, last_position bigint, repeated boolean)
+language sql
+as $$
+  select p.published, p.first_position, p.last_position, p.repeated
+  from penstock.publish_delivery(source, batch, tokens, counts, whole_categories, null, false) p
 $$;
 
 -- Forget what was staged under these tokens: it is published, or given up.

@@ -20,7 +20,7 @@ revoke execute on function
   penstock.remove_messages(
     varchar, bigint, bigint, timestamptz, varchar[], boolean, bigint, bigint),
   penstock.declare_type(text, text[]), penstock.attach_attribute_triggers(),
-  penstock.index_attributes(), penstock.forget_attributes()
+  penstock.index_attributes(), penstock.forget_attributes(), penstock.renew_incarnation()
 from public;
 
 do $$
@@ -28,12 +28,13 @@ begin
   if to_regrole('message_store') is not null then
     grant usage on schema penstock to message_store;
     grant select, insert, update, delete on all tables in schema penstock to message_store;
-    revoke insert, update, delete on penstock.installations, penstock.retentions from message_store;
+    revoke insert, update, delete
+      on penstock.installations, penstock.retentions, penstock.identity from message_store;
     grant execute on all functions in schema penstock to message_store;
     revoke execute on function
       penstock.remove_messages(
-    varchar, bigint, bigint, timestamptz, varchar[], boolean, bigint, bigint),
-      penstock.index_attributes(), penstock.forget_attributes()
+        varchar, bigint, bigint, timestamptz, varchar[], boolean, bigint, bigint),
+      penstock.index_attributes(), penstock.forget_attributes(), penstock.renew_incarnation()
     from message_store;
   end if;
   if to_regrole('penstock_reader') is not null then
@@ -43,9 +44,9 @@ begin
     grant execute on all functions in schema message_store, penstock to penstock_reader;
     revoke execute on function
       penstock.remove_messages(
-    varchar, bigint, bigint, timestamptz, varchar[], boolean, bigint, bigint),
+        varchar, bigint, bigint, timestamptz, varchar[], boolean, bigint, bigint),
       penstock.declare_type(text, text[]), penstock.attach_attribute_triggers(),
-      penstock.index_attributes(), penstock.forget_attributes()
+      penstock.index_attributes(), penstock.forget_attributes(), penstock.renew_incarnation()
     from penstock_reader;
   end if;
 end
