@@ -64,8 +64,7 @@ def test_it_is_found_in_the_executors_too(workshop: Workshop, shape: str) -> Non
 
     @pipe.stream(inputs="number", output="out", errors="lost")
     def compute(number: DataFrame) -> DataFrame:
-        broken = "if(n = 2, string(parse_json('{')), string(n))"
-        return renumbered(numbered(number), broken)
+        return renumbered(numbered(number), "string(parse_json(if(n = 2, '{', string(n))))")
 
     workshop.write("number", 1, 2, 3)
     workshop.steps(pipe)
