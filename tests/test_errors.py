@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import pickle
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import fields
 from multiprocessing import get_context
@@ -46,6 +46,7 @@ SAMPLES: dict[object, object] = {
     object: {"a": [1]},
     UUID: UUID(int=7),
     UUID | str: UUID(int=7),
+    Mapping[str, str]: {"bill": "there is no paper"},
 }
 
 

@@ -163,8 +163,8 @@ class RunFailed(PipelineError):
     """A run has ended, and processors had to stop. The next run goes on from there."""
 
     pipeline: str
-    #: by processor
-    errors: Mapping[str, BaseException]
+    #: what each of them says, by processor
+    errors: Mapping[str, str]
 
     def __str__(self) -> str:
         told = "; ".join(f"{name}: {error}" for name, error in self.errors.items())

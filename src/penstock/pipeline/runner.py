@@ -225,7 +225,8 @@ class Runner:
         if self._failure is not None:
             raise self._failure
         if check and (errors := summary.errors):
-            raise RunFailed(self.pipeline.name, errors) from next(iter(errors.values()))
+            told = {name: str(error) or repr(error) for name, error in errors.items()}
+            raise RunFailed(self.pipeline.name, told) from next(iter(errors.values()))
         return summary
 
     def _lock(self, *, wait: bool) -> RunLock:

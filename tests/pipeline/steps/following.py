@@ -34,7 +34,7 @@ class Following:
         assert self.summary is not None
         return self.summary
 
-    def stop_failing(self) -> Mapping[str, BaseException]:
+    def stop_failing(self) -> Mapping[str, str]:
         """Stop it while a processor fails, and return what each failed with."""
         self.end()
         assert isinstance(self.error, RunFailed)
