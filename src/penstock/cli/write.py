@@ -71,7 +71,7 @@ def write(
         _write_many(settings, stream, source, expected_version)
     elif stream is None or type is None:
         raise typer.BadParameter(
-            "give STREAM and the message's TYPE, or a file of messages with --from"
+            "give the message's TYPE and its STREAM, or a file of messages with --from"
         )
     else:
         message = Message(
