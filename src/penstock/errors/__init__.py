@@ -69,7 +69,8 @@
     │   ├── AuthenticationFailed
     │   ├── PoolExhausted
     │   ├── CommandTimeout
-    │   └── TransactionTimeout
+    │   ├── TransactionTimeout
+    │   └── LockTableFull          too many locks for PostgreSQL's settings
     └── SetupError                 this database and this client do not fit
         ├── NotInstalled
         ├── IncompatibleVersion
@@ -104,6 +105,7 @@ from penstock.errors.database import (
     DatabaseUnreachable,
     EmbeddedServerError,
     IncompatibleVersion,
+    LockTableFull,
     NotInstalled,
     PoolExhausted,
     PreparedStatementLost,
@@ -199,6 +201,7 @@ __all__ = [
     "JoinFull",
     "JoinNotFound",
     "JoinOfItsOwnWait",
+    "LockTableFull",
     "MessageTypeError",
     "MessagesRemoved",
     "NotAJoinMember",
