@@ -31,6 +31,7 @@ from penstock import (
 from penstock.database.embedded import EmbeddedServer, start
 from penstock.errors import LockTableFull
 from penstock.guard import grouped_json
+from penstock.log.boundary import lock_guard
 from tests.conftest import FAST
 from tests.promises.test_flat import SLACK, entries_read
 from tests.racing import wait_until_blocked
@@ -174,16 +175,17 @@ def users(count: int, first: int = 0) -> list[QueryCondition]:
     return [QueryCondition("flat.seat_taken", "user", str(n)) for n in range(first, first + count)]
 
 
-def lock(tx: Transaction, count: int, first: int = 0) -> None:
-    tx.lock(users(count, first))
+def lock_bit_by_bit(tx: Transaction) -> None:
+    for number in range(20):
+        tx.lock(users(100, 100 * number))
 
 
 LOCKED: dict[str, Callable[[Transaction], object]] = {
     "alone": lambda tx: tx.append(SeatTaken(course="Algebra"), Guard(tuple(users(2_000)))),
     "in a batch": lambda tx: tx.append(seats(2), Guard(tuple(users(2_000, 10)))),
     "of another type": lambda tx: tx.append(Message("note"), Guard(tuple(users(2_000)))),
-    "locked first": lambda tx: lock(tx, 2_000),
-    "bit by bit": lambda tx: [lock(tx, 100, 100 * n) for n in range(20)],
+    "locked first": lambda tx: tx.run(lock_guard(tx.context, users(2_000))),
+    "bit by bit": lock_bit_by_bit,
     "late": lambda tx: (
         [tx.write_message(f"diary-{n}", "Noted") for n in range(300)],
         tx.append(SeatTaken(course="Algebra"), Guard(tuple(users(300)))),

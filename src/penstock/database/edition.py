@@ -84,11 +84,21 @@ def find() -> Operation[Found]:
           ),
           to_regclass('penstock.installations') is not null and (
             to_regproc('penstock.get_category_messages') is null
-            or 2 > (
+            or 5 > (
               select count(*) from pg_trigger t
               where t.tgrelid = to_regclass('message_store.messages')
-                and t.tgname in ('penstock_announce', 'penstock_refuse_unannounced_position')
-                and t.tgenabled in ('O', 'A')
+                and (t.tgname, t.tgenabled) in (
+                  ('penstock_announce', 'A'), ('penstock_refuse_unannounced_position', 'A'),
+                  ('penstock_announce_applied', 'R'), ('penstock_place_applied', 'R'),
+                  ('penstock_forget_log', 'A'))
+            )
+            or exists (
+              select from pg_trigger t
+              where t.tgrelid = to_regclass('message_store.messages')
+                and (t.tgname in ('penstock_index_attributes', 'penstock_forget_attributes')
+                    and t.tgenabled <> 'A'
+                  or t.tgname in ('penstock_index_applied', 'penstock_forget_applied')
+                    and t.tgenabled <> 'R')
             )
           )
         """,

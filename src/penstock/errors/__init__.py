@@ -8,6 +8,7 @@
     │   ├── CategoryBusy           a bulk write needs a category to itself
     │   └── ConcurrentAppendError  what a guard watches has been written to
     ├── DuplicateMessageId         the id belongs to another message
+    ├── LogTruncated               the log ends before a position that was read
     ├── TooLarge                   a name or a message that PostgreSQL cannot hold
     ├── DecodingError              a stored message cannot be read
     │   └── UndecodableRecord      and a session stands at it: skip it on purpose
@@ -135,6 +136,7 @@ from penstock.errors.log import (
     ConditionNotActivated,
     DecodingError,
     DuplicateMessageId,
+    LogTruncated,
     StandbyRefused,
     StoreClosed,
     TooLarge,
@@ -202,6 +204,7 @@ __all__ = [
     "JoinNotFound",
     "JoinOfItsOwnWait",
     "LockTableFull",
+    "LogTruncated",
     "MessageTypeError",
     "MessagesRemoved",
     "NotAJoinMember",

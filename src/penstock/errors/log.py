@@ -66,6 +66,20 @@ class ConcurrentAppendError(ConcurrencyError):
 
 
 @dataclass(eq=False)
+class LogTruncated(PenstockError):
+    """The log ends before a position that was read: it was truncated, or restored from a backup."""
+
+    position: int
+    end: int
+
+    def __str__(self) -> str:
+        return (
+            f"the log ends at {self.end}, before position {self.position}, which was read already: "
+            "it was truncated, or restored from a backup; begin again where you need to"
+        )
+
+
+@dataclass(eq=False)
 class TooLarge(PenstockError):
     """PostgreSQL cannot hold a name this long, or a message this large. Nothing was written."""
 

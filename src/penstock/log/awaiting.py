@@ -220,6 +220,7 @@ class AsyncLogOperations(AsyncBoundaryCalls):
         size = paging.page_size(self.context, batch_size)
         paging.check_interval(polling_interval_ms)
         sparse = paging.is_sparse(self.context, correlation, consumer_group_size, condition)
+        going_on = False
         while not stop():
             # What a filter leaves out is passed over too, or it would be looked at again for ever.
             # The page ends at that head and not at a fresh watermark, which may be a little lower.
@@ -234,12 +235,13 @@ class AsyncLogOperations(AsyncBoundaryCalls):
                     consumer_group_member,
                     consumer_group_size,
                     condition,
+                    going_on=going_on,
                 )
             )
             for message in page:
                 yield message
             if page:
-                position = page[-1].global_position + 1
+                position, going_on = page[-1].global_position + 1, True
             if len(page) < size:
                 position = max(position, (head or 0) + 1)
                 await asyncio.sleep(polling_interval_ms / 1000)

@@ -53,6 +53,25 @@ begin
 end
 $$;
 
+-- Where a reader goes on that has read all before `position`. Refused if the log ends before that, since it
+-- is not the log that was read: it was truncated, or restored from a backup.
+create or replace function penstock.next_position("position" bigint)
+returns bigint language plpgsql volatile
+as $$
+declare
+  last_position constant bigint := penstock.last_position();
+begin
+  if next_position.position - 1 > last_position then
+    raise exception using
+      errcode = 'PS009',
+      message = format('the log ends at %s, before position %s, which was read already',
+        last_position, next_position.position - 1),
+      detail = jsonb_build_object('position', next_position.position - 1, 'end', last_position);
+  end if;
+  return next_position.position;
+end
+$$;
+
 create or replace function penstock.refuse_standby()
 returns bigint language plpgsql
 as $$

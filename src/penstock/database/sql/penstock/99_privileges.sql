@@ -19,7 +19,8 @@ $$;
 revoke execute on function
   penstock.retain(varchar, bigint, timestamptz, bigint, boolean, bigint, bigint),
   penstock.declare_type(text, text[]), penstock.attach_attribute_triggers(),
-  penstock.index_attributes(), penstock.forget_attributes()
+  penstock.index_attributes(), penstock.forget_attributes(),
+  penstock.index_applied(), penstock.forget_applied(), penstock.place_applied(), penstock.forget_log()
 from public;
 
 do $$
@@ -31,7 +32,8 @@ begin
     grant execute on all functions in schema penstock to message_store;
     revoke execute on function
       penstock.retain(varchar, bigint, timestamptz, bigint, boolean, bigint, bigint),
-      penstock.index_attributes(), penstock.forget_attributes()
+      penstock.index_attributes(), penstock.forget_attributes(),
+  penstock.index_applied(), penstock.forget_applied(), penstock.place_applied(), penstock.forget_log()
     from message_store;
   end if;
   if to_regrole('penstock_reader') is not null then
@@ -42,7 +44,8 @@ begin
     revoke execute on function
       penstock.retain(varchar, bigint, timestamptz, bigint, boolean, bigint, bigint),
       penstock.declare_type(text, text[]), penstock.attach_attribute_triggers(),
-      penstock.index_attributes(), penstock.forget_attributes()
+      penstock.index_attributes(), penstock.forget_attributes(),
+  penstock.index_applied(), penstock.forget_applied(), penstock.place_applied(), penstock.forget_log()
     from penstock_reader;
   end if;
 end
