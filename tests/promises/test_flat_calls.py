@@ -53,6 +53,7 @@ end
 $$
 """
 
+EXPLAIN = "explain (analyze, buffers, timing off, format json)"
 GUARD = """'{"conditions": [{"type": "Taken", "attributes": {"device": ["b"]}}],
   "low": 0, "seen": "{[3,4]}"}'"""
 CONDITIONS = """'[{"type": "Taken", "attributes": {"device": ["b"]}}]'"""
@@ -69,7 +70,8 @@ FUNCTIONS = {
     "stream_version": "message_store.stream_version('queue-1')",
     "get_stream_messages": "message_store.get_stream_messages('queue-1', 3, 2)",
     "get_last_stream_message": "message_store.get_last_stream_message('queue-1')",
-    "get_last_stream_message, of a type": "message_store.get_last_stream_message('queue-1', 'Sent')",
+    "get_last_stream_message, of a type": "message_store.get_last_stream_message("
+    "'queue-1', 'Sent')",
     "get_category_messages": "penstock.get_category_messages('common', 3, 2)",
     "get_category_messages, of the whole log": "penstock.get_category_messages('$all', 3, 2)",
     "get_category_messages, of a member": "penstock.get_category_messages("
@@ -86,12 +88,12 @@ FUNCTIONS = {
     "open_writers": "penstock.open_writers()",
     "categories": "penstock.categories()",
     "open_session": "penstock.open_session('queue-1', 'other')",
-    "poll_session": f"penstock.poll_session('queue-1', 'me', 1, 3, false)",
-    "poll_session, with auto commit": f"penstock.poll_session('queue-1', 'me', 1, 3, true)",
-    "commit_session": f"penstock.commit_session('queue-1', 'me', 1, 3)",
-    "seek_session": f"penstock.seek_session('queue-1', 'me', 1, 2, true)",
-    "seek_session, to the end": f"penstock.seek_session('queue-1', 'me', 1, null, false)",
-    "committed_offset": f"penstock.committed_offset('queue-1', 'me', 1)",
+    "poll_session": "penstock.poll_session('queue-1', 'me', 1, 3, false)",
+    "poll_session, with auto commit": "penstock.poll_session('queue-1', 'me', 1, 3, true)",
+    "commit_session": "penstock.commit_session('queue-1', 'me', 1, 3)",
+    "seek_session": "penstock.seek_session('queue-1', 'me', 1, 2, true)",
+    "seek_session, to the end": "penstock.seek_session('queue-1', 'me', 1, null, false)",
+    "committed_offset": "penstock.committed_offset('queue-1', 'me', 1)",
     "commit_offset": "penstock.commit_offset('queue-1', 'me', 3)",
     "set_position": "penstock.set_position('common-me', 7)",
     "save_position": "penstock.save_position('common-me', 7, "
@@ -153,9 +155,7 @@ def pages_read(client: Client, function: str) -> list[int]:
     read = []
     with psycopg.connect(client.connection.info.dsn) as connection:
         for _ in range(CALLS):
-            ((plan,),) = connection.execute(
-                f"explain (analyze, buffers, timing off, format json) select * from {function}".encode()
-            ).fetchall()
+            ((plan,),) = connection.execute(f"{EXPLAIN} select * from {function}".encode())
             connection.rollback()
             top = plan[0]["Plan"]
             read.append(top["Shared Hit Blocks"] + top["Shared Read Blocks"])

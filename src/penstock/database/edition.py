@@ -92,13 +92,14 @@ def find() -> Operation[Found]:
                   ('penstock_announce_applied', 'R'), ('penstock_place_applied', 'R'),
                   ('penstock_forget_log', 'A'))
             )
-            or exists (
-              select from pg_trigger t
+            or 4 <> any (  -- those of the attribute index, once a type is declared
+              select count(*) filter (where (t.tgname, t.tgenabled) in (
+                ('penstock_index_attributes', 'A'), ('penstock_forget_attributes', 'A'),
+                ('penstock_index_applied', 'R'), ('penstock_forget_applied', 'R')))
+              from pg_trigger t
               where t.tgrelid = to_regclass('message_store.messages')
-                and (t.tgname in ('penstock_index_attributes', 'penstock_forget_attributes')
-                    and t.tgenabled <> 'A'
-                  or t.tgname in ('penstock_index_applied', 'penstock_forget_applied')
-                    and t.tgenabled <> 'R')
+                and t.tgname ~ '^penstock_(index|forget)_(attributes|applied)$'
+              having count(*) > 0
             )
           )
         """,

@@ -104,6 +104,8 @@ begin
     return penstock.appended_before(append.stream_name, append.ids, append.types);
   elsif cardinality(positions) < cardinality(append.ids) then
     done := penstock.refuse_part(append.ids, positions);
+  elsif positions[1] <= (guard ->> 'low')::bigint then  -- it is of a log that was truncated since
+    done := penstock.refuse_beyond_end((guard ->> 'low')::bigint, positions[1] - 1);
   end if;
   insert into penstock.message_attributes (key_pair, type_id, global_position)
   select unnest(keys), unnest(type_ids), positions[unnest(numbers)];

@@ -133,6 +133,9 @@ begin
     returning global_position into written;
     done := set_config('penstock.appending', coalesce(around, ''), true);
     exit usual when written is null;
+    if written <= guard_low then  -- the guard is of a log that was truncated since
+      perform penstock.refuse_beyond_end(guard_low, written - 1);
+    end if;
 
     insert into penstock.message_attributes (key_pair, type_id, global_position)
     select unnest(keys), type_id, written;
