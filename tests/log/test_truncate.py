@@ -34,6 +34,7 @@ WAYS = [
     "truncate message_store.messages restart identity",
     "truncate message_store.messages restart identity cascade",
     "truncate message_store.messages cascade",
+    "truncate message_store.messages, penstock.message_attributes, penstock.partitions",
     "set session_replication_role = replica; truncate message_store.messages restart identity",
 ]
 RESTART = WAYS[1]

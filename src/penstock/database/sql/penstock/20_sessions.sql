@@ -84,19 +84,19 @@ create or replace function penstock.all_sessions()
 returns setof penstock.sessions language sql volatile
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
 as $$
-  with recursive jump as (
+  with recursive latest as (
     -- the last row, and then the last row of each consumer id before
-    (select s from penstock.sessions s
+    (select s.* from penstock.sessions s
      order by s.stream_name desc, s.consumer_id desc, s.version desc limit 1)
     union all
-    select earlier.s from jump
+    select earlier.* from latest
     cross join lateral (
-      select s from penstock.sessions s
-      where (s.stream_name, s.consumer_id) < ((jump.s).stream_name, (jump.s).consumer_id)
+      select s.* from penstock.sessions s
+      where (s.stream_name, s.consumer_id) < (latest.stream_name, latest.consumer_id)
       order by s.stream_name desc, s.consumer_id desc, s.version desc limit 1
     ) earlier
   )
-  select (jump.s).* from jump
+  select latest.* from latest
 $$;
 
 -- Open a session: fence the one that is open, and return where to go on.

@@ -59,19 +59,19 @@ create or replace function penstock.all_positions()
 returns setof penstock.consumer_positions language sql volatile
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
 as $$
-  with recursive jump as (
+  with recursive latest as (
     -- the last row, and then the last row of each consumer before
-    (select p from penstock.consumer_positions p
+    (select p.* from penstock.consumer_positions p
      order by p.consumer_id desc, p.version desc limit 1)
     union all
-    select earlier.p from jump
+    select earlier.* from latest
     cross join lateral (
-      select p from penstock.consumer_positions p
-      where p.consumer_id < (jump.p).consumer_id
+      select p.* from penstock.consumer_positions p
+      where p.consumer_id < latest.consumer_id
       order by p.consumer_id desc, p.version desc limit 1
     ) earlier
   )
-  select (jump.p).* from jump
+  select latest.* from latest
 $$;
 
 -- Move a consumer from `previous` (null: it has no position yet) to `position`. A call may be repeated

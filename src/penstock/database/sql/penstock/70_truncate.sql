@@ -10,9 +10,21 @@ as $$
 begin
   -- the attribute index, and what groups have routed and handled: all of it are positions. A claim in flight
   -- becomes stale, since its partition is gone.
-  truncate penstock.message_attributes, penstock.group_types, penstock.group_feeds,
-    penstock.partitions, penstock.group_replays, penstock.feed_partitions, penstock.group_fanouts,
-    penstock.group_rechecks;
+  begin
+    truncate penstock.message_attributes, penstock.group_types, penstock.group_feeds,
+      penstock.partitions, penstock.group_replays, penstock.feed_partitions, penstock.group_fanouts,
+      penstock.group_rechecks;
+  exception
+    when object_in_use then  -- somebody truncates some of them in the same statement
+      delete from penstock.message_attributes;
+      delete from penstock.group_types;
+      delete from penstock.group_feeds;
+      delete from penstock.partitions;
+      delete from penstock.group_replays;
+      delete from penstock.feed_partitions;
+      delete from penstock.group_fanouts;
+      delete from penstock.group_rechecks;
+  end;
   -- groups keep their names and whether they are stopped; the next claim says again what they handle
   update penstock.consumer_groups g
   set partition_by = null, handled_types = '{}', routed_to = 0, looked_at = -1, replayed_by = null,
