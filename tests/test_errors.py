@@ -125,6 +125,7 @@ def test_the_tree_at_the_top_of_the_module_is_the_tree() -> None:
         ("PoolExhausted", True),
         ("CommandTimeout", True),
         ("TransactionTimeout", True),
+        ("LockTableFull", True),
         ("NotInstalled", False),
         ("IncompatibleVersion", False),
     ],

@@ -5,21 +5,27 @@ a message matches if it carries at least one of their attributes, and each of th
 has the value (two values for one attribute are alternatives). Different types are alternatives. A
 condition without an attribute means every message of its type.
 
-A guard says: I have seen every message that matches these conditions, at or below `low`, and those
-at the positions `seen` above it. An append under a guard fails if another one has been written. A
-guard is a value: it can be kept, sent and used again.
+A guard says which messages that match these conditions have been seen: all of them at or below
+`low`, and those within `seen` above it. An append under a guard fails if another one has been
+written. A guard is a value: it can be kept, sent and used again.
+
+`seen` is a list of runs of positions, first and last of each. A bulk append has one run, or few, so
+its guard is as small as that of a single message.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
 
 from penstock.errors import ValidationError
 from penstock.message import check_text
+
+#: the first and the last of consecutive global positions
+Run = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +62,8 @@ class Guard:
     conditions: tuple[QueryCondition, ...]
     #: everything that matches, at or below this global position, was seen
     low: int = 0
-    #: and so were these, above it
-    seen: tuple[int, ...] = ()
+    #: and so was what matches within these runs, above it: the first and last position of each
+    seen: tuple[Run, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse a guard that guards nothing."""
@@ -67,9 +73,13 @@ class Guard:
         for one in conditions:
             if not isinstance(one, QueryCondition):
                 raise ValidationError("conditions", one, "QueryCondition objects")
-        _check_position("low", self.low)
-        for position in seen:
-            _check_position("seen", position)
+        if not _is_position(self.low):
+            raise ValidationError("low", self.low, "a global position")
+        for run in seen:
+            if not _is_run(run):
+                raise ValidationError(
+                    "seen", run, "first and last position of a run, such as (5, 7)"
+                )
         if conditions is not self.conditions:
             object.__setattr__(self, "conditions", conditions)
         if seen is not self.seen:
@@ -78,7 +88,8 @@ class Guard:
     def after(self, positions: Iterable[int], low: int | None = None) -> Guard:
         """Return the guard that has seen these positions too, and everything up to `low`."""
         low = self.low if low is None else max(low, self.low)
-        seen = tuple([one for one in (*self.seen, *positions) if one > low])
+        above = [run for run in self.seen if run[1] > low]
+        seen = merged([*above, *runs([one for one in positions if one > low])])
         made = object.__new__(Guard)  # of what has been checked already
         object.__setattr__(made, "conditions", self.conditions)
         object.__setattr__(made, "low", low)
@@ -88,7 +99,27 @@ class Guard:
     def as_json(self) -> str:
         """Return the guard as the database reads it."""
         conditions = _grouped(self.conditions)
-        return _json({"conditions": conditions, "low": self.low, "seen": self.seen})
+        return _json({"conditions": conditions, "low": self.low, "seen": self.seen_ranges()})
+
+    def seen_ranges(self) -> str:
+        """Return what was seen above `low`, as PostgreSQL reads a multirange."""
+        return "{" + ",".join([f"[{first},{last}]" for first, last in self.seen]) + "}"
+
+
+def runs(positions: Iterable[int]) -> tuple[Run, ...]:
+    """Return the runs of consecutive positions."""
+    return merged([(one, one) for one in positions])
+
+
+def merged(several: Iterable[Run]) -> tuple[Run, ...]:
+    """Return runs in order, with those that meet or overlap made one."""
+    result: list[Run] = []
+    for first, last in sorted(several):
+        if result and first <= result[-1][1] + 1:
+            result[-1] = (result[-1][0], max(last, result[-1][1]))
+        else:
+            result.append((first, last))
+    return tuple(result)
 
 
 def grouped_json(conditions: Iterable[QueryCondition]) -> str:
@@ -125,9 +156,15 @@ def _tuple(name: str, several: Any) -> tuple[Any, ...]:
     return tuple(several)
 
 
-def _check_position(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
-        raise ValidationError(name, value, "a global position")
+def _is_position(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63 - 1
+
+
+def _is_run(value: object) -> bool:
+    if type(value) is not tuple or len(value) != 2:
+        return False
+    first, last = value
+    return _is_position(first) and _is_position(last) and first <= last
 
 
 def attribute_text(name: str, value: object) -> str:

@@ -129,6 +129,10 @@ def test_a_schema_that_was_dropped_is_put_back(new_database: NewDatabase) -> Non
         "drop trigger penstock_announce on message_store.messages",
         "alter table message_store.messages disable trigger penstock_announce",
         "drop trigger penstock_refuse_unannounced_position on message_store.messages",
+        "alter table message_store.messages enable trigger penstock_refuse_unannounced_position",
+        "alter table message_store.messages enable trigger penstock_place_applied",
+        "drop trigger penstock_announce_applied on message_store.messages",
+        "alter table message_store.messages disable trigger penstock_forget_log",
     ],
 )
 @pytest.mark.parametrize("edition", ["penstock", "beside"])
@@ -148,6 +152,35 @@ def test_a_trigger_without_which_readers_miss_messages_is_put_back(
     plan = penstock.install(url)
 
     assert plan.actions[0].startswith("put back the functions and triggers")
+    assert ask(url, states) == before
+    penstock.connect(url).close()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "alter table message_store.messages enable trigger penstock_index_attributes",
+        "alter table message_store.messages disable trigger penstock_forget_attributes",
+        "alter table message_store.messages enable always trigger penstock_index_applied",
+        "drop trigger penstock_forget_applied on message_store.messages",
+    ],
+)
+def test_a_trigger_of_the_attribute_index_is_put_back(
+    new_database: NewDatabase, statement: str
+) -> None:
+    url = new_database("penstock")
+    states = (
+        "select array_agg(row(tgname, tgenabled)::text order by tgname) from pg_trigger"
+        " where tgrelid = 'message_store.messages'::regclass and not tgisinternal"
+    )
+    ask(url, "select penstock.declare_type('Opened', '{account}')")
+    before = ask(url, states)
+    ask(url, statement)
+
+    with pytest.raises(NotInstalled, match="run `penstock init`"):
+        penstock.connect(url)
+    penstock.install(url)
+
     assert ask(url, states) == before
     penstock.connect(url).close()
 

@@ -67,7 +67,7 @@ def test_a_condition_is_refused_or_can_be_read_and_guarded(
 @many
 @given(
     low=numbers | anything,
-    seen=st.lists(numbers | anything, max_size=3),
+    seen=st.lists(st.tuples(numbers, numbers) | anything, max_size=3),
     after=numbers | anything,
     limit=numbers | anything,
 )

@@ -132,12 +132,12 @@ def test_a_writer_that_was_open_at_the_claim_is_a_conflict_once_it_commits(group
 
 
 def test_a_guard_is_an_immutable_value() -> None:
-    guard = Guard([QueryCondition("device.seen", "device_id", "a")], 3, [5])  # type: ignore[arg-type]
+    guard = Guard([QueryCondition("device.seen", "device_id", "a")], 3, [(5, 5)])  # type: ignore[arg-type]
 
     with pytest.raises(FrozenInstanceError):
         guard.low = 4  # type: ignore[misc]
 
-    assert guard == Guard((QueryCondition("device.seen", "device_id", "a"),), 3, (5,))
+    assert guard == Guard((QueryCondition("device.seen", "device_id", "a"),), 3, ((5, 5),))
     assert len({guard, guard.after([6]), guard.after([])}) == 2
 
 

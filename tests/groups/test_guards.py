@@ -94,7 +94,7 @@ def test_a_writer_that_was_open_at_the_read_is_a_conflict_once_it_commits(school
         school.append(joined("joe"), guard)
 
     assert [one.data["user_id"] for one in messages] == ["mary"]
-    assert guard.low < late.position < guard.seen[0]
+    assert guard.low < late.position < guard.seen[0][0]
     assert raised.value.position == late.position
 
 
@@ -116,9 +116,9 @@ def test_what_was_seen_above_low_is_no_conflict(school: Store) -> None:
 
     appended = school.append(joined("joe"), guard)
 
-    assert guard.seen == (seen.position,)
+    assert guard.seen == ((seen.position, seen.position),)
     assert appended.guard is not None
-    assert appended.guard.seen == (seen.position, appended.position)
+    assert appended.guard.seen == ((seen.position, appended.position),)
 
 
 def test_a_guard_waits_for_a_writer_that_is_open_and_then_sees_its_message(

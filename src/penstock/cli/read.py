@@ -160,10 +160,16 @@ def _first_position(store: Store, wanted: Wanted) -> int:
 def _follow_stream(
     store: Store, stream_name: str, position: int, page: int | None
 ) -> Iterator[RecordedMessage]:
+    shown = 0  # once a message was shown, each look begins with it
     while True:
-        for message in store.read_stream(stream_name, position, page):
-            yield message
-            position = message.position + 1
+        found = False
+        for message in store.read_stream(stream_name, position - shown, page):
+            found = True
+            if message.position >= position:
+                yield message
+                position, shown = message.position + 1, 1
+        if shown and not found:
+            position = shown = 0  # the log was truncated
         time.sleep(_POLLING_SECONDS)
 
 

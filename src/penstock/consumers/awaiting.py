@@ -18,6 +18,7 @@ from penstock.errors import (
     AuthenticationFailed,
     DatabaseUnreachable,
     DecodingError,
+    LogChanged,
     PoolExhausted,
     PositionConflict,
     UnavailableError,
@@ -106,7 +107,11 @@ class AsyncConsumer(Progress):
         if self._stored is None:
             await self._load_position()
         head = await self._store.run(self._head()) if self._sparse else 0
-        page = await self._read_page(head)
+        try:
+            page = await self._read_page(head)
+        except LogChanged as error:
+            self._start_again(error)
+            return 0
         self._got(page)
         if self._can_have_missed(page):
             self._note_missed(await self._store.run(self._removed(page)))

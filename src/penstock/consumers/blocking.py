@@ -16,6 +16,7 @@ from penstock.errors import (
     AuthenticationFailed,
     DatabaseUnreachable,
     DecodingError,
+    LogChanged,
     PoolExhausted,
     PositionConflict,
     UnavailableError,
@@ -102,7 +103,11 @@ class Consumer(Progress):
         if self._stored is None:
             self._load_position()
         head = self._store.run(self._head()) if self._sparse else 0
-        page = self._read_page(head)
+        try:
+            page = self._read_page(head)
+        except LogChanged as error:
+            self._start_again(error)
+            return 0
         self._got(page)
         if self._can_have_missed(page):
             self._note_missed(self._store.run(self._removed(page)))

@@ -16,7 +16,7 @@ from penstock.database.arrays import text_array
 from penstock.database.operation import Operation, Row, call
 from penstock.errors import DecodingError, InvalidAck, ValidationError, first_line
 from penstock.failure import kept_error
-from penstock.guard import Guard, QueryCondition
+from penstock.guard import Guard, QueryCondition, runs
 from penstock.log.boundary import MessageType, check_types
 from penstock.log.context import LogContext, check_position
 from penstock.message import RecordedMessage, check_text
@@ -96,7 +96,7 @@ def claim_next(
             claim["partition_key"],
             dict(zip(claim["partition_by"], claim["partition_values"], strict=True)),
             messages,
-            Guard(_conditions(claim["conditions"]), claim["low"], tuple(claim["seen"])),
+            Guard(_conditions(claim["conditions"]), claim["low"], runs(claim["seen"])),
             UUID(claim["token"]),
             claim["replaying"],
             claim["attempts"],

@@ -124,7 +124,7 @@ class TablePositions:
         check_edition(context)
         return call(
             "load_position",
-            "select position from penstock.consumer_positions where consumer_id = %s",
+            "select p.position from penstock.position_row(%s) p where p.position is not null",
             (self.key,),
             lambda rows: StoredPosition(rows[0][0], rows[0][0]) if rows else NONE_YET,
             consumer_id=self.key,
@@ -176,7 +176,7 @@ class HybridPositions:
             "load_position",
             "select p.position, m.*"
             " from (values (1)) as one"
-            " left join penstock.consumer_positions p on p.consumer_id = %s"
+            " left join lateral penstock.position_row(%s) p on true"
             " left join lateral message_store.get_last_stream_message(%s) m on true",
             (self._table.key, self._stream.stream_name),
             decode,

@@ -21,6 +21,7 @@ from penstock.consumers.positions import StoredPosition, positions_for
 from penstock.database.operation import Operation, call, only_value
 from penstock.errors import (
     HandlerFailed,
+    LogChanged,
     PositionConflict,
     UnavailableError,
     ValidationError,
@@ -232,7 +233,17 @@ class Progress:
             member,
             size,
             condition,
+            going_on=self._last_messages > 0,
         )
+
+    def _start_again(self, error: LogChanged) -> None:
+        """Forget how far this consumer has come in a log that is gone."""
+        logger.warning("consumer %s starts again: %s", self.consumer_id, error)
+        self._stored = None
+        self._parked_version = None
+        self._position = self._last_saved = self._unsaved = self._undecodable = 0
+        self._last_messages = 0.0
+        self._has_more = False
 
     def _head(self) -> Operation[int]:
         """Look up how far there are messages to handle."""

@@ -86,11 +86,22 @@ def find() -> Operation[Found]:
           ),
           to_regclass('penstock.installations') is not null and (
             to_regproc('penstock.get_category_messages') is null
-            or 2 > (
+            or 5 > (
               select count(*) from pg_trigger t
               where t.tgrelid = to_regclass('message_store.messages')
-                and t.tgname in ('penstock_announce', 'penstock_refuse_unannounced_position')
-                and t.tgenabled in ('O', 'A')
+                and (t.tgname, t.tgenabled) in (
+                  ('penstock_announce', 'A'), ('penstock_refuse_unannounced_position', 'A'),
+                  ('penstock_announce_applied', 'R'), ('penstock_place_applied', 'R'),
+                  ('penstock_forget_log', 'A'))
+            )
+            or 4 <> any (  -- those of the attribute index, once a type is declared
+              select count(*) filter (where (t.tgname, t.tgenabled) in (
+                ('penstock_index_attributes', 'A'), ('penstock_forget_attributes', 'A'),
+                ('penstock_index_applied', 'R'), ('penstock_forget_applied', 'R')))
+              from pg_trigger t
+              where t.tgrelid = to_regclass('message_store.messages')
+                and t.tgname ~ '^penstock_(index|forget)_(attributes|applied)$'
+              having count(*) > 0
             )
           )
         """,

@@ -75,7 +75,8 @@
     │   ├── AuthenticationFailed
     │   ├── PoolExhausted
     │   ├── CommandTimeout
-    │   └── TransactionTimeout
+    │   ├── TransactionTimeout
+    │   └── LockTableFull          too many locks for PostgreSQL's settings
     └── SetupError                 this database and this client do not fit
         ├── NotInstalled
         ├── IncompatibleVersion
@@ -110,6 +111,7 @@ from penstock.errors.database import (
     DatabaseUnreachable,
     EmbeddedServerError,
     IncompatibleVersion,
+    LockTableFull,
     NotInstalled,
     PoolExhausted,
     PreparedStatementLost,
@@ -212,6 +214,7 @@ __all__ = [
     "JoinFull",
     "JoinNotFound",
     "JoinOfItsOwnWait",
+    "LockTableFull",
     "LogChanged",
     "MessageTypeError",
     "MessagesRemoved",

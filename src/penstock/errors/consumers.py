@@ -71,7 +71,7 @@ class PositionConflict(ConsumerError):
     def __str__(self) -> str:
         return (
             f"the position of consumer {self.consumer_id} was moved by somebody else: does another "
-            "process run under this id, or was it moved with `penstock seek`?"
+            "process run under this id, was it moved with `penstock seek`, or the log truncated?"
         )
 
 
@@ -106,7 +106,8 @@ class SessionFenced(SessionError):
         return (
             f"another session of {self.stream_name} was opened with consumer id "
             f"{shown(self.consumer_id)}, and only the newest works: give each consumer its own id "
-            "(or the transaction that opened this one was rolled back: open it again)"
+            "(or the transaction that opened this one was rolled back, or the log was truncated: "
+            "open it again)"
         )
 
 

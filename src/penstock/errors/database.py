@@ -55,6 +55,18 @@ class TransactionTimeout(UnavailableError):
 
 
 @dataclass(eq=False)
+class LockTableFull(UnavailableError):
+    """PostgreSQL has no room for more locks: its table is shared by all transactions."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.where}: PostgreSQL's lock table is full ({self.reason}): retry, let fewer "
+            "transactions write to many streams or under many conditions at once, or raise "
+            "max_locks_per_transaction and restart the server"
+        )
+
+
+@dataclass(eq=False)
 class SetupError(PenstockError):
     """This database and this client do not fit together."""
 

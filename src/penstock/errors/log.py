@@ -67,18 +67,24 @@ class ConcurrentAppendError(ConcurrencyError):
 
 @dataclass(eq=False)
 class LogChanged(PenstockError):
-    """A reader resumes after a message that the log does not hold: it is not the log it read."""
+    """The log does not hold what a reader has read: it was restored or truncated since."""
 
-    target: str
+    #: that was read, and by which stream, category or `$all`, where that is known
     position: int
-    id: str
+    target: str | None = None
+    #: of the message that was read there
+    id: str | None = None
+    #: where the log ends, if that is before the position
+    end: int | None = None
 
     def __str__(self) -> str:
+        where = f"{self.target}: " if self.target else ""
+        what = f"message {self.id}, which was" if self.id else "a message was"
+        fault = "is not there" if self.id else f"and the log ends at {self.end}"
         return (
-            f"{self.target}: message {self.id}, which was read at position {self.position}, is not "
-            "there: the log was restored or truncated since, or is another one. Read again from "
-            "where the backup ended: a client with position=, a Spark stream with option onRestore "
-            "(the last position in the backup)"
+            f"{where}{what} read at position {self.position}, {fault}: the log was restored or "
+            "truncated since, or is another one. Read again from where the backup ended: a client "
+            "with position=, a Spark stream with option onRestore (the last position in the backup)"
         )
 
 

@@ -16,6 +16,7 @@ from penstock.errors.database import (
     CommandTimeout,
     DatabaseUnreachable,
     IncompatibleVersion,
+    LockTableFull,
     PreparedStatementLost,
     TransactionTimeout,
 )
@@ -124,6 +125,8 @@ def translate(error: psycopg.Error, where: str) -> Exception:
         return TransactionAborted()
     if code == "54000":
         return TooLarge(first_line(error))
+    if code == "53200" and diag.source_file == "lock.c":  # else the server's memory is short
+        return LockTableFull(where, first_line(error))
     if code == "57014":
         return CommandTimeout(where, diag.message_primary or str(error))
     if code in ("25P03", "25P04"):

@@ -17,10 +17,10 @@ from penstock.log.write import check_stream_name, check_version, checked_message
 from penstock.message import Message
 from penstock.typed import TypedMessage
 
-SEEN_AT_MOST = 50  # positions that a guard carries along before its `low` is moved
+SEEN_AT_MOST = 50  # runs, or new positions, that a guard has before its `low` is moved
 _GUARDED: LiteralString = (
     "penstock.append_one(%s, %s::uuid, %s, %s::jsonb, %s::jsonb, %s, "
-    "%s::text[], %s::text[], %s::text[], %s, %s::bigint[])"
+    "%s::text[], %s::text[], %s::text[], %s, %s::int8multirange)"
 )
 
 
@@ -63,10 +63,10 @@ def append(
     ids, types, documents, metadatas = zip(*rows, strict=True)
     return call(
         "append",
-        "select penstock.advanced_low(%s::jsonb), penstock.append("
-        "%s, %s::uuid[], %s::text[], %s::text[], %s::text[], %s, %s::jsonb, %s)",
+        "select penstock.advanced_low(%s::jsonb, a.positions), a.positions from penstock.append("
+        "%s, %s::uuid[], %s::text[], %s::text[], %s::text[], %s, %s::jsonb, %s) as a(positions)",
         (
-            watched if _is_long(guard) else None,
+            watched if _is_long(guard, len(rows)) else None,
             stream_name,
             uuid_array(ids),
             text_array(types),
@@ -92,9 +92,10 @@ def _append_one(
         statement = Statement(
             "select null, penstock.append_one(%s, %s::uuid, %s, %s::jsonb, %s::jsonb, %s)", sent
         )
-    elif _is_long(guard):
+    elif _is_long(guard, 1):
         statement = Statement(
-            f"select penstock.advanced_low(%s::jsonb), {_GUARDED}",
+            "select penstock.advanced_low(%s::jsonb, array[a.position]), a.position"  # noqa: S608
+            f" from {_GUARDED} as a(position)",
             (guard.as_json(), *sent, *_lists(guard, type)),
         )
     else:
@@ -126,13 +127,13 @@ def _lists(guard: Guard, type: str) -> tuple[str | None, str, str, str, str]:
         text_array(names),
         text_array(values),
         str(guard.low),
-        f"{{{','.join(map(str, guard.seen))}}}" if guard.seen else "{}",
+        guard.seen_ranges(),
     )
 
 
-def _is_long(guard: Guard | None) -> bool:
+def _is_long(guard: Guard | None, appended: int) -> bool:
     """Whether it is time to move a guard's `low`."""
-    return guard is not None and len(guard.seen) >= SEEN_AT_MOST
+    return guard is not None and max(len(guard.seen), appended) >= SEEN_AT_MOST
 
 
 def _appended(guard: Guard | None, low: int | None, positions: tuple[int, ...]) -> Appended:

@@ -6,12 +6,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from penstock.database.operation import Operation, Row, call
 from penstock.errors import ValidationError
-from penstock.guard import Guard, QueryCondition, grouped_json
+from penstock.guard import Guard, QueryCondition, grouped_json, runs
 from penstock.log.context import LogContext, check_position
 from penstock.message import RecordedMessage, check_text
 from penstock.typed import TypedMessage, class_of, is_typed_class, type_name
 
-MOST_CONDITIONS = 5_000  # each is a lock, and PostgreSQL has room for some thousands
+MOST_CONDITIONS = 5_000
+MOST_TYPES = 400  # each may be a lock, and PostgreSQL has room for some thousands in all
 MessageType = str | type[TypedMessage]
 
 
@@ -32,7 +33,7 @@ def read_boundary(
     def decode(rows: list[Row]) -> tuple[list[RecordedMessage], Guard]:
         low, seen = rows[0][:2]
         found = [row[2:] for row in rows if row[2] is not None]
-        return context.decode(found), Guard(guard.conditions, low, tuple(seen))
+        return context.decode(found), Guard(guard.conditions, low, runs(seen))
 
     return call(
         "read",
@@ -92,4 +93,6 @@ def as_guard(guard: Guard | Iterable[QueryCondition]) -> Guard:
         raise ValidationError(
             "guard", f"{len(checked.conditions)} conditions", f"at most {MOST_CONDITIONS:,} of them"
         )
+    if (types := len({one.type for one in checked.conditions})) > MOST_TYPES:
+        raise ValidationError("guard", f"{types} message types", f"at most {MOST_TYPES} of them")
     return checked

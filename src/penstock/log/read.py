@@ -16,6 +16,12 @@ from penstock.message import RecordedMessage, as_uuid, check_text
 _COLUMNS: LiteralString = (
     "select id, stream_name, type, position, global_position, data, metadata, time from "
 )
+_CATEGORY: LiteralString = "penstock.get_category_messages(%s, %s, %s, %s, %s, %s, %s, %s)"
+_GOING_ON: LiteralString = (
+    "(values (%s)) as c(category) cross join lateral penstock.next_position(%s) as p(first)"
+    " cross join lateral penstock.get_category_messages("
+    "c.category, p.first, %s, %s, %s, %s, %s, %s)"
+)
 
 
 def get_stream_messages(
@@ -57,11 +63,14 @@ def get_category_messages(
     consumer_group_size: int | None = None,
     condition: str | None = None,
     after: str | RecordedMessage | None = None,
+    *,
+    going_on: bool = False,
 ) -> Operation[list[RecordedMessage]]:
     """Read a category, or the whole log as `$all`, from a global position on, in order.
 
     `after` is a resume token, or a message that has just been read. Of these, the log must hold the
-    first; the second may have been deleted by hand since.
+    first; the second may have been deleted by hand since. `going_on` says that everything before
+    the position was read already: then a log that ends before it is refused with `LogChanged`.
     """
     check_category(category_name)
     check_group(consumer_group_member, consumer_group_size)
@@ -96,7 +105,7 @@ def get_category_messages(
     if context.edition.has_watermark:
         return call(
             "get_category_messages",
-            _COLUMNS + "penstock.get_category_messages(%s, %s, %s, %s, %s, %s, %s, %s)",
+            _COLUMNS + (_GOING_ON if going_on else _CATEGORY),
             (*arguments, context.watermark),
             context.decode,
             category_name=category_name,

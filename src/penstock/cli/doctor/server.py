@@ -128,8 +128,10 @@ def triggers(connection: Connection) -> Finding:
     gone, disabled = _row(
         connection,
         "select array_agg(n.name) filter (where tgname is null),"
-        " array_agg(n.name) filter (where tgenabled in ('D', 'R'))"
-        " from unnest(array['penstock_announce', 'penstock_refuse_unannounced_position']) n(name)"
+        " array_agg(n.name) filter (where tgenabled <> n.fires)"
+        " from (values ('penstock_announce', 'A'), ('penstock_refuse_unannounced_position', 'A'),"
+        " ('penstock_announce_applied', 'R'), ('penstock_place_applied', 'R'),"
+        " ('penstock_forget_log', 'A')) n(name, fires)"
         " left join pg_trigger on tgname = n.name"
         " and tgrelid = 'message_store.messages'::regclass",
     )

@@ -48,18 +48,48 @@ begin
 end
 $$;
 
-create or replace function penstock.refuse_unannounced_position()
-returns trigger language plpgsql
+create or replace function penstock.refuse_position(global_position bigint)
+returns void language plpgsql
 as $$
 begin
   raise exception using
     errcode = 'PS006',
     message = format(
       'global position %s is below %s, where this transaction announced to write',
-      new.global_position, current_setting('penstock.bound')),
-    detail = jsonb_build_object('global_position', new.global_position),
+      global_position, current_setting('penstock.bound')),
+    detail = jsonb_build_object('global_position', global_position),
     hint = 'Let the sequence message_store.messages_global_position_seq number the messages, '
       'with a cache of 1.';
+end
+$$;
+
+create or replace function penstock.refuse_unannounced_position()
+returns trigger language plpgsql
+as $$
+begin
+  perform penstock.refuse_position(new.global_position);
+  return null;
+end
+$$;
+
+-- For logical replication: refuse a position below what was announced, and keep the sequence ahead of the
+-- positions that came from elsewhere. It goes on by nextval(), which never takes it back.
+create or replace function penstock.place_applied()
+returns trigger language plpgsql security definer set search_path = pg_catalog
+as $$
+declare
+  ahead bigint;
+begin
+  if new.global_position < current_setting('penstock.bound')::bigint then
+    perform penstock.refuse_position(new.global_position);
+  end if;
+  loop
+    ahead := new.global_position - penstock.last_position();
+    exit when ahead <= 0;
+    perform nextval('message_store.messages_global_position_seq'::regclass)
+    from generate_series(1, ahead);
+  end loop;
+  return null;
 end
 $$;
 
@@ -67,11 +97,24 @@ create or replace trigger penstock_announce
   before insert on message_store.messages
   for each statement execute function penstock.announce();
 
--- also for those who write with session_replication_role = replica
-alter table message_store.messages enable always trigger penstock_announce;
-
 create or replace trigger penstock_refuse_unannounced_position
   after insert on message_store.messages
   for each row
-  when (new.global_position < current_setting('penstock.bound')::bigint)
+  when (new.global_position < nullif(current_setting('penstock.bound', true), '')::bigint)
   execute function penstock.refuse_unannounced_position();
+
+-- Logical replication applies rows without firing statement triggers. There, and wherever else
+-- session_replication_role is replica, these do it for each row.
+create or replace trigger penstock_announce_applied
+  after insert on message_store.messages
+  for each row execute function penstock.announce();
+
+create or replace trigger penstock_place_applied
+  after insert on message_store.messages
+  for each row execute function penstock.place_applied();
+
+alter table message_store.messages
+  enable always trigger penstock_announce,
+  enable always trigger penstock_refuse_unannounced_position,
+  enable replica trigger penstock_announce_applied,
+  enable replica trigger penstock_place_applied;

@@ -53,6 +53,34 @@ begin
 end
 $$;
 
+-- Refuse a position that was read, and that this log does not have: it was truncated since, or restored
+-- from a backup.
+create or replace function penstock.refuse_beyond_end("position" bigint, last_position bigint)
+returns void language plpgsql
+as $$
+begin
+  raise exception using
+    errcode = 'PS009',
+    message = format('the log ends at %s, before position %s, which was read already',
+      last_position, refuse_beyond_end.position),
+    detail = jsonb_build_object('position', refuse_beyond_end.position, 'end', last_position);
+end
+$$;
+
+-- Where a reader goes on that has read all before `position`, or an error if the log ends before that.
+create or replace function penstock.next_position("position" bigint)
+returns bigint language plpgsql volatile
+as $$
+declare
+  last_position constant bigint := penstock.last_position();
+begin
+  if next_position.position - 1 > last_position then
+    perform penstock.refuse_beyond_end(next_position.position - 1, last_position);
+  end if;
+  return next_position.position;
+end
+$$;
+
 create or replace function penstock.refuse_standby()
 returns bigint language plpgsql
 as $$

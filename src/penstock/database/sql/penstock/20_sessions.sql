@@ -8,9 +8,9 @@
 -- offset. What an older one does after that is refused, and changes nothing.
 --
 -- How it is kept. Opening a session raises the epoch of its row and returns it; every later call
--- brings its epoch along, and whatever stores an offset is one `update ... where epoch = ...`. A
--- concurrent opening and such an update wait for each other on the row: the update either came first,
--- and then the new session starts after it, or finds another epoch, and then it raises.
+-- brings its epoch along, and whatever stores an offset locks the row first and compares the epoch. A
+-- concurrent opening waits for that lock: the offset either came first, and then the new session starts
+-- after it, or finds another epoch, and then it raises.
 --
 -- Every call may be repeated with the same arguments, as a client does whose connection broke before
 -- the answer came: the session says where it stands, so a repeated poll returns the same record.
@@ -18,29 +18,102 @@
 -- What would break it: a row deleted and made again, whose epoch would start anew; the last message of
 -- a stream removed, after which positions would start anew.
 
+-- A row is never updated: a new version takes its place, and the old one is deleted. An update leaves the
+-- old row behind until vacuum removes it, which an open snapshot prevents; a look-up by the key would read
+-- all of those. The newest version is the first that a look-up from the end of the index finds.
+
 create table if not exists penstock.sessions (
   stream_name text not null,
   consumer_id text not null,
+  version bigint not null default 0,
   next_offset bigint not null default 0 check (next_offset >= 0),
   epoch bigint not null default 0,         -- how many sessions were opened
   created_at timestamptz not null default now(),
   updated_at timestamptz not null default now(),
-  primary key (stream_name, consumer_id)
-)
-with (fillfactor = 50);                    -- room to move an offset within its page
+  primary key (stream_name, consumer_id, version)
+);
+
+-- The row of a consumer id, null if there is none. With `locks` nobody else can replace it until the
+-- transaction ends.
+create or replace function penstock.session_row(
+  stream_name varchar, consumer_id varchar, locks boolean)
+returns penstock.sessions language plpgsql volatile
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+as $$
+#variable_conflict use_column
+declare
+  latest penstock.sessions;
+begin
+  loop
+    select s.* into latest from penstock.sessions s
+    where s.stream_name = session_row.stream_name and s.consumer_id = session_row.consumer_id
+    order by s.stream_name desc, s.consumer_id desc, s.version desc limit 1;
+    exit when not found or not locks;
+    select s.* into latest from penstock.sessions s
+    where s.stream_name = latest.stream_name and s.consumer_id = latest.consumer_id
+      and s.version = latest.version
+    for update;
+    exit when found;  -- else somebody has replaced it in between
+  end loop;
+  return latest;
+end
+$$;
+
+-- Put a row in the place of one that the caller has locked, or of none. False if somebody else made one.
+create or replace function penstock.replace_session(
+  old penstock.sessions, stream_name varchar, consumer_id varchar, next_offset bigint, epoch bigint)
+returns boolean language plpgsql volatile
+as $$
+#variable_conflict use_column
+begin
+  delete from penstock.sessions s
+  where s.stream_name = old.stream_name and s.consumer_id = old.consumer_id
+    and s.version = old.version;
+  insert into penstock.sessions
+    (stream_name, consumer_id, version, next_offset, epoch, created_at, updated_at)
+  values (replace_session.stream_name, replace_session.consumer_id, coalesce(old.version + 1, 0),
+    replace_session.next_offset, replace_session.epoch,
+    coalesce(old.created_at, now()), clock_timestamp())
+  on conflict (stream_name, consumer_id, version) do nothing;
+  return found;
+end
+$$;
+
+-- All rows, found by jumping along the index from one consumer id to the one before.
+create or replace function penstock.all_sessions()
+returns setof penstock.sessions language sql volatile
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+as $$
+  with recursive latest as (
+    -- the last row, and then the last row of each consumer id before
+    (select s.* from penstock.sessions s
+     order by s.stream_name desc, s.consumer_id desc, s.version desc limit 1)
+    union all
+    select earlier.* from latest
+    cross join lateral (
+      select s.* from penstock.sessions s
+      where (s.stream_name, s.consumer_id) < (latest.stream_name, latest.consumer_id)
+      order by s.stream_name desc, s.consumer_id desc, s.version desc limit 1
+    ) earlier
+  )
+  select latest.* from latest
+$$;
 
 -- Open a session: fence the one that is open, and return where to go on.
 create or replace function penstock.open_session(stream_name varchar, consumer_id varchar)
 returns table (epoch bigint, next_offset bigint) language plpgsql
 as $$
-#variable_conflict use_column
+#variable_conflict use_variable
+declare
+  old penstock.sessions;
 begin
-  return query
-    insert into penstock.sessions as s (stream_name, consumer_id, epoch)
-    values (open_session.stream_name, open_session.consumer_id, 1)
-    on conflict (stream_name, consumer_id) do update
-      set epoch = s.epoch + 1, updated_at = clock_timestamp()
-    returning s.epoch, s.next_offset;
+  loop
+    old := penstock.session_row(stream_name, consumer_id, true);
+    epoch := coalesce(old.epoch, 0) + 1;
+    next_offset := coalesce(old.next_offset, 0);
+    exit when penstock.replace_session(old, stream_name, consumer_id, next_offset, epoch);
+  end loop;
+  return next;
 end
 $$;
 
@@ -143,16 +216,13 @@ create or replace function penstock.committed_offset(
   stream_name varchar, consumer_id varchar, epoch bigint)
 returns bigint language plpgsql
 as $$
-#variable_conflict use_column
 declare
+  found_row constant penstock.sessions := penstock.session_row(stream_name, consumer_id, false);
   stored bigint;
 begin
-  select s.next_offset into stored
-  from penstock.sessions s
-  where s.stream_name = committed_offset.stream_name
-    and s.consumer_id = committed_offset.consumer_id
-    and s.epoch = committed_offset.epoch;
-
+  if found_row.epoch = committed_offset.epoch then
+    stored := found_row.next_offset;
+  end if;
   if stored is null then
     perform penstock.refuse_fenced(committed_offset.stream_name, committed_offset.consumer_id);
   end if;
@@ -165,17 +235,17 @@ create or replace function penstock.commit_offset(
   stream_name varchar, consumer_id varchar, next_offset bigint)
 returns bigint language plpgsql
 as $$
-#variable_conflict use_column
 declare
+  old penstock.sessions;
   stored bigint;
 begin
   perform penstock.refuse_beyond_tail(commit_offset.stream_name, commit_offset.next_offset);
-
-  insert into penstock.sessions as s (stream_name, consumer_id, next_offset)
-  values (commit_offset.stream_name, commit_offset.consumer_id, commit_offset.next_offset)
-  on conflict (stream_name, consumer_id) do update
-    set next_offset = greatest(s.next_offset, excluded.next_offset), updated_at = clock_timestamp()
-  returning s.next_offset into stored;
+  loop
+    old := penstock.session_row(stream_name, consumer_id, true);
+    stored := greatest(old.next_offset, commit_offset.next_offset);
+    exit when penstock.replace_session(
+      old, stream_name, consumer_id, stored, coalesce(old.epoch, 0));
+  end loop;
   return stored;
 end
 $$;
@@ -190,24 +260,16 @@ create or replace function penstock.store_offset(
 )
 returns bigint language plpgsql
 as $$
-#variable_conflict use_column
 declare
+  old constant penstock.sessions := penstock.session_row(stream_name, consumer_id, true);
   stored bigint;
 begin
-  update penstock.sessions s
-  set next_offset = case
-      when store_offset.rewind then store_offset.next_offset
-      else greatest(s.next_offset, store_offset.next_offset)
-    end,
-    updated_at = clock_timestamp()
-  where s.stream_name = store_offset.stream_name
-    and s.consumer_id = store_offset.consumer_id
-    and s.epoch = store_offset.epoch
-  returning s.next_offset into stored;
-
-  if stored is null then
+  if old.epoch is distinct from store_offset.epoch then
     perform penstock.refuse_fenced(store_offset.stream_name, store_offset.consumer_id);
   end if;
+  stored := case when rewind then store_offset.next_offset
+    else greatest(old.next_offset, store_offset.next_offset) end;
+  perform penstock.replace_session(old, stream_name, consumer_id, stored, old.epoch);
   return stored;
 end
 $$;
@@ -266,7 +328,7 @@ language sql volatile
 as $$
   select s.stream_name, s.consumer_id, s.next_offset, penstock.tail(s.stream_name), waiting.count,
     waiting.oldest at time zone 'utc', s.updated_at
-  from penstock.sessions s
+  from penstock.all_sessions() s
   cross join lateral (
     select count(*) as count, min(w.time) as oldest from (
       select m.time from message_store.messages m
@@ -284,21 +346,15 @@ create or replace function penstock.move_session(
   stream_name varchar, consumer_id varchar, next_offset bigint)
 returns bigint language plpgsql
 as $$
-#variable_conflict use_column
 declare
-  before bigint;
+  old penstock.sessions;
 begin
-  perform penstock.refuse_beyond_tail(move_session.stream_name, move_session.next_offset);
-
-  select s.next_offset into before
-  from penstock.sessions s
-  where s.stream_name = move_session.stream_name and s.consumer_id = move_session.consumer_id
-  for update;
-
-  update penstock.sessions s
-  set next_offset = move_session.next_offset, epoch = s.epoch + 1, updated_at = clock_timestamp()
-  where s.stream_name = move_session.stream_name and s.consumer_id = move_session.consumer_id;
-  return before;
+  perform penstock.refuse_beyond_tail(stream_name, next_offset);
+  old := penstock.session_row(stream_name, consumer_id, true);
+  if old.version is not null then
+    perform penstock.replace_session(old, stream_name, consumer_id, next_offset, old.epoch + 1);
+  end if;
+  return old.next_offset;
 end
 $$;
 

@@ -3,14 +3,76 @@
 -- A position is changed only from the value that its consumer last saw. So two processes that run
 -- under one consumer id, or a seek behind a running consumer's back, are noticed and not overwritten.
 
+-- A row is never updated: a new version takes its place, see 20_sessions.sql.
+
 create table if not exists penstock.consumer_positions (
-  consumer_id text primary key,            -- {category}-{consumer id}
+  consumer_id text not null,               -- {category}-{consumer id}
+  version bigint not null default 0,
   position bigint not null,                -- global position of the last message that was handled
   save_id uuid,                            -- of the save that put it there; null: an operator did
-  updated_at timestamptz not null default now()
+  updated_at timestamptz not null default now(),
+  primary key (consumer_id, version)
 );
 
-create index if not exists consumer_positions_updated on penstock.consumer_positions (updated_at);
+-- The row of a consumer, null if there is none. With `locks` nobody else can replace it until the
+-- transaction ends.
+create or replace function penstock.position_row(consumer_id text, locks boolean default false)
+returns penstock.consumer_positions language plpgsql volatile
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+as $$
+#variable_conflict use_column
+declare
+  latest penstock.consumer_positions;
+begin
+  loop
+    select p.* into latest from penstock.consumer_positions p
+    where p.consumer_id = position_row.consumer_id
+    order by p.consumer_id desc, p.version desc limit 1;
+    exit when not found or not locks;
+    select p.* into latest from penstock.consumer_positions p
+    where p.consumer_id = latest.consumer_id and p.version = latest.version for update;
+    exit when found;  -- else somebody has replaced it in between
+  end loop;
+  return latest;
+end
+$$;
+
+-- Put a row in the place of one that the caller has locked, or of none. False if somebody else made one.
+create or replace function penstock.replace_position(
+  old penstock.consumer_positions, consumer_id text, "position" bigint, save_id uuid)
+returns boolean language plpgsql volatile
+as $$
+#variable_conflict use_column
+begin
+  delete from penstock.consumer_positions p
+  where p.consumer_id = old.consumer_id and p.version = old.version;
+  insert into penstock.consumer_positions (consumer_id, version, position, save_id, updated_at)
+  values (replace_position.consumer_id, coalesce(old.version + 1, 0), replace_position.position,
+    replace_position.save_id, clock_timestamp())
+  on conflict (consumer_id, version) do nothing;
+  return found;
+end
+$$;
+
+-- All rows, found by jumping along the index from one consumer to the one before.
+create or replace function penstock.all_positions()
+returns setof penstock.consumer_positions language sql volatile
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+as $$
+  with recursive latest as (
+    -- the last row, and then the last row of each consumer before
+    (select p.* from penstock.consumer_positions p
+     order by p.consumer_id desc, p.version desc limit 1)
+    union all
+    select earlier.* from latest
+    cross join lateral (
+      select p.* from penstock.consumer_positions p
+      where p.consumer_id < latest.consumer_id
+      order by p.consumer_id desc, p.version desc limit 1
+    ) earlier
+  )
+  select latest.* from latest
+$$;
 
 -- Move a consumer from `previous` (null: it has no position yet) to `position`. A call may be repeated
 -- with the same `save_id`, as a client does whose connection broke before the answer came.
@@ -22,41 +84,39 @@ create or replace function penstock.save_position(
   consumer_id text, "position" bigint, previous bigint, save_id uuid, durable boolean default true)
 returns bigint language plpgsql
 as $$
-#variable_conflict use_column
 declare
-  found_position bigint;
+  old penstock.consumer_positions;
 begin
   if not save_position.durable then
     perform set_config('synchronous_commit', 'off', true);
   end if;
-  insert into penstock.consumer_positions as p (consumer_id, position, save_id)
-  values (save_position.consumer_id, save_position.position, save_position.save_id)
-  on conflict (consumer_id) do update
-    set position = excluded.position, save_id = excluded.save_id, updated_at = clock_timestamp()
-    where p.position = save_position.previous or p.save_id = save_position.save_id;
-  if found then
-    return save_position.position;
-  end if;
+  loop
+    old := penstock.position_row(consumer_id, true);
+    exit when old.position is distinct from previous and old.save_id is distinct from save_id;
+    if penstock.replace_position(old, consumer_id, save_position.position, save_id) then
+      return save_position.position;
+    end if;
+  end loop;
 
-  select p.position into found_position from penstock.consumer_positions p
-  where p.consumer_id = save_position.consumer_id;
   raise exception using
     errcode = 'PS030',
-    message = format('consumer %s is at position %s, not %s',
-      save_position.consumer_id, found_position, coalesce(save_position.previous::text, 'new')),
-    detail = jsonb_build_object('consumer_id', save_position.consumer_id,
-      'expected', save_position.previous, 'actual', found_position);
+    message = format('consumer %s is at position %s, not %s', consumer_id,
+      coalesce(old.position::text, 'new'), coalesce(previous::text, 'new')),
+    detail = jsonb_build_object('consumer_id', consumer_id,
+      'expected', previous, 'actual', old.position);
 end
 $$;
 
 -- Put a consumer at a position, whatever it was: for the operator, not for the consumer.
 create or replace function penstock.set_position(consumer_id text, "position" bigint)
-returns void language sql
+returns void language plpgsql
 as $$
-  insert into penstock.consumer_positions (consumer_id, position)
-  values (set_position.consumer_id, set_position.position)
-  on conflict (consumer_id) do update
-    set position = excluded.position, save_id = null, updated_at = clock_timestamp()
+begin
+  loop
+    exit when penstock.replace_position(
+      penstock.position_row(consumer_id, true), consumer_id, set_position.position, null);
+  end loop;
+end
 $$;
 
 -- The position that a message of a position stream holds: a whole number, as clients take it; else null.
@@ -98,7 +158,7 @@ as $$
   )
   select message_store.category(p.consumer_id), message_store.id(p.consumer_id), 'table',
     p.position, p.updated_at
-  from penstock.consumer_positions p
+  from penstock.all_positions() p
   union all
   -- the last message of each position stream, unless the table is ahead of it: then it is history
   select kept.name, message_store.id(s.stream_name), 'stream',
@@ -106,9 +166,7 @@ as $$
   from kept
   cross join lateral penstock.position_streams(kept.name) s
   cross join lateral message_store.get_last_stream_message(s.stream_name) last
-  where not exists (
-    select from penstock.consumer_positions p
-    where p.consumer_id = kept.name || '-' || message_store.id(s.stream_name))
+  where penstock.position_row(kept.name || '-' || message_store.id(s.stream_name)) is null
 $$;
 
 -- Every consumer that has stored a position, and its backlog: `behind` counts the messages after its

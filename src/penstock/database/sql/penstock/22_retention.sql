@@ -39,7 +39,7 @@ begin
     select w.consumer_id::text, w.needs
     from (
       select message_store.id(p.consumer_id) as consumer_id, p.position + 1 as needs
-      from penstock.consumer_positions p
+      from penstock.all_positions() p
       where message_store.category(p.consumer_id) in (slowest_consumer.category, '$all')
       union all
       -- the last message of each position stream, unless the table is ahead of it: then it is history
@@ -47,11 +47,9 @@ begin
         select m.data from message_store.messages m
         where m.stream_name = s.stream_name order by m.position desc limit 1)), 0) + 1
       from unnest(position_streams) as s(stream_name)
-      where not exists (
-        select from penstock.consumer_positions p
-        where p.consumer_id
-          = left(message_store.category(s.stream_name), -length(':position'))
-            || '-' || message_store.id(s.stream_name))
+      where penstock.position_row(
+        left(message_store.category(s.stream_name), -length(':position'))
+          || '-' || message_store.id(s.stream_name)) is null
       union all
       select g.group_id, least(g.routed_to + 1, (
         select min(p.next_position) from penstock.partitions p where p.group_pk = g.id))

@@ -109,6 +109,47 @@ begin
 end
 $$;
 
+-- For logical replication, which fires no statement triggers: the same for one row. (A consumer group skips
+-- messages that are gone.)
+create or replace function penstock.index_applied()
+returns trigger language plpgsql security definer set search_path = pg_catalog
+as $$
+declare
+  keys bigint[];
+begin
+  if current_setting('penstock.appending', true) = pg_trigger_depth()::text then
+    return null;
+  end if;
+  with indexed as (
+    insert into penstock.message_attributes (key_pair, type_id, global_position)
+    select k.key_pair, t.id, new.global_position
+    from penstock.message_types t
+    cross join lateral penstock.key_pairs(t.type, t.attributes, new.data) as k(key_pair)
+    where t.type = new.type
+    on conflict do nothing
+    returning key_pair
+  )
+  select array_agg(i.key_pair order by i.key_pair) into keys from indexed i;
+  if keys is not null then
+    perform penstock.share_boundaries(keys);
+  end if;
+  return null;
+end
+$$;
+
+create or replace function penstock.forget_applied()
+returns trigger language plpgsql security definer set search_path = pg_catalog
+as $$
+begin
+  delete from penstock.message_attributes a
+  using penstock.message_types t
+  cross join lateral penstock.key_pairs(t.type, t.attributes, old.data) as k(key_pair)
+  where t.type = old.type
+    and a.key_pair = k.key_pair and a.type_id = t.id and a.global_position = old.global_position;
+  return null;
+end
+$$;
+
 -- Declare the attributes of a message type. Attributes declared before stay.
 --
 -- Writers are kept out for a moment (and if they cannot be, within five seconds, it fails), so that
@@ -164,18 +205,42 @@ create or replace function penstock.attach_attribute_triggers()
 returns void language plpgsql security definer set search_path = pg_catalog
 as $$
 begin
-  if not exists (
-    select from pg_catalog.pg_trigger
-    where tgrelid = 'message_store.messages'::regclass and tgname = 'penstock_index_attributes'
+  if 4 = (
+    select count(*) from pg_catalog.pg_trigger t
+    where t.tgrelid = 'message_store.messages'::regclass
+      and (t.tgname, t.tgenabled) in (
+        ('penstock_index_attributes', 'A'), ('penstock_forget_attributes', 'A'),
+        ('penstock_index_applied', 'R'), ('penstock_forget_applied', 'R'))
   ) then
-    create trigger penstock_index_attributes
-      after insert on message_store.messages
-      referencing new table as inserted
-      for each statement execute function penstock.index_attributes();
-    create trigger penstock_forget_attributes
-      after delete on message_store.messages
-      referencing old table as removed
-      for each statement execute function penstock.forget_attributes();
+    return;
+  end if;
+  create or replace trigger penstock_index_attributes
+    after insert on message_store.messages
+    referencing new table as inserted
+    for each statement execute function penstock.index_attributes();
+  create or replace trigger penstock_forget_attributes
+    after delete on message_store.messages
+    referencing old table as removed
+    for each statement execute function penstock.forget_attributes();
+  create or replace trigger penstock_index_applied
+    after insert on message_store.messages
+    for each row execute function penstock.index_applied();
+  create or replace trigger penstock_forget_applied
+    after delete on message_store.messages
+    for each row execute function penstock.forget_applied();
+  alter table message_store.messages
+    enable always trigger penstock_index_attributes,
+    enable always trigger penstock_forget_attributes,
+    enable replica trigger penstock_index_applied,
+    enable replica trigger penstock_forget_applied;
+end
+$$;
+
+-- Where types were declared before, the triggers may be those of an earlier version.
+do $$
+begin
+  if exists (select from penstock.message_types) then
+    perform penstock.attach_attribute_triggers();
   end if;
 end
 $$;

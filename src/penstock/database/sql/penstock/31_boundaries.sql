@@ -6,14 +6,17 @@
 -- them that it carries has one of the values. A condition without attributes matches every message of
 -- its type. This rule stands once, in penstock.matching_positions; reading, checking and routing use it.
 --
--- A guard is a boundary, a position `low` and a list `seen`: the reader saw every matching message at
--- or below `low`, the watermark of that moment, and those of `seen` above it.
+-- A guard is a boundary, a position `low` and a multirange `seen`: the reader saw every matching message
+-- at or below `low`, the watermark of that moment, and those within `seen` above it. As JSON:
+--   {"conditions": [...], "low": 40, "seen": "{[42,44],[50,50]}"}
+-- The positions of a bulk append follow each other, so they are one range, or few.
 --
 -- The promise: a guarded append commits only if no matching message was written since. How it is kept:
 -- whoever writes a message shares a lock on each of its keys until it commits, and a guard takes the
 -- keys of its conditions alone. So under its locks a guard sees every matching message there is, and
 -- none can come until it has committed. A guard locks every attribute it names, since a message may
--- match by any one of them. A bulk write holds the gate in place of its many keys.
+-- match by any one of them. A bulk write holds the gate in place of its many keys. A guard of very many
+-- keys takes those of its conditions' types instead, which every writer of the type shares.
 
 create table if not exists penstock.boundary_gate ();
 
@@ -42,12 +45,54 @@ as $$
   ) v
 $$;
 
--- The positions of the messages after a position that match one of the conditions.
+-- Where messages may be that a guard has not seen: the gaps of `seen` after `low`. With too many gaps to
+-- look into each, under so many keys, it is all that comes after `low`.
+create or replace function penstock.unseen_ranges(low bigint, seen int8multirange, key_count integer)
+returns int8multirange language plpgsql immutable parallel safe
+as $$
+declare
+  after_low constant int8multirange := int8multirange(int8range(low, null, '()'));
+begin
+  if isempty(seen) then
+    return after_low;
+  elsif (select count(*) from unnest(seen)) * key_count > 1000 then
+    return after_low;
+  else
+    return after_low - seen;
+  end if;
+end
+$$;
+
+-- Whether the index has a message under these keys, of these types, that a guard has not seen.
+create or replace function penstock.has_unseen(
+  keys bigint[], type_ids integer[], low bigint, seen int8multirange)
+returns boolean language plpgsql volatile
+as $$
+begin
+  return exists (
+    select from unnest(penstock.unseen_ranges(low, seen, cardinality(keys))) as r(range)
+    cross join lateral (
+      select from penstock.message_attributes a
+      where a.key_pair = any (keys) and a.type_id = any (type_ids)
+        and a.global_position >= lower(r.range)
+        and a.global_position < coalesce(upper(r.range), 9223372036854775807)
+        and not seen @> a.global_position
+      limit 1
+    ) a);
+end
+$$;
+
+-- The positions of the messages after a position, and not within `seen`, that match one of the conditions.
 -- `offset 0` keeps the planner to this order, each step along an index: it takes every list for a
 -- thousand rows, and where it knows nothing of the tables yet would rather read the whole log.
-create or replace function penstock.matching_positions(conditions jsonb, after bigint)
+create or replace function penstock.matching_positions(
+  conditions jsonb, after bigint, seen int8multirange default '{}')
 returns setof bigint language plpgsql stable
 as $$
+declare
+  ranges constant int8multirange := penstock.unseen_ranges(after, seen, (
+    select count(*)::integer from jsonb_array_elements(conditions) as c(condition)
+    cross join lateral penstock.watched_keys(c.condition) k));
 begin
   return query
     select distinct m.global_position
@@ -57,15 +102,18 @@ begin
       where t.type = c.condition ->> 'type' offset 0
     ) t
     cross join lateral penstock.watched_keys(c.condition) k
+    cross join lateral unnest(ranges) as r(range)
     cross join lateral (
       select a.global_position from penstock.message_attributes a
-      where a.key_pair = k.key_pair and a.type_id = t.id and a.global_position > after offset 0
+      where a.key_pair = k.key_pair and a.type_id = t.id
+        and a.global_position >= lower(r.range)
+        and a.global_position < coalesce(upper(r.range), 9223372036854775807) offset 0
     ) i
     cross join lateral (
       select m.global_position, m.data from message_store.messages m
       where m.global_position = i.global_position and m.type = t.type offset 0
     ) m
-    where penstock.carries(m.data, c.condition -> 'attributes')
+    where not seen @> i.global_position and penstock.carries(m.data, c.condition -> 'attributes')
     order by m.global_position;
 end
 $$;
@@ -170,7 +218,8 @@ begin
       ) m
     )
     select complete_to,
-      array(select p.position from matching p where p.position > complete_to order by 1),
+      case row_number() over (order by f.global_position) when 1 then
+        array(select p.position from matching p where p.position > complete_to order by 1) end,
       f.id::varchar, f.stream_name::varchar, f.type::varchar, f.position, f.global_position,
       f.data::varchar, f.metadata::varchar, f.time
     from (values (1)) as one
@@ -189,12 +238,12 @@ declare
   conflict record;
 begin
   select m.global_position, m.type into conflict
-  from penstock.matching_positions(guard -> 'conditions', (guard ->> 'low')::bigint) p(position)
+  from penstock.matching_positions(guard -> 'conditions', (guard ->> 'low')::bigint,
+    (guard ->> 'seen')::int8multirange) p(position)
   cross join lateral (
     select m.global_position, m.type from message_store.messages m
     where m.global_position = p.position offset 0
   ) m
-  where not guard -> 'seen' @> to_jsonb(p.position)
   order by 1 limit 1;
   if found then
     raise exception using errcode = 'PS043',
@@ -205,20 +254,21 @@ begin
 end
 $$;
 
--- How far a guard's `low` may be moved: it has seen all that matches, up to the end of what is complete.
--- Null if it has not. So the list of what was seen above `low` does not grow for ever.
-create or replace function penstock.advanced_low(guard jsonb)
+-- How far a guard's `low` may be moved once messages were appended at `positions`: it has seen all that
+-- matches, up to the end of what is complete. Null if it has not. So `seen` does not grow for ever.
+create or replace function penstock.advanced_low(guard jsonb, positions bigint[])
 returns bigint language plpgsql volatile strict
 set enable_seqscan = off set plan_cache_mode = force_generic_plan
 as $$
 declare
   complete_to constant bigint := penstock.complete_to();
-  seen constant bigint[] := translate(guard ->> 'seen', '[]', '{}');
+  appended constant int8multirange := (
+    select range_agg(int8range(p, p, '[]')) from unnest(positions) p);
 begin
   if exists (
-    select from penstock.matching_positions(
-      guard -> 'conditions', (guard ->> 'low')::bigint) p(position)
-    where p.position <= complete_to and p.position <> all (seen)
+    select from penstock.matching_positions(guard -> 'conditions', (guard ->> 'low')::bigint,
+      (guard ->> 'seen')::int8multirange + appended) p(position)
+    where p.position <= complete_to
   ) then
     return null;
   end if;
@@ -263,6 +313,7 @@ as $$
 begin
   perform penstock.refuse_old_snapshot();
   perform penstock.check_conditions(conditions);
-  perform penstock.lock_for_append(null, '{}', penstock.boundary_keys(conditions), '{}', false);
+  perform penstock.lock_for_append(
+    null, '{}', penstock.boundary_keys(conditions), '{}', false, conditions);
 end
 $$;

@@ -68,17 +68,14 @@ begin
   ) k;
 
   done := penstock.lock_for_append(append.stream_name, append.types, watched,
-    coalesce(different_keys, '{}'), whole_categories);
+    coalesce(different_keys, '{}'), whole_categories, guard -> 'conditions');
 
   if append.stream_name is not null then
     stream_version := coalesce(message_store.stream_version(append.stream_name), -1);
   end if;
   if guard is not null then
-    unseen := exists (
-      select from penstock.message_attributes a
-      where a.key_pair = any (watched) and a.type_id = any (watched_types)
-        and a.global_position > (guard ->> 'low')::bigint
-        and a.global_position <> all (translate(guard ->> 'seen', '[]', '{}')::bigint[]));
+    unseen := penstock.has_unseen(watched, watched_types,
+      (guard ->> 'low')::bigint, (guard ->> 'seen')::int8multirange);
   end if;
   if unseen or append.expected_version <> stream_version then
     positions := penstock.appended_before(append.stream_name, append.ids, append.types);
@@ -107,6 +104,8 @@ begin
     return penstock.appended_before(append.stream_name, append.ids, append.types);
   elsif cardinality(positions) < cardinality(append.ids) then
     done := penstock.refuse_part(append.ids, positions);
+  elsif positions[1] <= (guard ->> 'low')::bigint then  -- it is of a log that was truncated since
+    done := penstock.refuse_beyond_end((guard ->> 'low')::bigint, positions[1] - 1);
   end if;
   insert into penstock.message_attributes (key_pair, type_id, global_position)
   select unnest(keys), unnest(type_ids), positions[unnest(numbers)];
@@ -175,10 +174,14 @@ end
 $$;
 
 -- Take all locks of an append: its categories or its stream, and then the boundary keys in their order,
--- exclusively for those that a guard watches. `shared` has each key once, in order. From 500 keys on, the
--- gate stands for the shared ones.
+-- exclusively for those that a guard watches. `shared` has each key once, in order.
+--
+-- A transaction that would hold 500 keys or more takes coarser locks. The gate stands for the shared keys.
+-- The exclusive ones are replaced by the keys of the conditions' types: whoever writes a message shares the
+-- key of its type besides those of its attributes, or holds the gate.
 create or replace function penstock.lock_for_append(
-  stream_name varchar, types text[], exclusive bigint[], shared bigint[], whole_categories boolean)
+  stream_name varchar, types text[], exclusive bigint[], shared bigint[], whole_categories boolean,
+  conditions jsonb default null)
 returns void language plpgsql
 as $$
 declare
@@ -209,6 +212,15 @@ begin
     end loop;
   end if;
 
+  if held + cardinality(exclusive) >= 500 then
+    held := penstock.held_locks();
+    exclusive := array(select distinct k from unnest(exclusive) k);
+    if held + cardinality(exclusive) >= 500 then
+      exclusive := array(
+        select distinct penstock.key_pair('', c.condition ->> 'type')
+        from jsonb_array_elements(conditions) as c(condition));
+    end if;
+  end if;
   if not gate then
     if exclusive <@ shared then  -- as where a decision writes within its own boundary
       wanted := shared;

@@ -23,7 +23,7 @@ create or replace function penstock.append_one(
   guard_names text[] default null,
   guard_values text[] default null,
   guard_low bigint default 0,
-  guard_seen bigint[] default '{}'
+  guard_seen int8multirange default '{}'
 )
 returns bigint language plpgsql
 set enable_seqscan = off set plan_cache_mode = force_generic_plan
@@ -61,7 +61,8 @@ begin
         and coalesce(current_setting('penstock.locks', true), '') = ''
         and (guard_names is null
           or current_setting('transaction_isolation') like 'read %' and t.filled_to is null
-            and guard_types is null and guard_names <@ array_prepend('', t.attributes)),
+            and guard_types is null and guard_names <@ array_prepend('', t.attributes)
+            and cardinality(guard_names) < 400),
       current_setting('penstock.appending', true)
     into type_id, keys, watched, watched_types, is_simple, around
     from penstock.message_types t where t.type = append_one.type;
@@ -108,10 +109,14 @@ begin
     end if;
 
     if guard_names is not null then
-      exit usual when exists (
-        select from penstock.message_attributes a
-        where a.key_pair = any (watched) and a.type_id = any (watched_types)
-          and a.global_position > guard_low and a.global_position <> all (guard_seen));
+      if not isempty(guard_seen) then
+        exit usual when penstock.has_unseen(watched, watched_types, guard_low, guard_seen);
+      else
+        exit usual when exists (
+          select from penstock.message_attributes a
+          where a.key_pair = any (watched) and a.type_id = any (watched_types)
+            and a.global_position > guard_low);
+      end if;
     end if;
 
     done := set_config('penstock.appending', (pg_trigger_depth() + 1)::text, true);
@@ -128,6 +133,9 @@ begin
     returning global_position into written;
     done := set_config('penstock.appending', coalesce(around, ''), true);
     exit usual when written is null;
+    if written <= guard_low then  -- the guard is of a log that was truncated since
+      perform penstock.refuse_beyond_end(guard_low, written - 1);
+    end if;
 
     insert into penstock.message_attributes (key_pair, type_id, global_position)
     select unnest(keys), type_id, written;
@@ -143,12 +151,12 @@ $$;
 
 -- The same guard as penstock.append takes it, with one condition for each type; null without one.
 create or replace function penstock.as_guard(
-  own_type text, types text[], names text[], "values" text[], low bigint, seen bigint[])
+  own_type text, types text[], names text[], "values" text[], low bigint, seen int8multirange)
 returns jsonb language sql immutable parallel safe
 as $$
   select jsonb_build_object(
     'conditions', jsonb_agg(jsonb_build_object('type', t.type, 'attributes', t.attributes)),
-    'low', low, 'seen', to_jsonb(seen))
+    'low', low, 'seen', seen::text)
   from (
     select a.type,
       case when bool_or(a.name = '') then '{}' else jsonb_object_agg(a.name, a.values) end as attributes

@@ -99,7 +99,7 @@ as $$
   with kept as (
     select message_store.category(p.consumer_id) as category,
       message_store.id(p.consumer_id) as consumer_id, p.position
-    from penstock.consumer_positions p
+    from penstock.all_positions() p
     union all
     select s.category, s.consumer_id, last.position
     from penstock.streams_of_consumers('position') s
@@ -109,9 +109,7 @@ as $$
       from message_store.messages m
       where m.stream_name = s.stream_name order by m.position desc limit 1
     ) last
-    where not exists (
-      select from penstock.consumer_positions p
-      where p.consumer_id = s.category || '-' || s.consumer_id)
+    where penstock.position_row(s.category || '-' || s.consumer_id) is null
   )
   select 'consumer.lag', penstock.seconds_since(penstock.first_waiting(k.category, k.position)),
     jsonb_build_object('category', k.category, 'consumer_id', k.consumer_id)
@@ -152,7 +150,7 @@ as $$
       select m.time from message_store.messages m
       where m.stream_name = s.stream_name and m.position >= s.next_offset order by m.position limit 1)),
     jsonb_build_object('stream_name', s.stream_name, 'consumer_id', s.consumer_id)
-  from penstock.sessions s
+  from penstock.all_sessions() s
 $$;
 
 -- The first message that a group has not handled: routed to a partition that is not parked, or still

@@ -20,7 +20,9 @@ revoke execute on function
   penstock.remove_messages(
     varchar, bigint, bigint, timestamptz, varchar[], boolean, bigint, bigint),
   penstock.declare_type(text, text[]), penstock.attach_attribute_triggers(),
-  penstock.index_attributes(), penstock.forget_attributes(), penstock.renew_incarnation()
+  penstock.index_attributes(), penstock.forget_attributes(),
+  penstock.renew_incarnation(), penstock.index_applied(), penstock.forget_applied(),
+  penstock.place_applied(), penstock.forget_log()
 from public;
 
 do $$
@@ -34,7 +36,9 @@ begin
     revoke execute on function
       penstock.remove_messages(
         varchar, bigint, bigint, timestamptz, varchar[], boolean, bigint, bigint),
-      penstock.index_attributes(), penstock.forget_attributes(), penstock.renew_incarnation()
+      penstock.index_attributes(), penstock.forget_attributes(),
+      penstock.renew_incarnation(), penstock.index_applied(), penstock.forget_applied(),
+      penstock.place_applied(), penstock.forget_log()
     from message_store;
   end if;
   if to_regrole('penstock_reader') is not null then
@@ -46,7 +50,9 @@ begin
       penstock.remove_messages(
         varchar, bigint, bigint, timestamptz, varchar[], boolean, bigint, bigint),
       penstock.declare_type(text, text[]), penstock.attach_attribute_triggers(),
-      penstock.index_attributes(), penstock.forget_attributes(), penstock.renew_incarnation()
+      penstock.index_attributes(), penstock.forget_attributes(),
+      penstock.renew_incarnation(), penstock.index_applied(), penstock.forget_applied(),
+      penstock.place_applied(), penstock.forget_log()
     from penstock_reader;
   end if;
 end
