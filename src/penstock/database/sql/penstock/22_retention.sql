@@ -37,9 +37,11 @@ begin
       select c.consumer_id, coalesce(c.position, 0) + 1
       from penstock.stored_positions('$all') c
       union all
-      select g.group_id, least(g.routed_to + 1, (
-        select min(p.next_position) from penstock.partitions p where p.group_pk = g.id))
+      select g.group_id, least(p.routed_to + 1, penstock.first_unhandled(g.id), (
+        select min(s.next_position) from penstock.partition_states s
+        where s.group_pk = g.id and s.parked_at is not null))
       from penstock.consumer_groups g
+      cross join lateral penstock.progress_of(g.id) p
       where g.partition_by is not null or g.replayed_by is not null  -- since a reset
       union all
       select t.pipeline || '.' || t.processor, t.position + 1
