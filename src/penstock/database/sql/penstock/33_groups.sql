@@ -112,7 +112,7 @@ create index if not exists partition_states_ready on penstock.partition_states
 create index if not exists partition_states_due on penstock.partition_states
   (group_pk, due, version) where due is not null;
 create index if not exists partition_states_changed on penstock.partition_states
-  (group_pk, xid) where turn is not null or due is not null;
+  (group_pk, xid, version) where turn is not null or due is not null;
 create index if not exists partition_states_pending on penstock.partition_states
   (group_pk, next_position, version) where next_position is not null and parked_at is null;
 create index if not exists partition_states_parked on penstock.partition_states
@@ -130,8 +130,10 @@ create table if not exists penstock.group_floors (
   next_position bigint not null,
   next_version bigint not null,
   behind bigint[] not null,                -- partitions before the floor
-  next_xid xid8 not null,                  -- whatever this transaction or a later one wrote,
-  open_xids xid8[] not null,               -- or one of these, the floor does not cover
+  next_xid xid8 not null,                  -- what this transaction or a later one wrote,
+  open_xids xid8[] not null,               -- or one of these,
+  own_xid xid8 not null,                   -- or the one that made the floor,
+  own_version bigint not null,             -- after this version, the floor does not cover
   primary key (group_pk, types_key, id)
 );
 

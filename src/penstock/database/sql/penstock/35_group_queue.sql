@@ -8,7 +8,7 @@
 -- So a look begins at a floor. The promise of a floor: of all states that were visible when it was made,
 -- each that is in the queue stands at the floor or after it, or its partition is one of `behind`. What
 -- was not visible was written by a transaction that was open then (`open_xids`), or began later
--- (`next_xid`): those states are found by the index on `xid`. So nothing is ever missed, whoever commits
+-- (`next_xid`), or later by the one that made the floor: those states are found by their `xid`. So nothing is ever missed, whoever commits
 -- in whatever order, and no lock is needed: a floor is a fact about a snapshot. A new floor is made by a
 -- claim when the last one is some transactions old, so that few states are after it.
 --
@@ -33,7 +33,7 @@ as $$
      order by f.id desc limit 1)
     union all
     select floor_of.group_pk, hashtextextended(floor_of.types::text, 0), 0, floor_of.types, 0, 0,
-      '-infinity', 0, 0, '{}', '18446744073709551615', '{}'
+      '-infinity', 0, 0, '{}', '18446744073709551615', '{}', '18446744073709551615', 0
   ) f
   order by f.id desc limit 1
 $$;
@@ -49,6 +49,10 @@ as $$
   select s.* from penstock.partition_states s
   where s.group_pk = (floor).group_pk and s.xid = any ((floor).open_xids)
     and (s.turn is not null or s.due is not null)
+  union all
+  select s.* from penstock.partition_states s
+  where s.group_pk = (floor).group_pk and s.xid = (floor).own_xid
+    and s.version > (floor).own_version and (s.turn is not null or s.due is not null)
   union all
   select s.* from unnest((floor).behind) as b(offset_id)
   cross join lateral penstock.state_of(b.offset_id) s
@@ -271,6 +275,7 @@ as $$
 declare
   most_behind constant integer := 20;
   moment constant timestamptz := clock_timestamp();
+  own_xid constant xid8 := pg_current_xact_id();
   floor penstock.group_floors;
 begin
   if not pg_try_advisory_xact_lock(1885693288, own.id) then
@@ -327,20 +332,40 @@ begin
   )
   insert into penstock.group_floors
     (group_pk, types_key, types, turn, version, due, next_position, next_version, behind, next_xid,
-     open_xids)
+     open_xids, own_xid, own_version)
   select own.id, floor.types_key, types,
     case when few.enough then to_turn else least(f.turn, to_turn) end,
     case when few.enough or f.turn is null then to_version else 0 end,
     case when few.enough then moment else least(f.due, moment) end,
     coalesce(n.next_position, routed_to + 1), coalesce(n.version, 0),
     case when few.enough then coalesce(f.offset_ids, '{}') else '{}' end,
-    pg_snapshot_xmax(pg_current_snapshot()),
-    array(select pg_snapshot_xip(pg_current_snapshot())) || pg_current_xact_id()
+    now.next::text::xid8,
+    array(
+      select pg_snapshot_xip(now.snapshot)
+      union all
+      select x.xid::text::xid8 from generate_series(now.first, now.next - 1) as x(xid)
+      where x.xid::text::xid8 <> own_xid),
+    own_xid,
+    coalesce((
+      select s.version from penstock.partition_states s
+      where s.group_pk = own.id and s.xid = own_xid
+        and (s.turn is not null or s.due is not null)
+      order by s.version desc limit 1), 0)
   from found f
   cross join lateral (
     select coalesce(cardinality(f.offset_ids), 0) <= most_behind as enough
   ) few
-  left join first_pending n on true;
+  left join first_pending n on true
+  cross join lateral (
+    -- the snapshot of this statement: our own transaction may be the first that it does not list, or
+    -- one of the next; then those before it are listed here
+    select s.snapshot, s.first, case
+      when s.own between s.first and s.first + 100 then s.own + 1 else s.first end as next
+    from (
+      select pg_current_snapshot() as snapshot, own_xid::text::bigint as own,
+        pg_snapshot_xmax(pg_current_snapshot())::text::bigint as first
+    ) s
+  ) now;
   delete from penstock.group_floors f
   where f.group_pk = own.id and f.types_key = floor.types_key and f.id = floor.id;
 end

@@ -46,7 +46,7 @@ as $$
 #variable_conflict use_column
 declare
   names text[] := claim_next.partition_by;
-  types constant text[] := array(
+  named_types constant text[] := array(
     select distinct t collate "C" from unnest(claim_next.handled_types) t order by 1);
   look record;
   own penstock.consumer_groups;
@@ -84,9 +84,9 @@ begin
   from penstock.consumer_groups g
   cross join lateral penstock.progress_of(g.id) a
   cross join lateral penstock.floor_of(
-    g.id, case when g.handled_types = types then '{}'::text[] else types end) f
+    g.id, case when g.handled_types = named_types then '{}'::text[] else named_types end) f
   where g.group_id = claim_next.group_id and g.status = 'active' and g.partition_by = names
-    and (g.handled_types = types or g.narrowed and g.handled_types @> types)
+    and (g.handled_types = named_types or g.narrowed and g.handled_types @> named_types)
     and current_setting('transaction_isolation') like 'read %';
   if not look.may_have_work then  -- null: the claim asks for something else
     return;
@@ -112,14 +112,14 @@ begin
     if own.partition_by @> names and names @> own.partition_by then
       names := own.partition_by;  -- in the order in which the group has them
     end if;
-    if own.partition_by is distinct from names or not own.handled_types @> types then
-      own := penstock.enrol_in_group(own, names, types);
-    elsif own.handled_types <> types and not own.narrowed then
+    if own.partition_by is distinct from names or not own.handled_types @> named_types then
+      own := penstock.enrol_in_group(own, names, named_types);
+    elsif own.handled_types <> named_types and not own.narrowed then
       own := penstock.narrow_group(own);
     end if;
     select p.* into progress from penstock.progress_of(own.id) p;
   end if;
-  if own.handled_types <> types then
+  if own.handled_types <> named_types then
     only_ids := type_ids;
   end if;
 
@@ -138,7 +138,7 @@ begin
       where g.group_pk = own.id and g.handled and progress.late ? g.type_id::text
     ) then
       select f.* into floor from penstock.floor_of(
-        own.id, case when only_ids is null then '{}'::text[] else types end) f;
+        own.id, case when only_ids is null then '{}'::text[] else named_types end) f;
       done := penstock.end_leases(own, floor, progress.routed_to);
       chosen := penstock.lock_first(own, floor, only_ids, progress.routed_to);
       if chosen.offset_id is not null then
