@@ -6,17 +6,16 @@ Pages are counted by the server, over all tables and indexes of ours, call by ca
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import psycopg
 import pytest
-from psycopg.types.json import Jsonb
 
 from penstock import Store
 from tests.groups.school import DeviceRemoved, DeviceSeen
+from tests.outbox.outboxes import sql
 
 SLACK = 25  # pages: indexes get a level, and between two rises of a floor a few dead rows are passed
 
@@ -93,11 +92,21 @@ class Caller:
             claim["offset_id"], claim["token"],
         )  # fmt: skip
 
-    def handle(self) -> None:
-        """Claim a partition, give it back, claim it again, keep it and acknowledge it."""
+    def name_types(self) -> None:
+        """Make the first claim, by which the group learns what it handles."""
         claim = self.claim()
         assert claim is not None
         self.release(claim)
+
+    def claim_and_ack(self) -> None:
+        """Claim a partition and acknowledge its first message."""
+        claim = self.claim()
+        assert claim is not None
+        self.ack(claim)
+
+    def handle(self) -> None:
+        """Claim a partition, give it back, claim it again, keep it and acknowledge it."""
+        self.name_types()
         claim = self.claim()
         assert claim is not None
         self.extend(claim)
@@ -146,30 +155,30 @@ def group(store: Store) -> Store:
     return store
 
 
-FEW, MANY = 60, 1500
+FEW, MANY = 60, 800
+ORDERS = ["oldest", "round_robin"]
 
 
-@pytest.mark.parametrize("order", ["oldest", "round_robin"])
+def more_than(few: dict[str, int], many: dict[str, int]) -> dict[str, tuple[int, int]]:
+    """The calls that have read more, with the pages before and after."""
+    return {name: (few[name], many[name]) for name in few if many[name] > few[name] + SLACK}
+
+
+@pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("devices", [one_device, many_devices, two_hot_of_many])
 def test_no_call_reads_more_after_many_were_handled_under_an_old_snapshot(
     group: Store, database_url: str, devices: Callable[[int], str], order: str
 ) -> None:
     append(group, [devices(number) for number in range(FEW + MANY + 60)])
-    first = Caller(database_url, claim_order=order)
-    others = [Caller(database_url, claim_order=order) for _ in range(2)]
-    callers = [first, *others]
+    callers = [Caller(database_url, claim_order=order) for _ in range(3)]
+    read = []
     with old_snapshot(database_url):
-        claim = first.claim()  # names the types
-        assert claim is not None
-        first.release(claim)
-        route_all(first)
-        read = []
+        callers[0].name_types()
+        route_all(callers[0])
+        sql(group, "analyze")
         for handled in (FEW, MANY):
             for number in range(handled):
-                caller = callers[number % 3]
-                claim = caller.claim()
-                assert claim is not None
-                caller.ack(claim)
+                callers[number % 3].claim_and_ack()
             for caller in callers:
                 largest(caller)
             for number in range(24):
@@ -177,6 +186,167 @@ def test_no_call_reads_more_after_many_were_handled_under_an_old_snapshot(
             read.append([largest(caller) for caller in callers[:2]])
 
     for few, many in zip(*read, strict=True):
-        assert {name: most for name, most in many.items() if most > few[name] + SLACK} == {}, few
+        assert more_than(few, many) == {}
     for caller in callers:
         caller.close()
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("devices", [one_device, many_devices, two_hot_of_many])
+def test_a_look_for_work_reads_no_more_after_many_were_handled(
+    group: Store, database_url: str, devices: Callable[[int], str], order: str
+) -> None:
+    read = []
+    caller = Caller(database_url, claim_order=order)
+    with old_snapshot(database_url):
+        for count in (FEW, MANY):
+            append(group, [devices(number) for number in range(count)])
+            while (claim := caller.claim()) is not None:
+                caller.ack(claim)
+            caller.pages.clear()
+            for _ in range(24):
+                assert caller.claim("idle") is None
+                caller.call("health", "select * from penstock.group_figures()")
+                caller.call("retention", "select * from penstock.slowest_consumer('device')")
+            read.append(largest(caller))
+
+    assert more_than(*read) == {}
+    assert read[1]["idle"] < 60
+    caller.close()
+
+
+def test_a_claim_that_returns_before_the_others_again_and_again_costs_no_more(
+    group: Store, database_url: str
+) -> None:
+    append(group, ["slow"] * MANY)
+    append(group, [many_devices(number) for number in range(MANY)])
+    slow, quick = Caller(database_url), Caller(database_url)
+    read = []
+    with old_snapshot(database_url):
+        slow.name_types()
+        route_all(slow)
+        for count in (FEW, MANY - FEW):
+            for _ in range(count):
+                claim = slow.claim()
+                assert claim is not None
+                quick.claim_and_ack()
+                slow.ack(claim)  # its next message is older than all others
+            pages, slow.pages, quick.pages = [slow.pages, quick.pages], {}, {}
+            read.append({f"{n} {name}": max(last[-20:]) for n, one in enumerate(pages)
+                         for name, last in one.items()})  # fmt: skip
+
+    assert more_than(*read) == {}
+    slow.close()
+    quick.close()
+
+
+def extended(caller: Caller) -> None:
+    claim = caller.claim()
+    assert claim is not None
+    for _ in range(FEW):
+        caller.extend(claim)
+    caller.ack(claim)
+
+
+def released(caller: Caller) -> None:
+    for _ in range(FEW):
+        claim = caller.claim()
+        assert claim is not None
+        caller.release(claim)
+
+
+def retried(caller: Caller) -> None:
+    for _ in range(FEW):
+        claim = caller.claim()
+        assert claim is not None
+        caller.release(claim, delay="1 microsecond", error="it failed")
+
+
+@pytest.mark.parametrize("work", [extended, released, retried])
+def test_a_partition_that_does_not_move_on_costs_no_more(
+    group: Store, database_url: str, work: Callable[[Caller], None]
+) -> None:
+    append(group, ["a", "b", "c"] * 60)
+    caller = Caller(database_url)
+    read = []
+    with old_snapshot(database_url):
+        caller.name_types()
+        for rounds in (1, 12):
+            for _ in range(rounds):
+                caller.pages.clear()
+                work(caller)
+            read.append(largest(caller))
+
+    assert more_than(*read) == {}
+    caller.close()
+
+
+def not_handled(caller: Caller) -> None:
+    """Every partition waits for somebody who handles another type."""
+
+
+def parked(caller: Caller) -> None:
+    while (claim := caller.claim()) is not None:
+        caller.release(claim, park=True, error="it failed")
+
+
+def waiting(caller: Caller) -> None:
+    while (claim := caller.claim()) is not None:
+        caller.release(claim, delay="1 hour", error="it failed")
+
+
+def claimed(caller: Caller) -> None:
+    while caller.claim() is not None:
+        pass
+
+
+@pytest.mark.parametrize("backlog", [not_handled, parked, waiting, claimed])
+def test_a_backlog_that_nobody_handles_costs_a_claim_nothing(
+    group: Store, database_url: str, backlog: Callable[[Caller], None]
+) -> None:
+    both = Caller(database_url, types=("device.seen", "device.removed"))
+    seen = Caller(database_url)
+    both.claim()
+    read = []
+    for count in (FEW, MANY):
+        group.append([DeviceRemoved(device_id=f"{count} {n}") for n in range(count)])
+        route_all(both)
+        backlog(both)
+        seen.claim()  # passes the backlog once
+        sql(group, "analyze")
+        seen.pages.clear()
+        for number in range(24):
+            group.append(DeviceSeen(device_id=f"busy {number % 3}"))
+            seen.claim_and_ack()
+            assert seen.claim("idle") is None
+        read.append(largest(seen))
+
+    assert more_than(*read) == {}
+    both.close()
+    seen.close()
+
+
+def test_a_long_feed_of_a_type_that_a_claim_does_not_name_is_not_read(
+    group: Store, database_url: str
+) -> None:
+    both = Caller(database_url, types=("device.seen", "device.removed"))
+    seen = Caller(database_url)
+    both.claim()
+    read = []
+    for count in (FEW, MANY):
+        group.append([DeviceRemoved(device_id="hot") for _ in range(count)])
+        route_all(both)
+        seen.claim()
+        seen.pages.clear()
+        for _ in range(24):
+            group.append(DeviceSeen(device_id="other"))
+            seen.claim_and_ack()
+        group.append(DeviceSeen(device_id="hot"))
+        claim = seen.claim("hot")
+        assert claim is not None
+        seen.release(claim)
+        read.append(largest(seen))
+
+    assert more_than(*read) == {}
+    both.close()
+    seen.close()

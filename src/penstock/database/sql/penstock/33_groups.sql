@@ -94,6 +94,7 @@ create table if not exists penstock.partition_states (
   next_position bigint,                    -- the first message that is not handled
   turn bigint,                             -- its place in the queue, if it can be claimed
   due timestamptz,                         -- when it can be: the end of the lease, or of a delay
+  queued boolean not null generated always as (turn is not null or due is not null) stored,
   token uuid,
   claimed_by text,
   claimed_at timestamptz,
@@ -112,7 +113,7 @@ create index if not exists partition_states_ready on penstock.partition_states
 create index if not exists partition_states_due on penstock.partition_states
   (group_pk, due, version) where due is not null;
 create index if not exists partition_states_changed on penstock.partition_states
-  (group_pk, xid, version) where turn is not null or due is not null;
+  (group_pk, xid, version) where queued;
 create index if not exists partition_states_pending on penstock.partition_states
   (group_pk, next_position, version) where next_position is not null and parked_at is null;
 create index if not exists partition_states_parked on penstock.partition_states

@@ -43,20 +43,18 @@ create or replace function penstock.states_beside(floor penstock.group_floors)
 returns setof penstock.partition_states language sql stable rows 10
 as $$
   select s.* from penstock.partition_states s
-  where s.group_pk = (floor).group_pk and s.xid >= (floor).next_xid
-    and (s.turn is not null or s.due is not null)
+  where s.group_pk = (floor).group_pk and s.xid >= (floor).next_xid and s.queued
   union all
   select s.* from penstock.partition_states s
-  where s.group_pk = (floor).group_pk and s.xid = any ((floor).open_xids)
-    and (s.turn is not null or s.due is not null)
+  where s.group_pk = (floor).group_pk and s.xid = any ((floor).open_xids) and s.queued
   union all
   select s.* from penstock.partition_states s
   where s.group_pk = (floor).group_pk and s.xid = (floor).own_xid
-    and s.version > (floor).own_version and (s.turn is not null or s.due is not null)
+    and s.version > (floor).own_version and s.queued
   union all
   select s.* from unnest((floor).behind) as b(offset_id)
   cross join lateral penstock.state_of(b.offset_id) s
-  where s.turn is not null or s.due is not null
+  where s.queued
 $$;
 
 -- The first message that a partition has not handled, over all partitions that are not parked.
@@ -348,8 +346,7 @@ begin
     own_xid,
     coalesce((
       select s.version from penstock.partition_states s
-      where s.group_pk = own.id and s.xid = own_xid
-        and (s.turn is not null or s.due is not null)
+      where s.group_pk = own.id and s.xid = own_xid and s.queued
       order by s.version desc limit 1), 0)
   from found f
   cross join lateral (

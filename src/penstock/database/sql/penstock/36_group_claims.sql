@@ -48,6 +48,7 @@ declare
   names text[] := claim_next.partition_by;
   named_types constant text[] := array(
     select distinct t collate "C" from unnest(claim_next.handled_types) t order by 1);
+  moment constant timestamptz := clock_timestamp();
   look record;
   own penstock.consumer_groups;
   progress penstock.group_progress;
@@ -76,10 +77,10 @@ begin
     or exists (
       select from penstock.partition_states s
       where s.group_pk = g.id and s.due is not null and s.due >= f.due
-        and s.due <= clock_timestamp())
+        and s.due <= moment)
     or exists (
       select from penstock.states_beside(f) s
-      where s.turn is not null or s.due <= clock_timestamp()) as may_have_work
+      where s.turn is not null or s.due <= moment) as may_have_work
   into look
   from penstock.consumer_groups g
   cross join lateral penstock.progress_of(g.id) a
