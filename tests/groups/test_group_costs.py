@@ -117,7 +117,6 @@ class Caller:
         self.connection.close()
 
 
-
 def typical(caller: Caller) -> dict[str, int]:
     """Return how many pages each call has read, and begin anew.
 
@@ -240,7 +239,9 @@ def test_a_claim_that_returns_before_the_others_again_and_again_costs_no_more(
                 assert claim is not None
                 quick.claim_and_ack()
                 slow.ack(claim)  # its next message is older than all others
-            read.append({**typical(quick), **{f"slow {name}": n for name, n in typical(slow).items()}})
+            read.append(
+                {**typical(quick), **{f"slow {name}": n for name, n in typical(slow).items()}}
+            )
 
     assert more_than(*read) == {}
     slow.close()

@@ -142,7 +142,7 @@ create table if not exists penstock.group_floors (
 create table if not exists penstock.group_replays (
   group_pk integer not null,
   feed bigint not null,
-  partition_values text[] not null,
+  partition_values text[],                 -- null: version 1 kept only the feed
   global_position bigint not null
 );
 create index if not exists group_replays_feed on penstock.group_replays (group_pk, feed);

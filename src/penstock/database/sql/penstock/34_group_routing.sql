@@ -117,10 +117,11 @@ begin
     insert into penstock.partitions
       (group_pk, partition_key, partition_values, feed, feeds, replaying_to)
     select own.id, penstock.partition_key(own.partition_by, v.projection), v.projection, v.feed,
-      penstock.feed_keys(v.projection), coalesce(b.global_position, 0)
+      penstock.feed_keys(v.projection), coalesce((
+        select max(b.global_position) from penstock.group_replays b
+        where b.group_pk = own.id and b.feed = v.feed
+          and coalesce(b.partition_values, v.projection) = v.projection), 0)
     from revealed v
-    left join penstock.group_replays b
-      on b.group_pk = own.id and b.feed = v.feed and b.partition_values = v.projection
     order by v.first_position
     returning offset_id, partition_values, feeds
   ), registered as (
