@@ -120,8 +120,8 @@ class Caller:
 def typical(caller: Caller) -> dict[str, int]:
     """Return how many pages each call has read, and begin anew.
 
-    It is the median: one in eight claims makes a new floor, and a call that follows an ANALYZE, also
-    one by autovacuum, makes its plans again, for which the server reads pages of our indexes, too.
+    It is the median: one in eight claims makes a new floor, and a call that follows an ANALYZE,
+    also one by autovacuum, makes its plans again, for which it reads pages of our indexes, too.
     """
     pages, caller.pages = caller.pages, {}
     return {name: median_high(read[-24:]) for name, read in pages.items()}
@@ -146,8 +146,8 @@ def append(store: Store, devices: list[str]) -> None:
 
 def route_all(caller: Caller) -> None:
     caller.connection.execute(
-        "do $$ begin while (select penstock.route(g) from penstock.consumer_groups g) loop end loop;"
-        " end $$"
+        "do $$ begin while (select penstock.route(g) from penstock.consumer_groups g)"
+        " loop end loop; end $$"
     )
     caller.connection.commit()
 

@@ -1,14 +1,14 @@
-"""Partitions take turns, a claim that was given back is recognised, and a program that ends frees it."""
+"""Partitions take turns; a repeated call is recognised; a program that ends frees its partition."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -112,12 +112,13 @@ def test_another_call_with_a_token_that_was_used_changes_nothing(group: Store) -
     assert claim is not None
     group.ack(claim, 1)
 
-    for call in (
+    others: list[Callable[[], None]] = [
         lambda: group.ack(claim, 2),
         lambda: group.release(claim),
         lambda: group.release(claim, park=True),
         lambda: group.extend(claim),
-    ):
+    ]
+    for call in others:
         with pytest.raises(StaleClaim):
             call()
 
@@ -212,7 +213,7 @@ def test_a_process_whose_handler_calls_exit_ends_with_its_code(
     group.append(DeviceSeen(device_id="a"))
 
     ended = subprocess.run(
-        [sys.executable, "-c", PROGRAM, database_url], cwd=os.getcwd(), check=False, timeout=60
+        [sys.executable, "-c", PROGRAM, database_url], cwd=Path.cwd(), check=False, timeout=60
     )
 
     assert ended.returncode == 3
