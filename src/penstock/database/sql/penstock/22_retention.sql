@@ -26,6 +26,7 @@ create index if not exists retentions_category on penstock.retentions (category,
 create or replace function penstock.slowest_consumer(category varchar)
 returns table (consumer_id text, needs bigint)
 language plpgsql volatile
+set enable_bitmapscan = off
 as $$
 begin
   return query

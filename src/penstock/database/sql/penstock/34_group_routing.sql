@@ -170,8 +170,8 @@ $$;
 create or replace function penstock.find_next(
   own penstock.consumer_groups, offset_ids bigint[], first bigint)
 returns void language plpgsql volatile
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
 as $$
 begin
   with found as (
@@ -341,7 +341,8 @@ $$;
 -- Do a bounded piece of the group's routing, if nobody else is doing it. Returns whether more is left.
 create or replace function penstock.route(own penstock.consumer_groups, most integer default 500)
 returns boolean language plpgsql volatile
-set enable_seqscan = off set plan_cache_mode = force_generic_plan
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   saved penstock.group_progress;

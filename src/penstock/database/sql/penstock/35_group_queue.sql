@@ -83,7 +83,8 @@ $$;
 create or replace function penstock.oldest_claim(group_pk integer)
 returns table (claimed_at timestamptz, partition_key text, claimed_by text)
 language plpgsql stable
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   floor penstock.group_floors;
@@ -150,8 +151,8 @@ $$;
 create or replace function penstock.make_ready(
   own penstock.consumer_groups, offset_ids bigint[], routed_to bigint)
 returns void language plpgsql volatile
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
-set plan_cache_mode = force_generic_plan
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
 as $$
 begin
   with found as (
@@ -182,8 +183,8 @@ $$;
 create or replace function penstock.end_leases(
   own penstock.consumer_groups, floor penstock.group_floors, routed_to bigint)
 returns void language plpgsql volatile
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
-set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
 as $$
 declare
   moment constant timestamptz := clock_timestamp();
@@ -269,8 +270,8 @@ create or replace function penstock.raise_floor(
   own penstock.consumer_groups, types text[], type_ids integer[], routed_to bigint,
   to_turn bigint, to_version bigint)
 returns void language plpgsql volatile
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
-set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
 as $$
 declare
   most_behind constant integer := 20;

@@ -41,7 +41,8 @@ returns table (
   data varchar, metadata varchar, "time" timestamp
 )
 language plpgsql volatile
-set enable_seqscan = off set plan_cache_mode = force_generic_plan
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
@@ -315,7 +316,8 @@ $$;
 create or replace function penstock.ack(
   group_id text, offset_id bigint, "position" bigint, token uuid)
 returns void language plpgsql volatile
-set enable_seqscan = off set plan_cache_mode = force_generic_plan
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   own constant penstock.consumer_groups := penstock.find_group(group_id);
@@ -344,7 +346,8 @@ create or replace function penstock.release(
   group_id text, offset_id bigint, token uuid,
   delay interval default '0', error text default null, park boolean default false)
 returns void language plpgsql volatile
-set enable_seqscan = off set plan_cache_mode = force_generic_plan
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   own constant penstock.consumer_groups := penstock.find_group(group_id);
@@ -366,7 +369,8 @@ $$;
 create or replace function penstock.extend(
   group_id text, offset_id bigint, token uuid, lease interval)
 returns void language plpgsql volatile
-set enable_seqscan = off set plan_cache_mode = force_generic_plan
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   own constant penstock.consumer_groups := penstock.find_group(group_id);
@@ -396,7 +400,8 @@ $$;
 -- Let parked partitions of a group go on: one, or all. Returns how many.
 create or replace function penstock.resume_partitions(group_id text, partition_key text default null)
 returns bigint language plpgsql volatile
-set enable_seqscan = off set plan_cache_mode = force_generic_plan
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   own constant penstock.consumer_groups := penstock.find_group(group_id);

@@ -203,6 +203,7 @@ $$;
 create or replace function penstock.group_figures()
 returns table (name text, value double precision, detail jsonb)
 language sql volatile
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
 as $$
   select 'group.lag', penstock.seconds_since((
       select m.time from message_store.messages m
