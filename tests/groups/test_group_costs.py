@@ -215,7 +215,10 @@ def test_a_look_for_work_reads_no_more_after_many_were_handled(
             for _ in range(24):
                 assert caller.claim("idle") is None
                 caller.call("health", "select * from penstock.group_figures()")
-                caller.call("retention", "select * from penstock.slowest_consumer('device')")
+                caller.call(
+                    "retention",
+                    "select penstock.first_unhandled(g.id) from penstock.consumer_groups g",
+                )
             read.append(typical(caller))
 
     assert more_than(*read) == {}

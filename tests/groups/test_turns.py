@@ -344,6 +344,26 @@ def test_many_partitions_whose_leases_end_at_once_are_all_claimed_again(group: S
     assert len(again) == 150
 
 
+def test_after_the_log_was_emptied_a_group_begins_again(group: Store) -> None:
+    group.append([DeviceSeen(device_id="a"), DeviceSeen(device_id="b")])
+    claim = claim_device(group)
+    assert claim is not None
+    group.ack(claim)
+    other = claim_device(group)
+    assert other is not None
+
+    sql(group, "truncate message_store.messages restart identity")
+    sql(group, "truncate penstock.message_attributes")
+    sql(group, "select penstock.forget_group_positions()")
+    group.append([DeviceSeen(device_id="a"), DeviceSeen(device_id="b")])
+
+    again = [claim_device(group), claim_device(group)]
+    assert [positions(claim) for claim in again] == [[1], [2]]
+    assert not any(claim.replaying for claim in again if claim is not None)
+    with pytest.raises(StaleClaim):
+        group.ack(other)
+
+
 def test_workers_that_claim_at_once_get_every_message_once(group: Store) -> None:
     group.append([DeviceSeen(device_id=f"{n % 40}") for n in range(400)])
     seen: list[int] = []

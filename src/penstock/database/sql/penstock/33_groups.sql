@@ -382,3 +382,33 @@ as $$
   delete from penstock.group_progress;
   delete from penstock.consumer_groups
 $$;
+
+-- The log is empty, and positions may begin again: groups keep their names and whether they are stopped, and
+-- are as new otherwise. Claims in flight become stale.
+create or replace function penstock.forget_group_positions()
+returns void language plpgsql volatile
+as $$
+begin
+  begin
+    truncate penstock.group_rechecks, penstock.group_fanouts, penstock.feed_partitions,
+      penstock.group_floors, penstock.partition_states, penstock.partitions, penstock.group_feeds,
+      penstock.group_replays, penstock.group_types, penstock.group_progress;
+  exception
+    when object_in_use then  -- somebody truncates some of them in the same statement
+      delete from penstock.group_rechecks;
+      delete from penstock.group_fanouts;
+      delete from penstock.feed_partitions;
+      delete from penstock.group_floors;
+      delete from penstock.partition_states;
+      delete from penstock.partitions;
+      delete from penstock.group_feeds;
+      delete from penstock.group_replays;
+      delete from penstock.group_types;
+      delete from penstock.group_progress;
+  end;
+  update penstock.consumer_groups g
+  set partition_by = null, handled_types = '{}', narrowed = false, replayed_by = null,
+    updated_at = clock_timestamp();
+  insert into penstock.group_progress (group_pk) select g.id from penstock.consumer_groups g;
+end
+$$;

@@ -181,6 +181,7 @@ returns table (
   claimed bigint, parked bigint, routed_to bigint, oldest_pending timestamptz
 )
 language sql stable
+set enable_bitmapscan = off
 as $$
   select g.group_id, g.status, g.partition_by, c.partitions, c.pending, c.claimed, c.parked,
     a.routed_to, m.time at time zone 'utc'
@@ -192,7 +193,8 @@ as $$
       count(*) filter (where s.token is not null) as claimed,
       count(*) filter (where s.parked_at is not null) as parked,
       min(s.next_position) as oldest
-    from penstock.partition_states s where s.group_pk = g.id
+    from penstock.partitions p cross join lateral penstock.state_of(p.offset_id) s
+    where p.group_pk = g.id
   ) c
   left join message_store.messages m
     on m.global_position = least(c.oldest, penstock.first_pending(g))

@@ -22,13 +22,37 @@ begin
   drop function if exists penstock.fan_out(penstock.consumer_groups, integer);
   drop function if exists penstock.claimed_low(penstock.consumer_groups);
 
-  -- columns that not every schema of version 1 has
+  -- what not every schema of version 1 has
+  create table if not exists penstock.group_types (
+    group_pk integer not null,
+    type_id integer not null,
+    routed_to bigint,
+    primary key (group_pk, type_id)
+  );
+  alter table penstock.group_types
+    add column if not exists handled boolean not null default true,
+    add column if not exists routed_to bigint;
+  alter table penstock.group_types alter column handled drop default;
+  create table if not exists penstock.group_fanouts (
+    id bigint generated always as identity primary key,
+    group_pk integer not null,
+    feed bigint not null,
+    global_position bigint not null,
+    after_offset_id bigint not null default 0
+  );
+  create table if not exists penstock.group_rechecks (
+    group_pk integer not null,
+    offset_id bigint not null,
+    primary key (group_pk, offset_id)
+  );
   alter table penstock.consumer_groups
     add column if not exists handled_types text[] not null default '{}',
     add column if not exists looked_at bigint not null default -1,
     add column if not exists replayed_by text[],
     add column if not exists narrowed boolean not null default true;
+  alter table penstock.consumer_groups drop column if exists replaying_to;
   alter table penstock.partitions
+    drop constraint if exists partitions_group_pk_partition_key_key,
     add column if not exists replaying_to bigint not null default 0,
     add column if not exists claimed_by text,
     add column if not exists claimed_at timestamptz,
