@@ -280,7 +280,8 @@ def test_an_extended_claim_is_not_taken_over(group: Store, database_url: str) ->
 
     wait_until(
         database_url,
-        "select clock_timestamp() > claimed_at + interval '0.1 seconds' from penstock.partitions",
+        "select clock_timestamp() > claimed_at + interval '0.1 seconds'"
+        " from penstock.partition_states",
     )
 
     assert claim_device(group, "w-2") is None

@@ -20,6 +20,7 @@ from tests.groups.school import (
     UserRegistered,
     positions,
 )
+from tests.outbox.outboxes import sql
 
 BATCH = 3
 COURSES = st.sampled_from(["Algebra", "History"])
@@ -176,9 +177,15 @@ class Driver:
             self.ack(0)
 
 
-@pytest.fixture
-def school(store: Store) -> Store:
+@pytest.fixture(params=["hashes", "hashes that collide"])
+def school(store: Store, request: pytest.FixtureRequest) -> Store:
     store.declare(*SCHOOL)
+    if request.param != "hashes":
+        sql(
+            store,
+            "create or replace function penstock.feed_key(projection text[]) returns bigint"
+            " language sql immutable parallel safe as $$ select 7::bigint $$",
+        )
     return store
 
 

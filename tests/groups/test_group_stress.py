@@ -58,8 +58,8 @@ class Trouble:
         """Wait for a claim, and return its worker's process and the token."""
         while True:
             row = self.connection.execute(
-                "select claimed_by, token::text from penstock.partitions"
-                " where token is not null and lease_until > clock_timestamp()"
+                "select claimed_by, token::text from penstock.partition_states"
+                " where token is not null and due > clock_timestamp()"
                 " order by random() limit 1"
             ).fetchone()
             if row is not None:
@@ -78,7 +78,8 @@ class Trouble:
             try:
                 wait_until(
                     url,
-                    "select not exists (select from penstock.partitions where token = %s::uuid)",
+                    "select not exists"
+                    " (select from penstock.partition_states where token = %s::uuid)",
                     (token,),
                 )
             finally:
@@ -156,8 +157,8 @@ def stress(store: Store, url: str, seed: int, seconds: float, rounds: int) -> No
             number += 1
         wait_until(
             url,
-            "select count(*) = 0 and (select routed_to from penstock.consumer_groups) >= %s"
-            " from penstock.partitions where next_position is not null or token is not null",
+            "select count(*) = 0 and (select max(routed_to) from penstock.group_progress) >= %s"
+            " from penstock.partition_states where next_position is not null or token is not null",
             (store.read([QueryCondition(kind.message_type) for kind in SCHOOL])[1].low,),
         )
 

@@ -486,7 +486,10 @@ def test_clearing_leaves_nothing_behind(group: Store, database_url: str) -> None
     group.clear_consumer_groups()
 
     with psycopg.connect(database_url) as connection:
-        for table in ("consumer_groups", "partitions", "group_feeds", "feed_partitions"):
+        for table in (
+            "consumer_groups", "group_progress", "partitions", "partition_states", "group_floors",
+            "group_feeds", "feed_partitions",
+        ):  # fmt: skip
             left = connection.execute(f"select count(*) from penstock.{table}".encode()).fetchone()
             assert left == (0,), table
 

@@ -130,7 +130,7 @@ def test_a_partition_whose_workers_die_again_and_again_is_parked(
     one = worker(store, lambda claim: None, on_failure=FailurePolicy.park(attempts=1))
     assert claim_device(store, types=[DeviceSeen]) is not None  # and its worker dies
     with psycopg.connect(database_url) as connection:
-        connection.execute("update penstock.partitions set lease_until = now()")
+        connection.execute("update penstock.partition_states set due = now()")
 
     one.run_once()
 
@@ -144,7 +144,7 @@ def test_a_claim_that_was_taken_over_appends_nothing(store: Store, database_url:
 
     def hang(claim: Claim) -> DeviceRemoved:
         with psycopg.connect(database_url) as connection:
-            connection.execute("update penstock.partitions set lease_until = now()")
+            connection.execute("update penstock.partition_states set due = now()")
         assert claim_device(store, "w-2", types=[DeviceSeen]) is not None
         return DeviceRemoved(device_id="a")
 
@@ -161,7 +161,7 @@ def test_the_lease_is_extended_while_the_handler_works(store: Store, database_ur
         wait_until(
             database_url,
             "select clock_timestamp() > claimed_at + interval '1.5 seconds'"
-            " and lease_until > clock_timestamp() from penstock.partitions",
+            " and due > clock_timestamp() from penstock.partition_states",
         )
         return DeviceRemoved(device_id="a")
 
@@ -290,8 +290,9 @@ def test_the_pauses_between_attempts_grow(store: Store, database_url: str) -> No
         for _ in range(3):
             assert one.run_once()
             row = connection.execute(
-                "update penstock.partitions p set retry_at = null from penstock.partitions o"
-                " where p.offset_id = o.offset_id returning o.retry_at - clock_timestamp()"
+                "update penstock.partition_states s set due = clock_timestamp()"
+                " from penstock.partition_states o"
+                " where s.offset_id = o.offset_id returning o.due - clock_timestamp()"
             ).fetchone()
             assert row is not None
             pauses.append(row[0])

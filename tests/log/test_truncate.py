@@ -42,10 +42,12 @@ RESTART = WAYS[1]
 #: what becomes of the rows of each table
 FORGOTTEN = {
     "consumer_positions", "deliveries", "feed_partitions", "group_fanouts", "group_feeds",
-    "group_rechecks", "group_replays", "group_types", "message_attributes", "partitions",
-    "retentions", "tailers",
+    "group_floors", "group_rechecks", "group_replays", "group_types", "message_attributes",
+    "partition_states", "partitions", "retentions", "staged_slices", "tailers",
 }  # fmt: skip
-BEGUN_AGAIN = {"consumer_groups", "message_types", "processors", "sessions"}
+BEGUN_AGAIN = {
+    "consumer_groups", "group_progress", "identity", "message_types", "processors", "sessions",
+}  # fmt: skip
 KEPT = {"boundary_gate", "installations", "join_members", "joins", "outbox", "staged", "stagings"}
 
 

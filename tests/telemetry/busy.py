@@ -54,7 +54,7 @@ def an_hour_passes(store: Store) -> None:
     """Make everything an hour older."""
     for change in (
         "update message_store.messages set time = time - interval '1 hour'",
-        "update penstock.partitions set claimed_at = claimed_at - interval '1 hour'",
+        "update penstock.partition_states set claimed_at = claimed_at - interval '1 hour'",
         "update penstock.outbox set due = due - interval '1 hour',"
         " lease_until = lease_until - interval '1 hour'",
     ):

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Literal, get_args
 from uuid import UUID
 
 from penstock.consumers.groups import check_group
@@ -23,6 +24,9 @@ from penstock.message import RecordedMessage, check_text
 from penstock.typed import type_name
 
 _LONGEST_DELAY = 366 * 86_400  # seconds
+#: which partition a claim gets, see `claim_next`
+ClaimOrder = Literal["oldest", "round_robin"]
+
 MOST_ATTRIBUTES = 5  # a partition of n attributes reads 2^n - 1 feeds
 
 
@@ -73,13 +77,15 @@ def claim_next(
     worker_id: str,
     batch_size: int,
     lease: float,
+    order: ClaimOrder,
 ) -> Operation[Claim | None]:
-    """Claim the partition whose first unhandled message is the oldest."""
+    """Claim the partition that comes first."""
     check_group(context, group_id)
     attributes = partition_attributes(partition_by)
     check_types(handled_types)
     check_text("worker_id", worker_id)
     check_batch_size(batch_size)
+    check_order(order)
     types = list(dict.fromkeys(type_name(one) for one in handled_types))
     for one in types:
         check_text("handled_types", one)
@@ -105,7 +111,7 @@ def claim_next(
 
     return call(
         "claim_next",
-        "select * from penstock.claim_next(%s, %s::text[], %s::text[], %s, %s, %s)",
+        "select * from penstock.claim_next(%s, %s::text[], %s::text[], %s, %s, %s, %s)",
         (
             group_id,
             text_array(attributes),
@@ -113,6 +119,7 @@ def claim_next(
             worker_id,
             batch_size,
             as_lease(lease),
+            order,
         ),
         decode,
         group_id=group_id,
@@ -182,6 +189,12 @@ def check_batch_size(batch_size: int) -> None:
     """Refuse a number of messages that no claim can have."""
     if check_position("batch_size", batch_size, 1) >= 2**31:
         raise ValidationError("batch_size", batch_size, "less than 2,147,483,648")
+
+
+def check_order(order: str) -> None:
+    """Refuse an order that is none."""
+    if order not in get_args(ClaimOrder):
+        raise ValidationError("order", order, "'oldest' or 'round_robin'")
 
 
 def as_lease(seconds: float) -> timedelta:

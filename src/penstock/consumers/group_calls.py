@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.consumers import claims, groups
-from penstock.consumers.claims import Claim
+from penstock.consumers.claims import Claim, ClaimOrder
 from penstock.consumers.groups import GroupStatus, ParkedPartition
 from penstock.log.boundary import MessageType
 from penstock.log.boundary_awaiting import AsyncBoundaryCalls
@@ -51,6 +51,7 @@ class GroupCalls(BoundaryCalls):
         worker_id: str | None = None,
         batch_size: int = 100,
         lease: float = 30.0,
+        order: ClaimOrder = "oldest",
     ) -> Claim | None:
         """Claim the partition whose first unhandled message is the oldest; None if none is ready.
 
@@ -58,6 +59,9 @@ class GroupCalls(BoundaryCalls):
         first message that has all of them. The claim has the partition's unhandled messages of
         `handled_types` (classes or type names), at most `batch_size`, and a guard. It is yours for
         `lease` seconds; `ack`, `release` or `extend` it before that.
+
+        With `order="round_robin"` the partition goes behind all others that are ready when it is
+        given back, however old its next message is: a hot partition does not hold up the others.
         """
         operation = claims.claim_next(
             self.context,
@@ -67,6 +71,7 @@ class GroupCalls(BoundaryCalls):
             worker_id=worker_id or this_process(),
             batch_size=batch_size,
             lease=lease,
+            order=order,
         )
         self.declare_missing(known_classes(type_name(one) for one in handled_types))
         return self.run(operation)
@@ -74,7 +79,8 @@ class GroupCalls(BoundaryCalls):
     def ack(self, claim: Claim, position: int | None = None) -> None:
         """Note that the claim's messages up to `position` (default: all) are done; give it back.
 
-        Raises `StaleClaim`, and changes nothing, if the claim is not yours any more.
+        Raises `StaleClaim`, and changes nothing, if the claim is not yours any more. The same call
+        again, after a lost answer, does nothing: until somebody else's claim is given back.
         """
         self.run(claims.ack(self.context, claim, position))
 
@@ -140,6 +146,7 @@ class AsyncGroupCalls(AsyncBoundaryCalls):
         worker_id: str | None = None,
         batch_size: int = 100,
         lease: float = 30.0,
+        order: ClaimOrder = "oldest",
     ) -> Claim | None:
         """Claim the partition whose first unhandled message is the oldest; None if none is ready.
 
@@ -147,6 +154,9 @@ class AsyncGroupCalls(AsyncBoundaryCalls):
         first message that has all of them. The claim has the partition's unhandled messages of
         `handled_types` (classes or type names), at most `batch_size`, and a guard. It is yours for
         `lease` seconds; `ack`, `release` or `extend` it before that.
+
+        With `order="round_robin"` the partition goes behind all others that are ready when it is
+        given back, however old its next message is: a hot partition does not hold up the others.
         """
         operation = claims.claim_next(
             self.context,
@@ -156,6 +166,7 @@ class AsyncGroupCalls(AsyncBoundaryCalls):
             worker_id=worker_id or this_process(),
             batch_size=batch_size,
             lease=lease,
+            order=order,
         )
         await self.declare_missing(known_classes(type_name(one) for one in handled_types))
         return await self.run(operation)
@@ -163,7 +174,8 @@ class AsyncGroupCalls(AsyncBoundaryCalls):
     async def ack(self, claim: Claim, position: int | None = None) -> None:
         """Note that the claim's messages up to `position` (default: all) are done; give it back.
 
-        Raises `StaleClaim`, and changes nothing, if the claim is not yours any more.
+        Raises `StaleClaim`, and changes nothing, if the claim is not yours any more. The same call
+        again, after a lost answer, does nothing: until somebody else's claim is given back.
         """
         await self.run(claims.ack(self.context, claim, position))
 

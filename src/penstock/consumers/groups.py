@@ -123,9 +123,10 @@ def parked(context: LogContext, group_id: str) -> Operation[list[ParkedPartition
     check_group(context, group_id)
     return call(
         "parked_partitions",
-        "select g.group_id, p.partition_key, p.attempts, p.error, p.parked_at"
-        " from penstock.find_group(%s) g join penstock.partitions p on p.group_pk = g.id"
-        " where p.parked_at is not null order by p.parked_at",
+        "select g.group_id, p.partition_key, s.attempts, s.error, s.parked_at"
+        " from penstock.find_group(%s) g"
+        " join penstock.partition_states s on s.group_pk = g.id and s.parked_at is not null"
+        " join penstock.partitions p on p.offset_id = s.offset_id order by s.parked_at",
         (group_id,),
         lambda rows: [ParkedPartition(*row) for row in rows],
         group_id=group_id,

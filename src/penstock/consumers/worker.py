@@ -16,7 +16,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, Protocol
 
-from penstock.consumers.claims import Claim, as_lease, check_batch_size, partition_attributes
+from penstock.consumers.claims import (
+    Claim,
+    ClaimOrder,
+    as_lease,
+    check_batch_size,
+    check_order,
+    partition_attributes,
+)
 from penstock.consumers.handlers import is_async
 from penstock.consumers.progress import logger
 from penstock.errors import (
@@ -64,6 +71,7 @@ class GroupStore(Protocol):
         worker_id: str | None = None,
         batch_size: int = 100,
         lease: float = 30.0,
+        order: ClaimOrder = "oldest",
     ) -> Claim | None:
         """Claim a partition."""
 
@@ -105,7 +113,11 @@ class Worker:
     `handler` gets a claim and returns messages to append, or None. It should write nothing itself:
     what it returns is appended under the claim's guard, together with the acknowledgement. When it
     raises, the partition is tried again as `on_failure` says, and then parked with its error. So is
-    one whose worker died or hung that often.
+    one whose worker died or hung that often. SystemExit and KeyboardInterrupt end the worker; the
+    partition can be claimed again at once.
+
+    Partitions take turns: one that has been handled goes behind all others that are ready. With
+    `order="oldest"` the partition with the oldest unhandled message is always the next.
     """
 
     def __init__(
@@ -119,6 +131,7 @@ class Worker:
         worker_id: str | None = None,
         batch_size: int = 100,
         lease: float = 30.0,
+        order: ClaimOrder = "round_robin",
         on_failure: FailurePolicy | None = None,
         polling_interval_ms: int = 100,
     ) -> None:
@@ -133,6 +146,7 @@ class Worker:
         attributes = partition_attributes(partition_by)
         check_types(handled_types)
         as_lease(lease)
+        check_order(order)
         _tell_of_unknown(attributes, handled_types)
         self._store = store
         self.group_id = group_id
@@ -142,6 +156,7 @@ class Worker:
         self.worker_id = worker_id or f"{this_process()}:{threading.get_ident()}"
         self._batch_size = batch_size
         self._lease = lease
+        self._order: ClaimOrder = order
         self._policy = checked_policy(on_failure, FailurePolicy.park())
         if not self._policy.parks:
             raise ValidationError("on_failure", on_failure, "a FailurePolicy.park(...)")
@@ -173,6 +188,7 @@ class Worker:
             worker_id=self.worker_id,
             batch_size=self._batch_size,
             lease=self._lease,
+            order=self._order,
         )
         if claim is None:
             return False
@@ -194,7 +210,15 @@ class Worker:
             with suppress(UnavailableError):
                 self._give_back(claim)
             raise
-        except Exception as error:
+        except KeyboardInterrupt:
+            with suppress(Exception):
+                self._give_back(claim)
+            raise
+        except SystemExit as error:
+            with suppress(Exception):
+                self._fail(claim, error, at_once=True)
+            raise
+        except BaseException as error:  # a CancelledError or GeneratorExit is the handler's own
             self._fail(claim, error)
         return True
 
@@ -229,7 +253,7 @@ class Worker:
             logger.info("worker %s decides again: %s", self.worker_id, error)
             self._give_back(claim, 0.0 if conflicts == 1 else self._policy.pause(1))
 
-    def _fail(self, claim: Claim, error: Exception) -> None:
+    def _fail(self, claim: Claim, error: BaseException, *, at_once: bool = False) -> None:
         park = claim.attempts >= self._policy.attempts
         reason = f"{type(error).__name__}: {first_line(error)}"
         logger.warning(
@@ -240,7 +264,8 @@ class Worker:
             ", so it is parked" if park else "",
             reason,
         )
-        self._give_back(claim, self._policy.pause(claim.attempts), reason, park)
+        pause = 0.0 if at_once else self._policy.pause(claim.attempts)
+        self._give_back(claim, pause, reason, park)
 
     def _give_back(
         self, claim: Claim, delay: float = 0.0, error: str | None = None, park: bool = False

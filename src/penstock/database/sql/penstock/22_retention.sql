@@ -33,6 +33,7 @@ create index if not exists retentions_category on penstock.retentions (category,
 create or replace function penstock.slowest_consumer(category varchar, position_streams varchar[])
 returns table (consumer_id text, needs bigint)
 language plpgsql volatile
+set enable_bitmapscan = off
 as $$
 begin
   return query
@@ -51,9 +52,11 @@ begin
         left(message_store.category(s.stream_name), -length(':position'))
           || '-' || message_store.id(s.stream_name)) is null
       union all
-      select g.group_id, least(g.routed_to + 1, (
-        select min(p.next_position) from penstock.partitions p where p.group_pk = g.id))
+      select g.group_id, least(p.routed_to + 1, penstock.first_unhandled(g.id), (
+        select min(s.next_position) from penstock.partition_states s
+        where s.group_pk = g.id and s.parked_at is not null))
       from penstock.consumer_groups g
+      cross join lateral penstock.progress_of(g.id) p
       where g.partition_by is not null or g.replayed_by is not null  -- since a reset
       union all
       select t.pipeline || '.' || t.processor, t.position + 1

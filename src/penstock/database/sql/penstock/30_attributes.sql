@@ -91,20 +91,8 @@ begin
   where f.group_pk = g.id and f.global_position = m.global_position
     and f.feed = penstock.feed_key(penstock.projection(g.partition_by, t.attributes, m.data));
 
-  -- and the partitions for which these came next: ready, claimed and parked, each along its index
-  perform penstock.find_next(array(
-    select p.offset_id from penstock.consumer_groups g
-    cross join removed m
-    join penstock.partitions p on p.group_pk = g.id and p.next_position = m.global_position
-    where p.next_position is not null and p.token is null and p.parked_at is null
-    union all
-    select p.offset_id from penstock.consumer_groups g
-    join penstock.partitions p on p.group_pk = g.id and p.token is not null
-    where p.next_position in (select m.global_position from removed m)
-    union all
-    select p.offset_id from penstock.consumer_groups g
-    join penstock.partitions p on p.group_pk = g.id and p.parked_at is not null
-    where p.next_position in (select m.global_position from removed m)));
+  -- and the partitions for which these came next
+  perform penstock.pass_over(array(select m.global_position from removed m));
   return null;
 end
 $$;

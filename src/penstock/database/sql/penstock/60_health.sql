@@ -159,21 +159,17 @@ create or replace function penstock.first_pending(own penstock.consumer_groups)
 returns bigint language sql stable
 as $$
   select least(
-    (select p.next_position from penstock.partitions p
-     where p.group_pk = own.id and p.next_position is not null and p.token is null
-       and p.parked_at is null order by p.next_position limit 1),
-    (select min(p.next_position) from penstock.partitions p
-     where p.group_pk = own.id and p.token is not null),
+    penstock.first_unhandled(own.id),
     (select min(f.global_position)
-     from penstock.group_types g
+     from penstock.progress_of(own.id) p
+     join penstock.group_types g on g.group_pk = own.id and g.handled
      join penstock.message_types t on t.id = g.type_id
      cross join lateral (
        select a.global_position from penstock.message_attributes a
        where a.key_pair = penstock.key_pair('', t.type) and a.type_id = t.id
-         and a.global_position > coalesce(g.routed_to, own.routed_to)
+         and a.global_position > coalesce((p.late ->> t.id::text)::bigint, p.routed_to)
        order by a.global_position limit 1
-     ) f
-     where g.group_pk = own.id and g.handled))
+     ) f))
 $$;
 
 -- How the groups stand, for operators.
@@ -183,17 +179,20 @@ returns table (
   claimed bigint, parked bigint, routed_to bigint, oldest_pending timestamptz
 )
 language sql stable
+set enable_bitmapscan = off
 as $$
   select g.group_id, g.status, g.partition_by, c.partitions, c.pending, c.claimed, c.parked,
-    g.routed_to, m.time at time zone 'utc'
+    a.routed_to, m.time at time zone 'utc'
   from penstock.consumer_groups g
+  cross join lateral penstock.progress_of(g.id) a
   cross join lateral (
     select count(*) as partitions,
-      count(*) filter (where p.next_position is not null) as pending,
-      count(*) filter (where p.token is not null) as claimed,
-      count(*) filter (where p.parked_at is not null) as parked,
-      min(p.next_position) as oldest
-    from penstock.partitions p where p.group_pk = g.id
+      count(*) filter (where s.next_position is not null) as pending,
+      count(*) filter (where s.token is not null) as claimed,
+      count(*) filter (where s.parked_at is not null) as parked,
+      min(s.next_position) as oldest
+    from penstock.partitions p cross join lateral penstock.state_of(p.offset_id) s
+    where p.group_pk = g.id
   ) c
   left join message_store.messages m
     on m.global_position = least(c.oldest, penstock.first_pending(g))
@@ -204,6 +203,7 @@ $$;
 create or replace function penstock.group_figures()
 returns table (name text, value double precision, detail jsonb)
 language sql volatile
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
 as $$
   select 'group.lag', penstock.seconds_since((
       select m.time from message_store.messages m
@@ -216,17 +216,15 @@ as $$
     jsonb_build_object('group_id', g.group_id, 'partition_key', oldest.partition_key,
       'claimed_by', oldest.claimed_by)
   from penstock.consumer_groups g
-  cross join lateral (
-    select p.claimed_at, p.partition_key, p.claimed_by from penstock.partitions p
-    where p.group_pk = g.id and p.token is not null order by p.claimed_at limit 1
-  ) oldest
+  cross join lateral penstock.oldest_claim(g.id) oldest
   union all
   select 'group.parked', c.parked, jsonb_strip_nulls(jsonb_build_object(
     'group_id', g.group_id, 'at_least', case when c.parked = 1000 then true end))
   from penstock.consumer_groups g
   cross join lateral (
     select count(*) as parked from (
-      select from penstock.partitions p where p.group_pk = g.id and p.parked_at is not null limit 1000
+      select from penstock.partition_states s
+      where s.group_pk = g.id and s.parked_at is not null limit 1000
     ) p
   ) c
 $$;

@@ -8,27 +8,16 @@ create or replace function penstock.forget_log()
 returns trigger language plpgsql security definer set search_path = pg_catalog
 as $$
 begin
-  -- the attribute index, and what groups have routed and handled: all of it are positions. A claim in flight
-  -- becomes stale, since its partition is gone.
+  -- the attribute index, and what groups have routed and handled: all of it are positions. Groups keep their
+  -- names and whether they are stopped; the next claim says again what they handle. A claim in flight becomes
+  -- stale, since its partition is gone.
   begin
-    truncate penstock.message_attributes, penstock.group_types, penstock.group_feeds,
-      penstock.partitions, penstock.group_replays, penstock.feed_partitions, penstock.group_fanouts,
-      penstock.group_rechecks;
+    truncate penstock.message_attributes;
   exception
-    when object_in_use then  -- somebody truncates some of them in the same statement
+    when object_in_use then  -- somebody truncates it in the same statement
       delete from penstock.message_attributes;
-      delete from penstock.group_types;
-      delete from penstock.group_feeds;
-      delete from penstock.partitions;
-      delete from penstock.group_replays;
-      delete from penstock.feed_partitions;
-      delete from penstock.group_fanouts;
-      delete from penstock.group_rechecks;
   end;
-  -- groups keep their names and whether they are stopped; the next claim says again what they handle
-  update penstock.consumer_groups g
-  set partition_by = null, handled_types = '{}', routed_to = 0, looked_at = -1, replayed_by = null,
-    updated_at = clock_timestamp();
+  perform penstock.forget_group_positions();
   -- declared types stay declared; one that was being filled in has nothing left to fill
   update penstock.message_types t set filled_to = 0, fill_until = null where t.filled_to is not null;
 
@@ -46,8 +35,9 @@ begin
   set generation = p.generation + 1, floors = '{}', cursor = null, rebuilding = false,
     steps = 0, messages_in = 0, messages_out = 0, last_step_at = null, last_step_seconds = null,
     error = null, error_at = null;
-  -- what was delivered is gone, and may be delivered again
+  -- what was delivered is gone, and may be delivered again; what was left of a delivery goes with it
   delete from penstock.deliveries;
+  delete from penstock.staged_slices;
   -- what retention had removed lay before positions that are no more
   delete from penstock.retentions;
 
