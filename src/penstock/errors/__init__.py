@@ -37,6 +37,7 @@
     │   ├── JoinFull               the join has all the members it expects
     │   ├── NotAJoinMember
     │   ├── JoinOfItsOwnWait
+    │   ├── JoinRing
     │   ├── JoinAwaited            the join is waited for already
     │   └── PermanentFailure       raise it in a handler: do not try this message again
     ├── PipelineError
@@ -150,6 +151,7 @@ from penstock.errors.outbox import (
     JoinFull,
     JoinNotFound,
     JoinOfItsOwnWait,
+    JoinRing,
     NotAJoinMember,
     OutboxError,
     OutboxMessageNotFound,
@@ -199,6 +201,7 @@ __all__ = [
     "JoinFull",
     "JoinNotFound",
     "JoinOfItsOwnWait",
+    "JoinRing",
     "MessageTypeError",
     "MessagesRemoved",
     "NotAJoinMember",

@@ -48,6 +48,7 @@ from penstock.errors.outbox import (
     JoinFull,
     JoinNotFound,
     JoinOfItsOwnWait,
+    JoinRing,
     NotAJoinMember,
     OutboxMessageNotFound,
     StaleLease,
@@ -79,6 +80,7 @@ _BY_CODE: Mapping[str, type[PenstockError]] = {
     "PS065": JoinAwaited,
     "PS066": StaleLease,
     "PS067": JoinOfItsOwnWait,
+    "PS068": JoinRing,
     "PS070": StagingLost,
     "PS071": StepSuperseded,
 }
