@@ -126,6 +126,7 @@ from penstock.outbox.messages import (
     OutboxMessageId,
     TopicState,
 )
+from penstock.outbox.payload import UndecodablePayload
 from penstock.outbox.provider import MappedStores, StoreProvider
 from penstock.retrying import retry
 from penstock.serializer import JsonSerializer, Serializer, SerializerByType
@@ -262,6 +263,7 @@ __all__ = [
     "UnavailableError",
     "UndeclaredAttribute",
     "UndeclaredType",
+    "UndecodablePayload",
     "UndecodableRecord",
     "UnhandledMessageType",
     "UnknownMessageType",

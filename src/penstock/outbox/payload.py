@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.errors import ValidationError, first_line
+from penstock.errors import ValidationError, first_line, shown
 from penstock.serializer import JsonSerializer, encode_object
 
 
@@ -24,7 +24,7 @@ class UndecodablePayload:
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.raw!r}, which is not {self.encoding}: {self.reason}"
+        return f"{shown(self.raw)}, which is not {self.encoding}: {self.reason}"
 
 
 Payload = str | bytes | dict[str, Any] | list[Any] | int | float | bool | UndecodablePayload | None

@@ -63,7 +63,6 @@ create or replace function penstock.enqueue(
   ids uuid[], topics text[], payloads bytea[], encodings text[], due timestamptz[],
   correlation_ids text[], dedupe_keys text[], joins uuid[] default '{}')
 returns uuid[] language plpgsql
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 as $$
 #variable_conflict use_column
 declare
@@ -105,7 +104,6 @@ $$;
 -- so that they come first, and their token, which holds them until somebody else claims them.
 create or replace function penstock.reap_outbox(most integer default null)
 returns bigint language plpgsql volatile
-set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
 as $$
 declare
   moment constant timestamptz := clock_timestamp();
@@ -133,7 +131,6 @@ returns table (
   attempts integer, token uuid, created_at timestamptz
 )
 language plpgsql volatile
-set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
 as $$
 #variable_conflict use_column
 declare
@@ -175,7 +172,6 @@ $$;
 create or replace function penstock.lock_ready(
   topics text[], most integer, after_due timestamptz, after_id uuid, moment timestamptz)
 returns uuid[] language plpgsql volatile
-set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
 as $$
 declare
   ids uuid[];
@@ -189,11 +185,11 @@ begin
       select o.id, o.due
       from (select distinct t.topic from unnest(topics) as t(topic)) t
       cross join lateral (
-        -- the first of one topic
+        -- the first of one topic; rows are compared, so that only the index by topic has their order
         select r.id, r.due from penstock.outbox r
-        where r.state = 'ready' and r.topic = t.topic and (r.due, r.id) > (after_due, after_id)
-          and r.due <= moment
-        order by r.due, r.id limit most
+        where r.state = 'ready' and (r.topic, r.due, r.id) > (t.topic, after_due, after_id)
+          and (r.topic, r.due) <= (t.topic, moment)
+        order by r.topic, r.due, r.id limit most
       ) o
       order by o.due, o.id limit most
     ) c;
@@ -215,7 +211,7 @@ $$;
 -- ids that it does not hold, which were not changed; but not those that it has finished like this before.
 create or replace function penstock.finish_outbox(
   ids uuid[], token uuid, outcome text, error text default null)
-returns uuid[] language plpgsql volatile set enable_seqscan = off
+returns uuid[] language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
@@ -243,7 +239,7 @@ $$;
 -- an attempt.
 create or replace function penstock.abandon_outbox(
   ids uuid[], token uuid, delay interval, error text default null, counts boolean default true)
-returns uuid[] language plpgsql volatile set enable_seqscan = off
+returns uuid[] language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
@@ -268,26 +264,26 @@ $$;
 -- Those of `ids` that were not `settled` just now, nor by the same token with the same outcome before.
 create or replace function penstock.not_settled(
   ids uuid[], settled uuid[], token uuid, outcome text)
-returns uuid[] language plpgsql volatile set enable_seqscan = off
+returns uuid[] language plpgsql volatile
 as $$
 declare
   others constant uuid[] := array(select i from unnest(ids) i where i <> all (settled));
+  before uuid[];
 begin
   if others = '{}' then
     return others;
   end if;
-  return array(
-    select i from unnest(others) i
-    where not exists (
-      select from penstock.outbox o
-      where o.id = i and o.last_token = not_settled.token
-        and o.last_outcome = not_settled.outcome));
+  before := array(
+    select o.id from penstock.outbox o
+    where o.id = any (others) and o.last_token = not_settled.token
+      and o.last_outcome = not_settled.outcome);
+  return array(select i from unnest(others) i where i <> all (before));
 end
 $$;
 
 -- Hold messages for another lease. Returns the ids that this token does not hold.
 create or replace function penstock.extend_outbox(ids uuid[], token uuid, lease interval)
-returns uuid[] language plpgsql volatile set enable_seqscan = off
+returns uuid[] language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
@@ -307,7 +303,7 @@ $$;
 
 -- Try failed messages again: these, or all of a topic, or all.
 create or replace function penstock.retry_outbox(ids uuid[] default null, topic text default null)
-returns bigint language plpgsql volatile set enable_seqscan = off
+returns bigint language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
@@ -335,7 +331,6 @@ $$;
 create or replace function penstock.clean_outbox(
   before timestamptz, most integer default 10000, failed boolean default false)
 returns bigint language plpgsql volatile
-set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
 as $$
 declare
   removed bigint;
@@ -365,7 +360,6 @@ $$;
 create or replace function penstock.ready_topics()
 returns table (topic text, id uuid, due timestamptz, last_error text)
 language sql stable
-set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
 as $$
   with recursive topics as (
     -- the first topic's first message, and then that of each topic after the one before

@@ -104,7 +104,6 @@ $$;
 -- Lock a join, and return it with its steps.
 create or replace function penstock.locked_join(join_id uuid)
 returns penstock.join_progress language plpgsql volatile
-set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
 as $$
 declare
   locked penstock.join_progress;
@@ -121,24 +120,31 @@ begin
 end
 $$;
 
--- Attach steps to a join that the caller has locked, or only move its version.
-create or replace function penstock.move_steps(join_id uuid, attached integer default 0)
-returns void language plpgsql volatile
-set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+-- Add to the steps of a join that the caller has locked, or only move its version. Returns how many of them
+-- have landed by now.
+create or replace function penstock.move_steps(
+  join_id uuid, attached integer default 0, completed integer default 0, failed integer default 0)
+returns integer language plpgsql volatile
 as $$
 #variable_conflict use_column
+declare
+  landed integer;
 begin
   update penstock.join_steps s
-  set version = s.version + 1, attached_steps = s.attached_steps + move_steps.attached,
-    updated_at = clock_timestamp()
+  set version = s.version + 1, updated_at = clock_timestamp(),
+    attached_steps = s.attached_steps + move_steps.attached,
+    completed_steps = s.completed_steps + move_steps.completed,
+    failed_steps = s.failed_steps + move_steps.failed
   where s.join_id = move_steps.join_id and s.version = (
     select n.version from penstock.join_steps n
-    where n.join_id = move_steps.join_id order by n.version desc limit 1);
+    where n.join_id = move_steps.join_id order by n.version desc limit 1)
+  returning s.completed_steps + s.failed_steps into landed;
+  return landed;
 end
 $$;
 
 create or replace function penstock.wake_wait(wait_id uuid)
-returns void language plpgsql volatile set enable_seqscan = off
+returns void language plpgsql volatile
 as $$
 begin
   update penstock.outbox o set due = clock_timestamp()
@@ -149,7 +155,7 @@ $$;
 
 -- Count these messages, which have just been finished, in all the joins they are members of.
 create or replace function penstock.count_in_joins(message_ids uuid[], outcome text)
-returns void language plpgsql volatile set enable_seqscan = off
+returns void language plpgsql volatile
 as $$
 declare
   affected uuid[];
@@ -167,48 +173,40 @@ $$;
 -- Count members as done or failed in joins that the caller has locked: each once, and none in a join that
 -- is cancelled or timed out. Wakes the wait of a join whose last step this was.
 create or replace function penstock.count_steps(join_ids uuid[], message_ids uuid[], outcome text)
-returns void language sql volatile
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+returns void language plpgsql volatile
 as $$
-  with
-  -- the members whose first outcome this is
-  counted as (
-    update penstock.join_members m
-    set status = case when outcome = 'done' then 'completed' else 'failed' end
-    from penstock.joins j
-    where j.join_id = m.join_id and j.status = 'pending' and m.join_id = any (join_ids)
-      and coalesce(j.times_out_at > clock_timestamp(), true)
-      and m.message_id = any (message_ids) and m.status = 'pending'
-    returning m.join_id
-  ),
-  -- how many of them each join has, and the version of its steps so far
-  landed as (
-    select c.join_id, count(*)::int as steps, (
-      select n.version from penstock.join_steps n
-      where n.join_id = c.join_id order by n.version desc limit 1) as version
-    from counted c group by c.join_id
-  ),
-  -- the joins with their steps moved
-  moved as (
-    update penstock.join_steps s
-    set version = s.version + 1,
-      completed_steps = s.completed_steps + case when outcome = 'done' then l.steps else 0 end,
-      failed_steps = s.failed_steps + case when outcome = 'done' then 0 else l.steps end,
-      updated_at = clock_timestamp()
-    from landed l
-    where s.join_id = l.join_id and s.version = l.version
-    returning s.join_id, s.completed_steps + s.failed_steps as steps
-  )
-  select penstock.wake_wait(j.wait_id)
-  from moved m
-  join penstock.joins j on j.join_id = m.join_id and j.expected_steps = m.steps
+declare
+  landed record;
+begin
+  for landed in
+    with counted as (
+      -- the members whose first outcome this is
+      update penstock.join_members m
+      set status = case when outcome = 'done' then 'completed' else 'failed' end
+      from penstock.joins j
+      where j.join_id = m.join_id and j.status = 'pending' and m.join_id = any (join_ids)
+        and coalesce(j.times_out_at > clock_timestamp(), true)
+        and m.message_id = any (message_ids) and m.status = 'pending'
+      returning m.join_id, j.wait_id, j.expected_steps
+    )
+    select c.join_id, c.wait_id, c.expected_steps, count(*)::int as steps
+    from counted c group by c.join_id, c.wait_id, c.expected_steps
+  loop
+    if landed.expected_steps = penstock.move_steps(landed.join_id,
+      completed => case when outcome = 'done' then landed.steps else 0 end,
+      failed => case when outcome = 'done' then 0 else landed.steps end)
+    then
+      perform penstock.wake_wait(landed.wait_id);
+    end if;
+  end loop;
+end
 $$;
 
 -- Make messages members of joins. One that is finished already counts at once. `fresh` are those that
 -- this very transaction has put in.
 create or replace function penstock.attach_to_joins(
   join_ids uuid[], message_ids uuid[], fresh uuid[] default '{}')
-returns void language plpgsql volatile set enable_seqscan = off
+returns void language plpgsql volatile
 as $$
 declare
   known constant uuid[] := array(select unnest(message_ids) except select unnest(fresh));
@@ -230,19 +228,23 @@ $$;
 
 -- Make messages, which the caller has locked, members of one join.
 create or replace function penstock.attach_to_join(join_id uuid, message_ids uuid[])
-returns void language plpgsql volatile set enable_seqscan = off
+returns void language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
   own constant penstock.join_progress := penstock.locked_join(attach_to_join.join_id);
-  new_ids constant uuid[] := array(
-    select i.id from unnest(message_ids) with ordinality i(id, number)
-    where not exists (
-      select from penstock.join_members m where m.join_id = own.join_id and m.message_id = i.id)
-    group by i.id order by min(i.number));
+  new_ids uuid[];
+  known_ids uuid[];
   unknown uuid;
 begin
-  if new_ids = '{}' then
+  with added as (
+    insert into penstock.join_members (join_id, message_id)
+    select own.join_id, i.id from unnest(message_ids) as i(id)
+    on conflict do nothing
+    returning message_id
+  )
+  select array_agg(a.message_id) into new_ids from added a;
+  if new_ids is null then
     return;
   end if;
   if penstock.join_status(own) <> 'pending' then
@@ -251,9 +253,9 @@ begin
         own.join_id, penstock.join_status(own)),
       detail = jsonb_build_object('join_id', own.join_id, 'status', penstock.join_status(own));
   end if;
-  select i into unknown from unnest(new_ids) i
-  where not exists (select from penstock.outbox o where o.id = i) limit 1;
-  if found then
+  known_ids := array(select o.id from penstock.outbox o where o.id = any (new_ids));
+  if cardinality(known_ids) < cardinality(new_ids) then
+    unknown := (select unnest(new_ids) except select unnest(known_ids) limit 1);
     raise exception using errcode = 'PS062',
       message = format('there is no outbox message %s', unknown),
       detail = jsonb_build_object('message_id', unknown);
@@ -271,7 +273,6 @@ begin
 
   perform penstock.refuse_ring(own.join_id, own.wait_id, new_ids);
 
-  insert into penstock.join_members (join_id, message_id) select own.join_id, unnest(new_ids);
   perform penstock.move_steps(own.join_id, cardinality(new_ids));
   perform penstock.count_steps(array[own.join_id], array_agg(o.id), o.state)
   from penstock.outbox o
@@ -287,7 +288,7 @@ $$;
 -- join that the caller holds. For the others there is one lock, so that two of them do not close a ring
 -- together; on an older snapshot, which does not show what the other did, the version conflicts.
 create or replace function penstock.refuse_ring(join_id uuid, wait_id uuid, message_ids uuid[])
-returns void language plpgsql volatile set enable_seqscan = off
+returns void language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
@@ -325,7 +326,7 @@ $$;
 
 -- Report a member's outcome by hand.
 create or replace function penstock.report_step(join_id uuid, message_id uuid, outcome text)
-returns void language plpgsql volatile set enable_seqscan = off
+returns void language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
@@ -347,7 +348,7 @@ $$;
 -- one at a time; another only after one that somebody finished by hand, or that failed. The same call
 -- again returns the id of the first.
 create or replace function penstock.enqueue_join_wait(wait_id uuid, join_id uuid, payload bytea)
-returns uuid language plpgsql volatile set enable_seqscan = off
+returns uuid language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
@@ -381,7 +382,7 @@ end
 $$;
 
 create or replace function penstock.cancel_join(join_id uuid)
-returns boolean language plpgsql volatile set enable_seqscan = off
+returns boolean language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
@@ -409,7 +410,7 @@ create or replace function penstock.resolve_join(
   follow_up_id uuid,
   on_complete_topic text, on_complete_payload bytea, on_complete_encoding text,
   on_fail_topic text, on_fail_payload bytea, on_fail_encoding text)
-returns text language plpgsql volatile set enable_seqscan = off
+returns text language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
@@ -484,7 +485,6 @@ $$;
 -- to look at.
 create or replace function penstock.clean_joins(before timestamptz, most integer)
 returns bigint language plpgsql volatile
-set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
 as $$
 declare
   removed bigint;
@@ -500,5 +500,26 @@ begin
     for update skip locked));
   get diagnostics removed = row_count;
   return removed;
+end
+$$;
+
+-- These look up rows by index. A plan without one may be cheaper in a table that happens to be small, or
+-- was when its statistics were gathered; but a session keeps its plans while the table grows.
+do $$
+declare
+  one regprocedure;
+begin
+  for one in
+    select p.oid::regprocedure from pg_proc p
+    where p.pronamespace = 'penstock'::regnamespace and p.proname in (
+      'enqueue', 'claim_outbox', 'lock_ready', 'reap_outbox', 'finish_outbox', 'abandon_outbox',
+      'not_settled', 'extend_outbox', 'retry_outbox', 'clean_outbox', 'ready_topics',
+      'locked_join', 'move_steps', 'wake_wait', 'count_in_joins', 'count_steps', 'attach_to_joins',
+      'attach_to_join', 'refuse_ring', 'report_step', 'enqueue_join_wait', 'cancel_join',
+      'resolve_join', 'clean_joins')
+  loop
+    execute format('alter function %s set enable_seqscan = off set enable_bitmapscan = off'
+      ' set enable_sort = off set enable_hashjoin = off set enable_mergejoin = off', one);
+  end loop;
 end
 $$;
