@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from datetime import datetime, timedelta
-from functools import partial
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
@@ -71,7 +70,7 @@ def fill(store: Store) -> None:
     sql(store, FILL, "unknown", -hour, "ready", None, None, MANY)
     sql(store, FILL, "mail", 24 * hour, "ready", None, None, MANY)
     sql(store, FILL, "unknown", -hour, "in_progress", far, None, MANY // 10)
-    sql(store, FILL, "unknown", -hour, "failed", None, datetime(2020, 1, 1), MANY // 10)
+    sql(store, FILL, "unknown", -hour, "failed", None, datetime(2020, 1, 1, tzinfo=UTC), MANY // 10)
     sql(
         store,
         "with started as (insert into penstock.joins (join_id, expected_steps, grouping_key)"
@@ -163,7 +162,7 @@ def extends(busy: Busy) -> Call:
 
 
 def retries(busy: Busy) -> Call:
-    return lambda calls: calls.outbox.retry_failed([penstock.new_id()])
+    return lambda calls: calls.outbox.retry_failed([str(penstock.new_id())])
 
 
 def retries_a_topic(busy: Busy) -> Call:
@@ -256,14 +255,12 @@ def test_the_twentieth_call_of_a_session_costs_what_the_first_did(
     assert max(one.pages for one in costs[5:]) <= costs[1].pages + SLACK.pages, costs
 
 
-def step_costs(
-    store: Store, work: Callable[[BorrowedConnection, int], object], *, together: bool
-) -> dict[int, Cost]:
+def step_costs(store: Store, work: Callable[[int], Call], *, together: bool) -> dict[int, Cost]:
     """Work on 2,000 steps, in one transaction or in one each, and return what two of them cost."""
     found = {}
     with session(store) as measured:
         for number in range(1, 2001):
-            cost = measured.cost(partial(work, number=number))
+            cost = measured.cost(work(number))
             if number in (100, 2000):
                 found[number] = cost
             if not together:
@@ -283,8 +280,8 @@ def flat(costs: dict[int, Cost]) -> bool:
 def test_the_2000th_step_enqueued_costs_what_the_100th_did(store: Store, together: bool) -> None:
     join = store.joins.start_join(None, 2000)
 
-    def enqueue(calls: BorrowedConnection, number: int) -> None:
-        calls.outbox.enqueue("step", number, joins=[join])
+    def enqueue(number: int) -> Call:
+        return lambda calls: calls.outbox.enqueue("step", number, joins=[join])
 
     with old_snapshot(store):
         costs = step_costs(store, enqueue, together=together)
@@ -299,8 +296,8 @@ def test_the_2000th_ack_costs_what_the_100th_did(store: Store, together: bool) -
     store.outbox.enqueue_many([NewMessage("step", n) for n in range(2000)], joins=[join])
     claimed = store.outbox.claim("me", 2000)
 
-    def ack(calls: BorrowedConnection, number: int) -> None:
-        calls.outbox.ack(claimed[number - 1])
+    def ack(number: int) -> Call:
+        return lambda calls: calls.outbox.ack(claimed[number - 1])
 
     with old_snapshot(store):
         costs = step_costs(store, ack, together=together)
