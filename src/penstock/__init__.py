@@ -55,6 +55,7 @@ from penstock.errors import (
     JoinFull,
     JoinNotFound,
     JoinOfItsOwnWait,
+    JoinRing,
     LockTableFull,
     LogChanged,
     MessagesRemoved,
@@ -131,6 +132,7 @@ from penstock.outbox.messages import (
     OutboxMessageId,
     TopicState,
 )
+from penstock.outbox.payload import UndecodablePayload
 from penstock.outbox.provider import MappedStores, StoreProvider
 from penstock.retrying import retry
 from penstock.serializer import JsonSerializer, Serializer, SerializerByType
@@ -198,6 +200,7 @@ __all__ = [
     "JoinMember",
     "JoinNotFound",
     "JoinOfItsOwnWait",
+    "JoinRing",
     "Joins",
     "JsonSerializer",
     "LockTableFull",
@@ -273,6 +276,7 @@ __all__ = [
     "UnavailableError",
     "UndeclaredAttribute",
     "UndeclaredType",
+    "UndecodablePayload",
     "UndecodableRecord",
     "UnhandledMessageType",
     "UnknownMessageType",

@@ -47,7 +47,7 @@ from counts c, lateral (values
     select from penstock.outbox o
     where o.topic <> 'join.wait' and o.state in ('ready', 'in_progress'))),
   ('joins are resolved', not exists (
-    select from penstock.joins j
+    select from penstock.join_progress j
     where j.status = 'pending' and j.completed_steps + j.failed_steps = j.expected_steps)),
   ('the pipeline has processed all', 3 * %(pipeline)s = (
     select count(*) from penstock.tailers t where t.position >= c.last_account))

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from penstock import JoinId, NewMessage, OutboxMessageId, Store, new_id
+from penstock import Dispatcher, JoinId, NewMessage, OutboxMessageId, Store, new_id
 from tests.cli.conftest import Run
 
 DUE = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -48,6 +48,37 @@ def test_the_outbox_as_json_is_one_object(penstock: Run, failed: OutboxMessageId
     assert found["topics"][0]["failed"] == 1
     assert found["topics"][1]["oldest_ready"] == "2026-05-01T12:00:00Z"
     assert [one["id"] for one in found["failed"]] == [str(failed)]
+
+
+def test_a_topic_that_nobody_handles_is_shown_with_its_reason(penstock: Run, store: Store) -> None:
+    store.outbox.enqueue("mail", due=DUE - timedelta(days=365))
+    Dispatcher(store, owner="here").run_until_idle()
+
+    [topic] = json.loads(penstock("outbox", "--json").stdout)["topics"]
+
+    assert topic["last_error"] == "no handler for topic mail in dispatcher here"
+    assert topic["last_error"] in penstock("outbox").stdout
+
+
+@pytest.mark.parametrize("encoding", ["json", "text"])
+def test_a_payload_that_cannot_be_decoded_is_shown_all_the_same(
+    penstock: Run, store: Store, encoding: str
+) -> None:
+    id = store.outbox.enqueue("mail")
+    with store.transaction() as tx:
+        tx.connection.execute(
+            "update penstock.outbox set payload = %s, encoding = %s", (b"\x1b[31m\xff", encoding)
+        )
+    store.outbox.fail(store.outbox.claim("me"), "it cannot be read")
+
+    shown = penstock("outbox", "show", str(id)).stdout
+    as_json = json.loads(penstock("outbox", "show", str(id), "--json").stdout)
+    overview = json.loads(penstock("outbox", "--json").stdout)
+
+    assert "\x1b" not in shown
+    assert f"which is not {encoding}: " in shown
+    assert as_json["payload"]["encoding"] == encoding
+    assert [one["id"] for one in overview["failed"]] == [str(id)]
 
 
 def test_what_is_not_due_yet_is_not_the_oldest_ready(penstock: Run, store: Store) -> None:

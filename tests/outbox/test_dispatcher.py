@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -18,12 +18,15 @@ from penstock import (
     ClaimedMessage,
     Dispatcher,
     FailurePolicy,
+    JoinNotFound,
     NewMessage,
     PermanentFailure,
+    StaleLease,
     Store,
     ValidationError,
 )
 from penstock.outbox.floor import Floor
+from penstock.outbox.payload import UndecodablePayload
 from tests.outbox.dispatching import dispatching, prepare
 from tests.outbox.outboxes import become_due, claim_one, end_leases, sql
 from tests.racing import at_once, wait_until, wait_until_gone
@@ -125,6 +128,7 @@ class TestHandlers:
             {"concurrency": 0},
             {"on_failure": "retry"},
             {"batch_size": 0},
+            {"warn_after": 0},
             {"lease": 0},
             {"polling_interval_ms": 0},
             {"owner": "\0"},
@@ -224,7 +228,64 @@ class TestFailures:
         assert message.last_error == "PermanentFailure: no such address"
 
     @pytest.mark.parametrize(
-        "error", [ValueError("nul \0 and half \ud800"), SystemExit(3), ValueError(), KeyError("k")]
+        "error",
+        [
+            SystemExit(3),
+            KeyboardInterrupt(),
+            GeneratorExit(),
+            asyncio.CancelledError(),
+            ValueError("k"),
+        ],
+    )
+    @pytest.mark.parametrize("where", ["the handler", "a task of it"])
+    def test_whatever_an_async_handler_raises_the_others_go_on(
+        self, store: Store, error: BaseException, where: str
+    ) -> None:
+        dispatcher, begun = Dispatcher(store, on_failure=ONE_TRY, concurrency=3), asyncio.Event()
+        go = asyncio.Event()
+
+        async def fail() -> None:
+            raise error
+
+        @dispatcher.handler("bad")
+        async def bad(message: ClaimedMessage) -> None:
+            await begun.wait()
+            try:
+                await (fail() if where == "the handler" else asyncio.ensure_future(fail()))
+            finally:
+                go.set()
+
+        @dispatcher.handler("good")
+        async def good(message: ClaimedMessage) -> None:
+            begun.set()
+            await go.wait()
+
+        @dispatcher.handler("later")
+        async def later(message: ClaimedMessage) -> None:
+            await asyncio.sleep(0)
+
+        store.outbox.enqueue_many([NewMessage("bad"), NewMessage("good")])
+        store.outbox.enqueue_many([NewMessage("later")] * 5)
+
+        dispatcher.run_until_idle()
+
+        assert states(store) == ["failed"] + ["done"] * 6
+        assert str(store.outbox.list()[0].last_error).startswith(type(error).__name__)
+
+    @pytest.mark.parametrize(
+        "error",
+        [
+            ValueError("nul \0 and half \ud800"),
+            SystemExit(3),
+            KeyboardInterrupt(),
+            GeneratorExit(),
+            asyncio.CancelledError(),
+            StopIteration(),
+            StaleLease(("another message",)),
+            JoinNotFound("another join"),
+            ValueError(),
+            KeyError("k"),
+        ],
     )
     def test_whatever_a_handler_raises_the_dispatcher_goes_on(
         self, store: Store, error: BaseException
@@ -239,23 +300,28 @@ class TestFailures:
         assert states(store) == ["failed", "done"]
         assert str(store.outbox.list()[0].last_error).startswith(type(error).__name__)
 
-    def test_without_a_handler_it_is_given_back_and_another_dispatcher_gets_it(
-        self, store: Store
+    def test_a_topic_without_a_handler_is_reported_once_and_another_dispatcher_gets_it(
+        self, store: Store, caplog: pytest.LogCaptureFixture
     ) -> None:
-        store.outbox.enqueue("mail")
-        Dispatcher(store).run_until_idle()
-        given_back = store.outbox.list()[0]
+        store.outbox.enqueue("mail", due=datetime.now(UTC) - timedelta(minutes=2))
+        store.outbox.enqueue("fresh")
+        without = Dispatcher(store, owner="without")
+        without.run_until_idle()
+        without._servings[0]._next_report = 0.0
+        without.run_until_idle()
+        found = store.outbox.list(topic="mail")[0]
         other = Dispatcher(store, on_failure=ONE_TRY)
         other.handler("mail")(lambda message: None)
 
-        become_due(store)
         other.run_until_idle()
 
-        assert (given_back.state, given_back.attempts) == ("ready", 0)
-        assert given_back.last_error == (
-            "no handler for topic mail in the dispatcher that claimed it"
-        )
-        assert states(store) == ["done"]
+        assert (found.state, found.attempts) == ("ready", 0)
+        assert found.last_error == "no handler for topic mail in dispatcher without"
+        assert [one.last_error for one in store.outbox.list(topic="fresh")] == [None]
+        reports = [one for one in caplog.messages if "no handler for topic" in one]
+        assert len(reports) == 1
+        assert "topic mail here" in reports[0]
+        assert states(store) == ["done", "ready"]
 
     def test_a_topic_that_it_has_no_handler_for_is_left_to_others(self, store: Store) -> None:
         handled: list[object] = []
@@ -267,7 +333,7 @@ class TestFailures:
         claimed = [without.run_until_idle(), without.run_until_idle()]
         having.run_until_idle()
 
-        assert claimed == [3, 0]
+        assert claimed == [0, 0]
         assert sorted(handled, key=str) == [0, 1, 2]
 
     def test_a_handler_that_is_added_later_gets_what_was_passed_over(self, store: Store) -> None:
@@ -279,6 +345,54 @@ class TestFailures:
         dispatcher.run_until_idle()
 
         assert states(store) == ["done"]
+
+    def test_a_payload_that_cannot_be_decoded_fails_alone_with_its_reason(
+        self, store: Store
+    ) -> None:
+        handled: list[object] = []
+        dispatcher = Dispatcher(store)
+        dispatcher.handler("mail")(lambda message: handled.append(message.payload))
+        bad = [
+            ("json", b'{"a":'),
+            ("json", b""),
+            ("json", b"\xff"),
+            ("json", b"[" * 100_000),
+            ("text", b"\xff"),
+        ]
+        for encoding, payload in bad:
+            sql(
+                store,
+                "insert into penstock.outbox (id, topic, payload, encoding)"
+                " values (gen_random_uuid(), 'mail', %s, %s)",
+                payload,
+                encoding,
+            )
+        store.outbox.enqueue("mail", "good")
+
+        dispatcher.run_until_idle()
+
+        assert handled == ["good"]
+        listed = store.outbox.list()
+        assert [one.state for one in listed] == ["failed"] * 5 + ["done"]
+        for one, (encoding, payload) in zip(listed, bad, strict=False):
+            assert isinstance(one.payload, UndecodablePayload)
+            assert (one.payload.raw, one.payload.encoding) == (payload, encoding)
+            assert f"which is not {encoding}: " in str(one.last_error)
+
+    @pytest.mark.parametrize(
+        "column", ["created_at", "finished_at", "lease_until", "due", "attempts"]
+    )
+    def test_a_value_that_python_cannot_hold_stops_nobody(self, store: Store, column: str) -> None:
+        value = 2**31 - 1 if column == "attempts" else "-infinity"
+        ids = store.outbox.enqueue_many([NewMessage("mail", n) for n in range(2)])
+        sql(store, f"update penstock.outbox set {column} = %s where id = %s", value, ids[0])
+        dispatcher = Dispatcher(store)
+        dispatcher.handler("mail")(lambda message: None)
+
+        dispatcher.run_until_idle()
+
+        assert len(store.outbox.list()) == 2
+        assert states(store) == ["done", "done"]
 
     def test_an_error_that_cannot_even_be_told_is_an_error_like_others(self, store: Store) -> None:
         class Unspeakable(Exception):
@@ -467,6 +581,39 @@ class TestLeases:
             release.set()
 
         assert len(left) == 18
+
+    def test_what_no_handler_could_begin_goes_to_another_dispatcher(
+        self, store: Store, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        busy, idle = (Dispatcher(store, concurrency=2, warn_after=0.5) for _ in range(2))
+        release, handled = threading.Event(), list[object]()
+
+        @busy.handler("work")
+        def hang_or_not(message: ClaimedMessage) -> None:
+            if message.payload == "hang":
+                release.wait(TIMEOUT)
+
+        idle.handler("work")(lambda message: handled.append(message.payload))
+        store.outbox.enqueue_many([NewMessage("work", "quick")] * 200)
+        busy.run_until_idle()  # it learns that its handlers are quick
+        hanging = [store.outbox.enqueue("work", "hang") for _ in range(2)]
+        store.outbox.enqueue_many([NewMessage("work", n) for n in range(300)])
+
+        with running(busy):
+            wait_until(
+                store.settings.conninfo(),
+                "select count(*) = 2 from penstock.outbox where state = 'in_progress'",
+            )
+            idle.run_until_idle()
+            release.set()
+
+        assert sorted(handled, key=str) == sorted(range(300), key=str)
+        assert {one.attempts for one in store.outbox.list(limit=1000)} == {1}
+        for id in hanging:
+            assert any(
+                "the handler of work has been running for" in one and str(id) in one
+                for one in caplog.messages
+            )
 
     def test_what_was_done_long_ago_is_removed_by_the_way(self, store: Store) -> None:
         store.outbox.enqueue("mail")

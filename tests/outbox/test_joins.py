@@ -18,6 +18,7 @@ from penstock import (
     JoinFinished,
     JoinFull,
     JoinNotFound,
+    JoinRing,
     NewMessage,
     NotAJoinMember,
     Store,
@@ -422,6 +423,107 @@ class TestDecided:
 
         assert store.joins.members(join) == []
 
+    @pytest.mark.parametrize("length", [2, 3, 5])
+    def test_a_ring_of_joins_is_refused(self, store: Store, length: int) -> None:
+        joins = [store.joins.start_join(None, 2) for _ in range(length)]
+        waits = [store.joins.enqueue_join_wait(one, on_complete_topic="good") for one in joins]
+        for number in range(length - 1):
+            store.joins.attach_message_to_join(joins[number], waits[number + 1])
+
+        with pytest.raises(JoinRing) as caught:
+            store.joins.attach_message_to_join(joins[-1], waits[0])
+
+        assert caught.value.message_id == str(waits[0])
+        assert caught.value.waiting_join_id == str(joins[0])
+        assert store.joins.members(joins[-1]) == []
+
+    def test_joins_may_be_nested_without_a_ring(self, store: Store) -> None:
+        top, left, right, bottom = (store.joins.start_join(None, 2) for _ in range(4))
+        waits = {
+            one: store.joins.enqueue_join_wait(one, on_complete_topic="good")
+            for one in (top, left, right, bottom)
+        }
+        steps(store, bottom, 2)
+        for outer, inner in ((top, left), (top, right), (left, bottom), (right, bottom)):
+            store.joins.attach_message_to_join(outer, waits[inner])
+        for side in (left, right):
+            steps(store, side, 1)
+
+        dispatcher = Dispatcher(store)
+        for topic in ("step", "good"):
+            dispatcher.handler(topic)(lambda message: None)
+        dispatcher.run_until_idle()
+
+        assert store.joins.get_join(top).status == "completed"
+
+    def test_the_same_wait_again_is_the_first_also_when_it_is_resolved(self, store: Store) -> None:
+        join = store.joins.start_join(None, 1)
+        steps(store, join, 1)
+        wait = store.joins.enqueue_join_wait(join, on_complete_topic="good")
+
+        waiting = store.joins.enqueue_join_wait(join, on_complete_topic="good")
+        finish(store)
+        resolved(store, join)
+        done = store.joins.enqueue_join_wait(join, on_complete_topic="good")
+
+        assert (waiting, done) == (wait, wait)
+        assert len(store.outbox.list(topic="join.wait")) == 1
+
+    @pytest.mark.parametrize("complete", [True, False])
+    def test_resolving_again_with_the_same_token_answers_the_same(
+        self, store: Store, complete: bool
+    ) -> None:
+        join = store.joins.start_join(None, 1)
+        steps(store, join, 1)
+        store.joins.enqueue_join_wait(join, on_complete_topic="good")
+        if complete:
+            finish(store)
+        else:
+            become_due(store)
+            sql(store, "update penstock.outbox set due = clock_timestamp() where due is null")
+        [wait] = store.outbox.claim("me", topics=["join.wait"])
+        first = store.run(penstock.outbox.joins.resolve(wait))
+
+        again = store.run(penstock.outbox.joins.resolve(wait))
+
+        assert (first, again) == (("completed",) * 2 if complete else ("pending",) * 2)
+        assert len(follow_ups(store)) == (1 if complete else 0)
+
+    @pytest.mark.parametrize("column", ["times_out_at", "created_at", "updated_at"])
+    def test_a_moment_that_python_cannot_hold_stops_no_listing(
+        self, store: Store, column: str
+    ) -> None:
+        join = store.joins.start_join(None, 1)
+        sql(store, f"update penstock.joins set {column} = 'infinity'")
+
+        assert [one.join_id for one in store.joins.list_joins()] == [join]
+
+    @pytest.mark.parametrize(
+        "payload",
+        [
+            b"{",
+            b'{"join_id": "no id"}',
+            b'{"join_id": "00000000-0000-0000-0000-000000000000"}',
+            b'{"join_id": "%s", "on_complete_topic": "", "on_complete_payload": ["", "text"],'
+            b' "on_fail_payload": ["", "text"]}',
+        ],
+    )
+    def test_a_wait_that_can_never_be_resolved_fails_at_once(
+        self, store: Store, payload: bytes
+    ) -> None:
+        join = store.joins.start_join(None, 1)
+        steps(store, join, 1)
+        wait = store.joins.enqueue_join_wait(join, on_complete_topic="good")
+        forged = payload.replace(b"%s", str(join).encode())
+        sql(store, "update penstock.outbox set payload = %s where id = %s", forged, wait)
+        finish(store)
+
+        Dispatcher(store).run_until_idle()
+
+        found = store.outbox.get(wait)
+        assert (found.state, found.attempts) == ("failed", 1)
+        assert str(found.last_error).startswith("PermanentFailure: ")
+
     def test_all_old_joins_are_cleaned_up_however_many(
         self, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -526,7 +628,7 @@ class TestDecided:
 
         message = store.outbox.get(wait)
         assert (message.state, message.attempts) == ("failed", 1)
-        assert message.last_error == f"JoinNotFound: there is no join {join}"
+        assert message.last_error == f"PermanentFailure: there is no join {join}"
 
     def test_a_join_that_is_not_complete_in_time_fails(self, store: Store) -> None:
         join = store.joins.start_join(None, 2, timeout=3600)
@@ -675,7 +777,7 @@ class TestBadInput:
         with pytest.raises(JoinFinished) as caught:
             store.joins.attach_message_to_join(join, late)
         with pytest.raises(JoinFinished):
-            store.joins.enqueue_join_wait(join, on_complete_topic="good")
+            store.joins.enqueue_join_wait(join, on_complete_topic="better")
 
         assert caught.value.status == ending
 
@@ -834,6 +936,48 @@ class TestRaces:
         acked()
 
         assert status == "pending"
+        assert resolved(store, join).status == "completed"
+
+    @pytest.mark.parametrize("isolation", ["read committed", "repeatable read", "serializable"])
+    def test_two_that_would_close_a_ring_together_do_not(
+        self, store: Store, isolation: str
+    ) -> None:
+        joins = [store.joins.start_join(None, 2) for _ in range(4)]
+        waits = [store.joins.enqueue_join_wait(one, on_complete_topic="good") for one in joins]
+        store.joins.attach_message_to_join(joins[0], waits[1])
+        store.joins.attach_message_to_join(joins[2], waits[3])
+        first, second = (store.begin_transaction(isolation) for _ in range(2))
+        for one in (first, second):
+            one.outbox.list()
+        first.joins.attach_message_to_join(joins[1], waits[2])
+
+        attached = _in_thread(
+            store, lambda: second.joins.attach_message_to_join(joins[3], waits[0])
+        )
+        first.commit()
+
+        with pytest.raises((JoinRing, TransactionConflict)) as caught:
+            attached()
+        second.rollback()
+        assert (caught.type is JoinRing) == (isolation == "read committed")
+        with pytest.raises(JoinRing):
+            store.joins.attach_message_to_join(joins[3], waits[0])
+
+    @pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
+    def test_a_wait_enqueued_on_an_old_snapshot_is_not_left_asleep(
+        self, store: Store, isolation: str
+    ) -> None:
+        join = store.joins.start_join(None, 1)
+        steps(store, join, 1)
+        waiting = store.begin_transaction(isolation)
+        waiting.joins.get_join(join)
+        finish(store)
+
+        with pytest.raises(TransactionConflict):
+            waiting.joins.enqueue_join_wait(join, on_complete_topic="good")
+        waiting.rollback()
+        store.joins.enqueue_join_wait(join, on_complete_topic="good")
+
         assert resolved(store, join).status == "completed"
 
     def test_a_cancel_while_the_join_is_resolved_comes_too_late(self, store: Store) -> None:

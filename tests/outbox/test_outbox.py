@@ -213,19 +213,40 @@ class TestClaim:
         assert (after.id, after.attempts) == (before.id, 2)
         assert after.token != before.token
 
-    def test_a_claim_plans_to_use_the_index_whatever_is_behind_it(self, store: Store) -> None:
-        store.outbox.enqueue_many([NewMessage("mail", n) for n in range(100)])
+    def test_a_claim_of_topics_gets_these_oldest_first_and_no_others(self, store: Store) -> None:
+        for number, topic in enumerate(["b", "a", "c", "A", "b", "a"]):
+            store.outbox.enqueue(topic, number)
 
-        plan = sql(
-            store,
-            "explain select id from penstock.outbox o where o.state = 'ready'"
-            " and o.due <= clock_timestamp() and (o.due, o.id) >= (%s, %s)"
-            " order by o.due, o.id limit 10 for update skip locked",
-            PAST,
-            uuid.UUID(int=0),
-        )
+        claimed = store.outbox.claim("me", 3, topics=["a", "b", "a", "none"])
+        rest = store.outbox.claim("me", 3, topics=["b", "a"])
 
-        assert any("outbox_ready" in line for (line,) in plan)
+        assert [one.payload for one in claimed] == [0, 1, 4]
+        assert [one.payload for one in rest] == [5]
+
+    def test_a_claim_of_topics_goes_on_behind_what_others_have_locked(self, store: Store) -> None:
+        store.outbox.enqueue_many([NewMessage("ab"[n % 2], n) for n in range(7)])
+        other = store.begin_transaction()
+        locked = other.outbox.claim("other", 5)
+
+        claimed = store.outbox.claim("me", 2, topics=["a", "b"])
+        other.rollback()
+
+        assert [one.payload for one in locked] == [0, 1, 2, 3, 4]
+        assert [one.payload for one in claimed] == [5, 6]
+
+    def test_a_lease_that_ended_is_left_to_its_holder_until_somebody_takes_over(
+        self, store: Store
+    ) -> None:
+        store.outbox.enqueue("mail")
+        late = claim_one(store)
+        end_leases(store)
+        nothing = store.outbox.claim("me", 10, topics=["bill"])
+
+        store.outbox.extend(late)
+        store.outbox.ack(late)
+
+        assert nothing == []
+        assert store.outbox.get(late.id).state == "done"
 
 
 def acks(store: Store, held: Any) -> None:
@@ -325,8 +346,37 @@ class TestSettle:
         assert caught.value.message_ids == (str(stale.id),)
         assert store.outbox.get(stale.id) == before
 
-    @pytest.mark.parametrize("settle", SETTLING)
-    def test_what_is_finished_cannot_be_settled_again(
+    @pytest.mark.parametrize("settle", [acks, fails, abandons])
+    @pytest.mark.parametrize("meanwhile", ["nothing", "claimed by another"])
+    def test_the_same_call_again_answers_as_the_first_did_and_changes_nothing(
+        self, store: Store, settle: Callable[[Store, Any], None], meanwhile: str
+    ) -> None:
+        join = store.joins.start_join(None, 3)
+        ids = store.outbox.enqueue_many([NewMessage("mail", n) for n in range(3)], joins=[join])
+        claimed = store.outbox.claim("me", 3)
+        settle(store, claimed)
+        if meanwhile == "claimed by another":
+            store.outbox.retry_failed()
+            store.outbox.claim("another", 3)
+        before = [store.outbox.get(id) for id in ids], store.joins.get_join(join)
+
+        settle(store, claimed)
+
+        assert ([store.outbox.get(id) for id in ids], store.joins.get_join(join)) == before
+
+    @pytest.mark.parametrize("settle", [acks, fails, abandons])
+    def test_the_same_call_twice_at_once_succeeds_twice(
+        self, store: Store, settle: Callable[[Store, Any], None]
+    ) -> None:
+        store.outbox.enqueue("mail")
+        claimed = claim_one(store)
+
+        results = at_once(*[lambda: settle(store, claimed)] * 4)
+
+        assert results == [None] * 4
+
+    @pytest.mark.parametrize("settle", [fails, abandons, extends])
+    def test_what_is_finished_cannot_be_settled_otherwise(
         self, store: Store, settle: Callable[[Store, Any], None]
     ) -> None:
         store.outbox.enqueue("mail")
@@ -380,6 +430,12 @@ class TestSettle:
         )
 
         assert sorted(type(one).__name__ for one in results) == ["NoneType", "StaleLease"]
+
+
+@pytest.mark.parametrize("topics", ["mail", [], [7], [""], 7])
+def test_bad_topics_of_a_claim_are_refused(store: Store, topics: Any) -> None:
+    with pytest.raises(ValidationError, match="topic"):
+        store.outbox.claim("me", topics=topics)
 
 
 class TestLookAfter:

@@ -179,10 +179,10 @@ def test_a_claim_of_the_outbox_goes_on_from_its_floor(store: Store) -> None:
     floor = (last.due, last.id)
 
     from_the_floor = entries_read(
-        store, lambda log: log.run(operations.claim(log.context, "me", 1, 30, floor))
+        store, lambda log: log.run(operations.claim(log.context, "me", 1, 30, None, floor))
     )
     from_the_start = entries_read(
-        store, lambda log: log.run(operations.claim(log.context, "me", 1, 30, (None, None)))
+        store, lambda log: log.run(operations.claim(log.context, "me", 1, 30))
     )
     holder.rollback()
 

@@ -131,6 +131,7 @@ class TestOutbox:
         an_hour_passes(store)
 
         assert figure(store, "outbox.lag") >= HOUR
+        assert details(store, "outbox.lag") == [{"oldest_topic": "mail"}]
 
     def test_does_not_lag_while_its_messages_are_held(self, store: Store) -> None:
         store.outbox.enqueue("mail")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import fields
 from datetime import datetime
 from typing import Annotated
 
@@ -45,7 +45,8 @@ def overview(
 ) -> None:
     """Count the messages of the outbox by topic and state, and show what failed.
 
-    The oldest ready is when the first message that waits for a handler became due.
+    The oldest ready is when the first message that waits for a handler became due; its last error
+    says why it was not handled so far, such as that a dispatcher has no handler for its topic.
     """
     if context.invoked_subcommand:
         return
@@ -69,9 +70,9 @@ def show(id: MessageId, json: Json = False, url: Url = None, folder: Folder = No
         print_json(message)
         return
     shown = {
-        name.replace("_", " "): _shown(value)
-        for name, value in asdict(message).items()
-        if value is not None or name == "payload"
+        field.name.replace("_", " "): _shown(getattr(message, field.name))
+        for field in fields(message)
+        if getattr(message, field.name) is not None or field.name == "payload"
     }
     console().print(facts(shown))
 
@@ -106,8 +107,8 @@ def by_topic(summary: Sequence[TopicState]) -> list[dict[str, object]]:
         row = rows.setdefault(one.topic, {"topic": one.topic, **dict.fromkeys(STATES, 0)})
         row[one.state] = one.count
         if one.state == "ready":
-            row["oldest_ready"] = one.oldest
-    return [{"oldest_ready": None, **row} for row in rows.values()]
+            row["oldest_ready"], row["last_error"] = one.oldest, one.last_error
+    return [{"oldest_ready": None, "last_error": None, **row} for row in rows.values()]
 
 
 def _print_topics(topics: list[dict[str, object]]) -> None:
@@ -118,12 +119,14 @@ def _print_topics(topics: list[dict[str, object]]) -> None:
         done="right",
         failed="right",
         oldest_ready="left",
+        last_error="left",
     )
     for row in topics:
         counts = [str(row[state]) for state in STATES]
         oldest = row["oldest_ready"]
         since = shown_time(oldest) if isinstance(oldest, datetime) else ""
-        listed.add_row(printable(str(row["topic"])), *counts, since)
+        error = printable(str(row["last_error"] or ""))
+        listed.add_row(printable(str(row["topic"])), *counts, since, error)
     console().print(listed)
 
 

@@ -38,6 +38,7 @@
     │   ├── JoinFull               the join has all the members it expects
     │   ├── NotAJoinMember
     │   ├── JoinOfItsOwnWait
+    │   ├── JoinRing
     │   ├── JoinAwaited            the join is waited for already
     │   └── PermanentFailure       raise it in a handler: do not try this message again
     ├── PipelineError
@@ -159,6 +160,7 @@ from penstock.errors.outbox import (
     JoinFull,
     JoinNotFound,
     JoinOfItsOwnWait,
+    JoinRing,
     NotAJoinMember,
     OutboxError,
     OutboxMessageNotFound,
@@ -214,6 +216,7 @@ __all__ = [
     "JoinFull",
     "JoinNotFound",
     "JoinOfItsOwnWait",
+    "JoinRing",
     "LockTableFull",
     "LogChanged",
     "MessageTypeError",

@@ -90,6 +90,21 @@ class JoinOfItsOwnWait(OutboxError):
 
 
 @dataclass(eq=False)
+class JoinRing(OutboxError):
+    """The message waits for a join that waits for this one: neither would ever be complete."""
+
+    join_id: str
+    message_id: str
+    waiting_join_id: str
+
+    def __str__(self) -> str:
+        return (
+            f"message {self.message_id} waits for join {self.waiting_join_id}, which waits for join"
+            f" {self.join_id}: as a step of it, neither would ever be complete"
+        )
+
+
+@dataclass(eq=False)
 class JoinAwaited(OutboxError):
     """The join is waited for already: it has one wait and one follow-up."""
 

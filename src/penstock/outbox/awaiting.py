@@ -73,9 +73,18 @@ class AsyncOutbox:
         """Put several messages into the outbox, all or none, and return their ids in order."""
         return await self._runner.run(operations.enqueue(self._runner.context, several, joins))
 
-    async def claim(self, owner: str, limit: int = 1, lease: float = 30.0) -> list[ClaimedMessage]:
-        """Claim due messages, oldest first, for `lease` seconds; ended leases come first."""
-        return await self._runner.run(operations.claim(self._runner.context, owner, limit, lease))
+    async def claim(
+        self,
+        owner: str,
+        limit: int = 1,
+        lease: float = 30.0,
+        *,
+        topics: Iterable[str] | None = None,
+    ) -> list[ClaimedMessage]:
+        """Claim due messages, oldest first, for `lease` seconds: of these topics, or of all."""
+        return await self._runner.run(
+            operations.claim(self._runner.context, owner, limit, lease, topics)
+        )
 
     async def ack(self, held: Held) -> None:
         """Note that claimed messages were handled. Joins count them in the same transaction.

@@ -2,8 +2,8 @@
 
 The promise: each message is handled at least once. It is acknowledged after its handler returned,
 in batches; a message of a dispatcher that died comes again when its lease ends. A handler that
-raises is tried again, with growing pauses, and then the message fails with its last error kept. A
-message without a handler goes back, and its topic is left to other dispatchers from then on.
+raises is tried again, with growing pauses, and then the message fails with its last error kept.
+Only messages of topics with a handler are claimed; others are left to other dispatchers.
 
 Each store is served by itself (`serving.py`), so that one whose database is away keeps nobody
 waiting.
@@ -42,7 +42,8 @@ class Dispatcher:
 
     `concurrency` is the number of handlers at work at a time, for each store; `batch_size` the most
     messages to claim at a time. A message whose handler runs is held by leases of `lease` seconds,
-    one after the other. What was done longer ago than `keep_done` is removed (None: nothing is).
+    one after the other. What was done longer ago than `keep_done` is removed (None: nothing is). A
+    handler that runs for more than `warn_after` seconds is named in the log, with its message.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Dispatcher:
         on_failure: FailurePolicy | None = None,
         polling_interval_ms: int = 100,
         keep_done: timedelta | None = timedelta(days=7),
+        warn_after: float = 60.0,
     ) -> None:
         for name, value in (
             ("concurrency", concurrency),
@@ -65,12 +67,19 @@ class Dispatcher:
             if not is_whole(value) or value < 1:
                 raise ValidationError(name, value, "at least 1")
         as_interval("lease", lease)
+        as_interval("warn_after", warn_after)
         self.owner = check_text("owner", owner or this_process())
         self._policy = checked_policy(on_failure, DEFAULT_POLICY)
         self._routes: dict[str, Route] = {WAIT_TOPIC: routes.WAITING}
         self._loop = routes.EventLoop()
         terms = Terms(
-            self.owner, concurrency, batch_size, lease, polling_interval_ms / 1000, keep_done
+            self.owner,
+            concurrency,
+            batch_size,
+            lease,
+            polling_interval_ms / 1000,
+            keep_done,
+            warn_after,
         )
         stores = store.stores() if hasattr(store, "stores") else [store]
         self._servings = [Serving(_blocking(one), self._routes, terms) for one in stores]

@@ -7,9 +7,10 @@ elsewhere.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, LiteralString
 from uuid import UUID
 
 import msgspec
@@ -27,9 +28,19 @@ STATUSES = ("pending", "completed", "failed", "cancelled")
 
 _COLUMNS = (
     "join_id, grouping_key, expected_steps, attached_steps, completed_steps, failed_steps,"
-    " penstock.join_status(joins), metadata, times_out_at, wait_id, follow_up_id, created_at,"
-    " updated_at"
+    " penstock.join_status(join_progress), metadata, penstock.readable_moment(times_out_at),"
+    " wait_id, follow_up_id, penstock.readable_moment(created_at),"
+    " penstock.readable_moment(updated_at)"
 )
+
+#: by the column, which is indexed, and then with the timeout: a pending join may have timed out
+_WITH_STATUS: Mapping[str, LiteralString] = {
+    "pending": " and status = 'pending' and penstock.join_status(join_progress) = 'pending'",
+    "completed": " and status = 'completed'",
+    "failed": " and status in ('failed', 'pending')"
+    " and penstock.join_status(join_progress) = 'failed'",
+    "cancelled": " and status = 'cancelled'",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +178,7 @@ def get(context: LogContext, join_id: UUID | str) -> Operation[Join | None]:
     check_edition(context)
     return call(
         "get_join",
-        f"select {_COLUMNS} from penstock.joins where join_id = %s",  # noqa: S608
+        f"select {_COLUMNS} from penstock.join_progress where join_id = %s",  # noqa: S608
         (as_uuid(join_id),),
         lambda rows: _join(rows[0]) if rows else None,
     )
@@ -182,13 +193,13 @@ def listing(
         raise ValidationError("status", status, f"one of {', '.join(STATUSES)}")
     if grouping_key is not None:
         check_text("grouping_key", grouping_key)
+    by_key: LiteralString = "" if grouping_key is None else " and grouping_key = %s"
+    by_status: LiteralString = "" if status is None else _WITH_STATUS[status]
     return call(
         "list_joins",
-        f"select {_COLUMNS} from penstock.joins"  # noqa: S608
-        " where (%s::text is null or grouping_key = %s)"
-        " and (%s::text is null or penstock.join_status(joins) = %s)"
-        " order by created_at, join_id limit %s",
-        (grouping_key, grouping_key, status, status, check_limit(limit)),
+        f"select {_COLUMNS} from penstock.join_progress"  # noqa: S608
+        f" where true{by_key}{by_status} order by created_at, join_id limit %s",
+        (*([] if grouping_key is None else [grouping_key]), check_limit(limit)),
         lambda rows: [_join(row) for row in rows],
     )
 
@@ -198,7 +209,8 @@ def members(context: LogContext, join_id: UUID | str) -> Operation[list[JoinMemb
     check_edition(context)
     return call(
         "members",
-        "select join_id, message_id, status, created_at from penstock.join_members"
+        "select join_id, message_id, status, penstock.readable_moment(created_at)"
+        " from penstock.join_members"
         " where join_id = %s order by created_at, message_id",
         (as_uuid(join_id),),
         lambda rows: [JoinMember(*row) for row in rows],
@@ -209,17 +221,18 @@ def resolve(message: ClaimedMessage) -> Operation[str]:
     """Resolve the join that a claimed join.wait message waits for; the result is its status."""
     try:
         wait = msgspec.convert(message.payload, Wait)
-    except msgspec.ValidationError as error:
+        join_id = UUID(wait.join_id)
+        on_complete = _follow_up(wait.on_complete_topic, wait.on_complete_payload)
+        on_fail = _follow_up(wait.on_fail_topic, wait.on_fail_payload)
+    except (ValueError, TypeError) as error:
         raise PermanentFailure(f"this is no wait for a join: {error}") from error
-    on_complete = _follow_up(wait.on_complete_topic, wait.on_complete_payload)
-    on_fail = _follow_up(wait.on_fail_topic, wait.on_fail_payload)
     return call(
         "resolve_join",
         "select penstock.resolve_join(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
         (
             message.id,
             message.token,
-            UUID(wait.join_id),
+            join_id,
             wait.fail_if_any_step_failed,
             new_id(),
             *on_complete,

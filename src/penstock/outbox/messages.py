@@ -22,7 +22,8 @@ STATES = ("ready", "in_progress", "done", "failed")
 #: of the table, in the order of `OutboxMessage`; another client may have put any moment there
 COLUMNS = (
     "id, topic, payload, encoding, state, penstock.readable_moment(due), correlation_id,"
-    " dedupe_key, owner, lease_until, attempts, last_error, created_at, finished_at"
+    " dedupe_key, owner, penstock.readable_moment(lease_until), attempts, last_error,"
+    " penstock.readable_moment(created_at), penstock.readable_moment(finished_at)"
 )
 
 
@@ -89,6 +90,16 @@ class TopicState:
     state: str
     count: int
     oldest: datetime | None
+    #: of the first ready message: why it was not handled so far
+    last_error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UnhandledTopic:
+    """A topic that a dispatcher does not handle, and since when its first message is due."""
+
+    topic: str
+    due: datetime
 
 
 def as_row(message: NewMessage) -> tuple[Any, ...]:

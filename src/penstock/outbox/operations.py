@@ -5,8 +5,9 @@ The mechanism is described in `sql/penstock/40_outbox.sql`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import LiteralString
 from uuid import UUID
 
 from penstock.database.arrays import text_array
@@ -25,12 +26,21 @@ from penstock.outbox.messages import (
     OutboxMessage,
     OutboxMessageId,
     TopicState,
+    UnhandledTopic,
     as_claimed,
     as_message,
     as_row,
 )
 
 _AGES = timedelta(days=366_000)
+
+#: written out, so that the planner can use the indexes of one state
+_IN_STATE: Mapping[str, LiteralString] = {
+    "ready": " and state = 'ready'",
+    "in_progress": " and state = 'in_progress'",
+    "done": " and state = 'done'",
+    "failed": " and state = 'failed'",
+}
 
 
 def enqueue(
@@ -57,20 +67,42 @@ def claim(
     owner: str,
     limit: int,
     lease: float,
+    topics: Iterable[str] | None = None,
     floor: tuple[datetime | None, UUID | None] = (None, None),
-    passed_over: Sequence[str] = (),
 ) -> Operation[list[ClaimedMessage]]:
-    """Claim due messages, oldest first, of all topics but those to be passed over."""
+    """Claim due messages, oldest first, of these topics or of all."""
     check_edition(context)
     check_text("owner", owner)
     check_limit(limit)
     return call(
         "claim",
-        "select * from penstock.claim_outbox(%s, %s, %s, %s, %s, %s::text[])",
-        (owner, limit, as_interval("lease", lease), *floor, text_array(passed_over)),
+        "select * from penstock.claim_outbox(%s, %s::text[], %s, %s, %s, %s)",
+        (owner, _checked_topics(topics), limit, as_interval("lease", lease), *floor),
         lambda rows: sorted((as_claimed(row) for row in rows), key=lambda one: (one.due, one.id)),
         owner=owner,
         whole=floor[0] is None,
+    )
+
+
+def _checked_topics(topics: Iterable[str] | None) -> str | None:
+    if topics is None:
+        return None
+    checked = [check_text("topic", one) for one in listed("topics", topics)]
+    if not checked:
+        raise ValidationError("topics", checked, "at least one topic, or None for all")
+    return text_array(checked)
+
+
+def report_unhandled(
+    context: LogContext, owner: str, topics: Iterable[str], overdue: float
+) -> Operation[list[UnhandledTopic]]:
+    """Find the topics, other than these, with messages due for longer than `overdue` seconds."""
+    return call(
+        "report_unhandled",
+        "select * from penstock.report_unhandled(%s::text[], %s, %s)",
+        (text_array(list(topics)), owner, as_interval("overdue", overdue, lowest=0)),
+        lambda rows: [UnhandledTopic(*row) for row in rows],
+        owner=owner,
     )
 
 
@@ -88,17 +120,25 @@ def finish(
 
 
 def abandon(
-    ids: Sequence[UUID], token: UUID, delay: float, error: str | None, counts: bool = True
+    ids: Sequence[UUID], token: UUID, delay: float, error: str | None
 ) -> Operation[list[OutboxMessageId]]:
-    """Give messages back; the result is the ids that were not held.
-
-    Unless it `counts`, no attempt was used up.
-    """
+    """Give messages back; the result is the ids that were not held."""
     kept = None if error is None else kept_error(error)
     return call(
         "abandon",
-        "select penstock.abandon_outbox(%s::uuid[], %s, %s, %s, %s)",
-        (list(ids), token, as_interval("delay", delay, lowest=0), kept, counts),
+        "select penstock.abandon_outbox(%s::uuid[], %s, %s, %s)",
+        (list(ids), token, as_interval("delay", delay, lowest=0), kept),
+        only_value,
+        count=len(ids),
+    )
+
+
+def give_back(ids: Sequence[UUID], token: UUID) -> Operation[list[OutboxMessageId]]:
+    """Give messages back as they were before the claim; the result is the ids not held."""
+    return call(
+        "abandon",
+        "select penstock.abandon_outbox(%s::uuid[], %s, null, null, false)",
+        (list(ids), token),
         only_value,
         count=len(ids),
     )
@@ -144,12 +184,13 @@ def listing(
         raise ValidationError("state", state, f"one of {', '.join(STATES)}")
     if topic is not None:
         check_text("topic", topic)
+    by_topic: LiteralString = "" if topic is None else " and topic = %s"
+    by_state: LiteralString = "" if state is None else _IN_STATE[state]
     return call(
         "list",
-        f"select {COLUMNS} from penstock.outbox"  # noqa: S608
-        " where (%s::text is null or topic = %s) and (%s::text is null or state = %s)"
+        f"select {COLUMNS} from penstock.outbox where true{by_topic}{by_state}"  # noqa: S608
         " order by created_at, id limit %s",
-        (topic, topic, state, state, check_limit(limit)),
+        (*([] if topic is None else [topic]), check_limit(limit)),
         lambda rows: [as_message(row) for row in rows],
     )
 

@@ -1,15 +1,33 @@
-"""What an outbox message carries: text, bytes, or anything JSON can hold."""
+"""What an outbox message carries: text, bytes, or anything JSON can hold.
+
+Whoever enqueues by SQL can write bytes that are not what their encoding says. Such a payload is
+read as an `UndecodablePayload`, so that its message can be listed, and fails without any other.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from penstock.errors import ValidationError
+from penstock.errors import ValidationError, first_line, shown
 from penstock.serializer import JsonSerializer, encode_object
 
-Payload = str | bytes | dict[str, Any] | list[Any] | int | float | bool | None
+
+@dataclass(frozen=True, slots=True)
+class UndecodablePayload:
+    """The bytes of a payload that are not what their encoding says, and why."""
+
+    raw: bytes
+    encoding: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{shown(self.raw)}, which is not {self.encoding}: {self.reason}"
+
+
+Payload = str | bytes | dict[str, Any] | list[Any] | int | float | bool | UndecodablePayload | None
 
 _JSON = JsonSerializer()
 
@@ -34,9 +52,12 @@ def encode(payload: object, name: str = "payload") -> tuple[bytes, str]:
 
 
 def decode(payload: bytes, encoding: str) -> Payload:
-    """Return the payload as it was given."""
+    """Return the payload as it was given, or as undecodable."""
     if encoding == "bytes":
         return payload
-    if encoding == "text":
-        return payload.decode()
-    return msgspec.json.decode(payload)  # type: ignore[no-any-return]
+    try:
+        if encoding == "text":
+            return payload.decode()
+        return msgspec.json.decode(payload)  # type: ignore[no-any-return]
+    except (ValueError, RecursionError) as error:
+        return UndecodablePayload(payload, encoding, first_line(error))

@@ -6,12 +6,21 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+import psycopg
+
 from penstock.database.operation import Operation
-from penstock.errors import DuplicateMessageId, PermanentFailure, StaleLease, ValidationError
+from penstock.errors import (
+    DuplicateMessageId,
+    JoinNotFound,
+    PermanentFailure,
+    StaleLease,
+    ValidationError,
+    first_line,
+)
 from penstock.failure import FailurePolicy
 from penstock.log import write
 from penstock.log.context import LogContext
@@ -44,13 +53,18 @@ class Route:
 
 
 class EventLoop:
-    """An event loop on a thread of its own, for the async handlers of a dispatcher."""
+    """An event loop on a thread of its own, for the async handlers of a dispatcher.
+
+    asyncio lets SystemExit and KeyboardInterrupt out of a task end the loop. One handler, or a task
+    that it started, would end those of all others; so the loop goes on, and the error is the
+    task's.
+    """
 
     def __init__(self) -> None:
         self._starting = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._stop: asyncio.Event | None = None
         self._thread: threading.Thread | None = None
+        self._closing = False
 
     def wait_for(self, awaitable: Any) -> None:
         """Await it on the loop, and return when it is done."""
@@ -58,28 +72,31 @@ class EventLoop:
 
     def close(self) -> None:
         """End the loop and what is left on it. It starts again when it is needed again."""
-        if self._loop and self._stop and self._thread:
-            self._loop.call_soon_threadsafe(self._stop.set)
+        if self._loop and self._thread:
+            self._closing = True
+            self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop = None
 
     def _running(self) -> asyncio.AbstractEventLoop:
         with self._starting:
             if self._loop is None:
-                ready = threading.Event()
+                self._closing = False
+                runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+                self._loop = runner.get_loop()
                 self._thread = threading.Thread(
-                    target=lambda: asyncio.run(self._run(ready)), name="penstock handlers"
+                    target=self._run, args=(runner, self._loop), name="penstock handlers"
                 )
                 self._thread.daemon = True
                 self._thread.start()
-                ready.wait()
-            assert self._loop
             return self._loop
 
-    async def _run(self, ready: threading.Event) -> None:
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        ready.set()
-        await self._stop.wait()
+    def _run(self, runner: asyncio.Runner, loop: asyncio.AbstractEventLoop) -> None:
+        while not self._closing:
+            with suppress(SystemExit, KeyboardInterrupt):
+                loop.run_forever()
+        with suppress(SystemExit, KeyboardInterrupt):
+            runner.close()  # cancels what is left
 
 
 async def _awaited(awaitable: Any) -> None:
@@ -140,7 +157,10 @@ def _write(
 
 def _resolve(message: ClaimedMessage, store: RunsTransactions) -> bool:
     """Resolve the join, or let the wait sleep on until its last step."""
-    store.run(joins.resolve(message))
+    try:
+        store.run(joins.resolve(message))
+    except (JoinNotFound, psycopg.DataError, psycopg.IntegrityError) as error:
+        raise PermanentFailure(first_line(error)) from error
     return True
 
 

@@ -5,7 +5,11 @@ as much as there is room for, and hand it to the threads. It all happens on one 
 waits on one queue; the handlers run on others and put their outcomes there.
 
 More is claimed than there are threads, so that they do not run dry, but only what they get through
-in a moment: what is claimed here and waits is kept from another dispatcher that has time for it.
+in a moment: what is claimed here and waits is kept from another dispatcher that has time for it. If
+handlers take longer than they did before, what none of them has begun within a moment goes back.
+
+Only messages of topics that have a handler are claimed. A topic without one is reported, once, when
+its first message has been due for a minute: in the log, and as that message's last error.
 """
 
 from __future__ import annotations
@@ -20,12 +24,13 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from penstock.errors import JoinNotFound, PenstockError, PermanentFailure, StaleLease, first_line
+from penstock.errors import PenstockError, PermanentFailure, StaleLease, first_line
 from penstock.outbox import operations
-from penstock.outbox.crew import Crew
+from penstock.outbox.crew import Crew, Work
 from penstock.outbox.floor import Floor
 from penstock.outbox.held import by_token
 from penstock.outbox.messages import ClaimedMessage
+from penstock.outbox.payload import UndecodablePayload
 from penstock.outbox.routes import Route, RunsTransactions
 from penstock.retrying import retry
 
@@ -33,6 +38,11 @@ logger = logging.getLogger("penstock")
 
 #: for how many seconds of work is claimed beforehand
 _AHEAD = 0.2
+#: for how many seconds a claimed message may wait for a thread
+_LONGEST_WAIT = 1.0
+#: for how many seconds a message of a topic without a handler may be due
+_OVERDUE = 60.0
+_REPORT_EVERY = 60.0
 _CLEAN_UP_EVERY = 60.0
 _CLEAN_UP_BATCH = 10_000
 
@@ -47,6 +57,7 @@ class Terms:
     lease: float
     polling_interval: float
     keep_done: timedelta | None
+    warn_after: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +70,6 @@ class Outcome:
     error: BaseException | None = None
 
 
-class NoHandler(Exception):
-    """This dispatcher has no handler for the topic."""
-
-    def __str__(self) -> str:
-        return f"no handler for topic {self.args[0]} in the dispatcher that claimed it"
-
-
 class Serving:
     """Serves one store until it is stopped, or until nothing is due."""
 
@@ -74,13 +78,15 @@ class Serving:
         self._routes = routes
         self._terms = terms
         self._floor = Floor()
-        self._at_work: dict[UUID, ClaimedMessage] = {}
-        self._not_ours: set[str] = set()
+        self._topics: list[str] = []
+        self._unhandled: set[str] = set()
+        self._at_work: dict[UUID, Work] = {}
         self._finished: queue.SimpleQueue[Outcome | None] = queue.SimpleQueue()
         self._stopping = False
         self._seconds_each = _AHEAD
         self._next_extension = 0.0
         self._next_clean_up = 0.0
+        self._next_report = 0.0
 
     def run(self) -> None:
         """Serve until `stop()`; then give back what was not begun, and end what was."""
@@ -120,12 +126,17 @@ class Serving:
     def _round(self, crew: Crew, *, whole: bool = False) -> int:
         """Settle, extend, clean up and claim. Return how many messages were claimed."""
         self._settle()
+        self._give_back_waiting(crew)
         self._extend()
+        self._warn()
         self._clean_up()
+        self._report_unhandled()
         claimed = self._claim(whole)
+        now = time.monotonic()
         for message in claimed:
-            self._at_work[message.id] = message
-            crew.give(message)
+            work = Work(message, now, warn_after=self._terms.warn_after)
+            self._at_work[message.id] = work
+            crew.give(work)
         return len(claimed)
 
     def _claim(self, whole: bool) -> list[ClaimedMessage]:
@@ -135,46 +146,60 @@ class Serving:
         terms = self._terms
         if not self._at_work:
             self._next_extension = time.monotonic() + terms.lease / 3
+        topics = sorted(self._routes)
+        if topics != self._topics:  # the floor is not that of a topic that came later
+            self._topics, self._floor = topics, Floor()
         claimed = self._store.run(
             operations.claim(
                 self._store.context,
                 terms.owner,
                 room,
                 terms.lease,
+                topics,
                 self._floor.take(whole=whole),
-                sorted(self._not_ours - self._routes.keys()),
             )
         )
         self._floor.note(claimed)
         return claimed
 
     def _room(self) -> int:
-        """Return how many messages to claim now: none, if there is hardly any room."""
-        in_time = int(self._terms.concurrency * _AHEAD / max(self._seconds_each, 1e-6))
-        ahead = max(self._terms.concurrency, min(self._terms.batch_size, in_time))
-        room = min(ahead - len(self._at_work), self._terms.batch_size)
+        """Return how many messages to claim now: none, if there is hardly any room.
+
+        A thread whose handler runs for long gets through nothing else meanwhile.
+        """
+        slow = sum(seconds > _AHEAD for _, seconds in self._begun())
+        threads = self._terms.concurrency - slow
+        in_time = int(threads * _AHEAD / max(self._seconds_each, 1e-6))
+        ahead = max(threads, min(self._terms.batch_size, in_time))
+        room = min(ahead - (len(self._at_work) - slow), self._terms.batch_size)
         return room if room >= max(1, ahead // 4) else 0
 
-    def _work(self, message: ClaimedMessage) -> None:
+    def _begun(self) -> list[tuple[Work, float]]:
+        """Return what handlers are at work on, and for how many seconds."""
+        now = time.monotonic()
+        return [(one, now - one.begun) for one in self._at_work.values() if one.begun is not None]
+
+    def _work(self, work: Work) -> None:
         """Handle one message, on a thread, and report the outcome to the serving thread."""
-        began = time.monotonic()
+        began, message = time.monotonic(), work.message
         settled, error = False, None
         try:
-            settled = self._route(message).handle(message, self._store)
+            settled = self._handle(message)
         except BaseException as raised:
             error = raised
         self._finished.put(Outcome(message, time.monotonic() - began, settled, error))
 
-    def _route(self, message: ClaimedMessage) -> Route:
-        route = self._routes.get(message.topic)
-        if route is None:
-            raise NoHandler(message.topic)
-        return route
+    def _handle(self, message: ClaimedMessage) -> bool:
+        if isinstance(message.payload, UndecodablePayload):
+            raise PermanentFailure(f"the payload is {message.payload}")
+        return self._routes[message.topic].handle(message, self._store)
 
     def _wait(self) -> None:
         """Wait for a handler to finish, or until it is time to look again."""
         with suppress(queue.Empty):
             timeout = min(self._terms.polling_interval, self._terms.lease / 3)
+            if self._at_work:
+                timeout = min(timeout, _LONGEST_WAIT)
             self._finished.put(self._finished.get(timeout=timeout))
 
     def _settle(self) -> None:
@@ -205,12 +230,9 @@ class Serving:
     def _failed(self, message: ClaimedMessage, error: BaseException) -> None:
         reason = f"{type(error).__name__}: {first_line(error)}"
         held = [message.id], message.token
-        if isinstance(error, StaleLease):
+        if isinstance(error, StaleLease) and str(message.id) in error.message_ids:
             logger.warning("dispatcher %s: %s", self._terms.owner, error)
-        elif isinstance(error, NoHandler):
-            self._not_ours.add(message.topic)  # from now on, it is left to others
-            self._store.run(operations.abandon(*held, 0.0, str(error), counts=False))
-        elif isinstance(error, PermanentFailure | JoinNotFound):
+        elif isinstance(error, PermanentFailure):
             self._store.run(operations.finish(*held, "failed", reason))
         else:
             self._failed_once(message, reason)
@@ -234,12 +256,47 @@ class Serving:
             self._store.run(operations.abandon(*held, pause, reason))
 
     def _extend(self) -> None:
-        """Keep the leases of messages whose handlers are still at work."""
+        """Keep the leases of messages whose handlers are at work, or that wait for a moment."""
         if not self._at_work or time.monotonic() < self._next_extension:
             return
         self._next_extension = time.monotonic() + self._terms.lease / 3
-        for token, ids in by_token(self._at_work.values()):
+        for token, ids in by_token(one.message for one in self._at_work.values()):
             self._store.run(operations.extend(ids, token, self._terms.lease))
+
+    def _warn(self) -> None:
+        """Name the handlers that run for too long; again when that has doubled."""
+        for one, seconds in self._begun():
+            if seconds >= one.warn_after:
+                one.warn_after = 2 * max(seconds, self._terms.warn_after)
+                logger.warning(
+                    "dispatcher %s: the handler of %s has been running for %.1f seconds"
+                    " on message %s",
+                    self._terms.owner,
+                    one.message.topic,
+                    seconds,
+                    one.message.id,
+                )
+
+    def _report_unhandled(self) -> None:
+        """Now and then, report topics whose messages wait for a handler that is not here."""
+        now, terms = time.monotonic(), self._terms
+        if now < self._next_report:
+            return
+        handled = {*self._routes, *self._unhandled}
+        found = self._store.run(
+            operations.report_unhandled(self._store.context, terms.owner, handled, _OVERDUE)
+        )
+        # rare where it takes long, as among many dead index entries
+        self._next_report = time.monotonic() + max(_REPORT_EVERY, 20 * (time.monotonic() - now))
+        for one in found:
+            self._unhandled.add(one.topic)
+            logger.warning(
+                "dispatcher %s: no handler for topic %s here, and its first message is due since"
+                " %s: it is left to other dispatchers",
+                terms.owner,
+                one.topic,
+                one.due,
+            )
 
     def _clean_up(self) -> None:
         """Now and then, remove messages that were done long ago."""
@@ -253,16 +310,25 @@ class Serving:
 
     def _drain(self, crew: Crew) -> None:
         """Give back what no handler has begun, and wait for those that have."""
-        unbegun = crew.take_back()
-        for message in unbegun:
-            del self._at_work[message.id]
-        for token, ids in by_token(unbegun):
-            operation = operations.abandon(ids, token, 0.0, None, counts=False)
-            self._surely(lambda one=operation: self._store.run(one))  # type: ignore[misc]
+        self._give_back(crew.take_back())
         while self._at_work:
             self._wait()
             self._settle()
             self._surely(self._extend)
+            self._warn()
+
+    def _give_back_waiting(self, crew: Crew) -> None:
+        """Give back what waits for a thread, if the first has waited for longer than a moment."""
+        waiting = [one.claimed for one in self._at_work.values() if one.begun is None]
+        if waiting and time.monotonic() - min(waiting) > _LONGEST_WAIT:
+            self._give_back(crew.take_back())
+
+    def _give_back(self, unbegun: list[Work]) -> None:
+        for one in unbegun:
+            del self._at_work[one.message.id]
+        for token, ids in by_token(one.message for one in unbegun):
+            operation = operations.give_back(ids, token)
+            self._surely(lambda one=operation: self._store.run(one))  # type: ignore[misc]
 
     def _surely(self, settle: Callable[[], object]) -> None:
         """Do it, again if need be. If it cannot be done, leases end and messages come again."""

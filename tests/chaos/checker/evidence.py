@@ -131,7 +131,7 @@ def _joins(connection: Connection) -> list[JoinRow]:
         JoinRow(*row)
         for row in connection.execute(
             "select join_id::text, expected_steps, attached_steps, completed_steps, failed_steps,"
-            " status, follow_up_id::text from penstock.joins"
+            " status, follow_up_id::text from penstock.join_progress"
         )
     ]
 

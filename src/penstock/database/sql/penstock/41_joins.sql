@@ -5,6 +5,15 @@
 -- A waiting message, topic join.wait, sleeps in the outbox until the last step lands; resolving it sets
 -- the join's status, enqueues the follow-up and finishes the wait in one transaction, once.
 --
+-- The promise: attaching a step and counting it cost the same at the 2,000th step as at the first, also in
+-- one transaction, and also while a snapshot elsewhere keeps vacuum away. A row that is updated for each
+-- step has a dead version for each step, and whoever looks it up by its key reads them all. So the row of
+-- a join is locked for each step, but not changed; what changes is its row in `join_steps`, whose key ends
+-- in a version that grows with each change. The newest is the last in the index, and is read first.
+--
+-- Whoever decides something by the steps of a join, and not only who counts one, moves its version. So of
+-- two transactions on snapshots of their own, one fails and tries again.
+--
 -- Lock order: outbox rows, then join rows in the order of their ids. Only waking goes the other way, from
 -- a join to its wait, and only to a wait that sleeps, which nobody who needs the join next has locked.
 
@@ -12,9 +21,6 @@ create table if not exists penstock.joins (
   join_id uuid primary key,
   grouping_key text,
   expected_steps integer not null check (expected_steps >= 1),
-  attached_steps integer not null default 0,
-  completed_steps integer not null default 0,
-  failed_steps integer not null default 0,
   status text not null default 'pending'
     check (status in ('pending', 'completed', 'failed', 'cancelled')),
   metadata text,
@@ -22,14 +28,30 @@ create table if not exists penstock.joins (
   wait_id uuid,
   follow_up_id uuid,
   created_at timestamptz not null default clock_timestamp(),
-  updated_at timestamptz not null default clock_timestamp(),
-  check (completed_steps + failed_steps <= attached_steps and attached_steps <= expected_steps)
+  updated_at timestamptz not null default clock_timestamp()
 );
 
 create index if not exists joins_grouping_key on penstock.joins (grouping_key)
   where grouping_key is not null;
 create index if not exists joins_status on penstock.joins (status, created_at);
 create index if not exists joins_finished on penstock.joins (updated_at) where status <> 'pending';
+
+-- How many steps of a join are attached, completed and failed. There is one row for each join.
+create table if not exists penstock.join_steps (
+  join_id uuid not null references penstock.joins on delete cascade,
+  version bigint not null default 0,
+  attached_steps integer not null default 0,
+  completed_steps integer not null default 0,
+  failed_steps integer not null default 0,
+  updated_at timestamptz not null default clock_timestamp(),
+  primary key (join_id, version),
+  check (completed_steps + failed_steps <= attached_steps)
+);
+
+-- Its version is moved by who attaches a wait to a join that is waited for (see `refuse_ring`).
+create table if not exists penstock.join_nesting (version bigint primary key);
+insert into penstock.join_nesting select 0
+where not exists (select from penstock.join_nesting);
 
 create table if not exists penstock.join_members (
   join_id uuid not null references penstock.joins on delete cascade,
@@ -42,9 +64,20 @@ create table if not exists penstock.join_members (
 create index if not exists join_members_pending on penstock.join_members (message_id)
   where status = 'pending';
 
+-- The joins with their steps.
+create or replace view penstock.join_progress as
+select j.join_id, j.grouping_key, j.expected_steps, s.attached_steps, s.completed_steps,
+  s.failed_steps, j.status, j.metadata, j.times_out_at, j.wait_id, j.follow_up_id, j.created_at,
+  greatest(j.updated_at, s.updated_at) as updated_at
+from penstock.joins j
+cross join lateral (
+  select n.attached_steps, n.completed_steps, n.failed_steps, n.updated_at
+  from penstock.join_steps n where n.join_id = j.join_id order by n.version desc limit 1
+) s;
+
 -- How a join stands, with its timeout: one that ran out has failed, though the wait that says so to others
 -- may still have to be resolved.
-create or replace function penstock.join_status(one penstock.joins)
+create or replace function penstock.join_status(one penstock.join_progress)
 returns text language sql volatile
 as $$
   select case when one.status = 'pending' and one.times_out_at <= clock_timestamp()
@@ -57,27 +90,56 @@ create or replace function penstock.start_join(
   timeout interval default null)
 returns uuid language sql volatile
 as $$
-  insert into penstock.joins (join_id, grouping_key, expected_steps, metadata, times_out_at)
-  values (start_join.join_id, start_join.grouping_key, start_join.expected_steps,
-    start_join.metadata, clock_timestamp() + start_join.timeout)
-  on conflict (join_id) do nothing
-  returning join_id;
+  with started as (
+    insert into penstock.joins (join_id, grouping_key, expected_steps, metadata, times_out_at)
+    values (start_join.join_id, start_join.grouping_key, start_join.expected_steps,
+      start_join.metadata, clock_timestamp() + start_join.timeout)
+    on conflict (join_id) do nothing
+    returning join_id
+  )
+  insert into penstock.join_steps (join_id) select s.join_id from started s;
   select start_join.join_id
 $$;
 
+-- Lock a join, and return it with its steps.
 create or replace function penstock.locked_join(join_id uuid)
-returns penstock.joins language plpgsql volatile
+returns penstock.join_progress language plpgsql volatile
 as $$
 declare
-  locked penstock.joins;
+  locked penstock.join_progress;
 begin
-  select j.* into locked from penstock.joins j where j.join_id = locked_join.join_id for update;
+  perform from penstock.joins j where j.join_id = locked_join.join_id for update;
   if not found then
     raise exception using errcode = 'PS060',
       message = format('there is no join %s', join_id),
       detail = jsonb_build_object('join_id', join_id);
   end if;
+  -- in a statement of its own: it sees what was committed while the lock was waited for
+  select p.* into locked from penstock.join_progress p where p.join_id = locked_join.join_id;
   return locked;
+end
+$$;
+
+-- Add to the steps of a join that the caller has locked, or only move its version. Returns how many of them
+-- have landed by now.
+create or replace function penstock.move_steps(
+  join_id uuid, attached integer default 0, completed integer default 0, failed integer default 0)
+returns integer language plpgsql volatile
+as $$
+#variable_conflict use_column
+declare
+  landed integer;
+begin
+  update penstock.join_steps s
+  set version = s.version + 1, updated_at = clock_timestamp(),
+    attached_steps = s.attached_steps + move_steps.attached,
+    completed_steps = s.completed_steps + move_steps.completed,
+    failed_steps = s.failed_steps + move_steps.failed
+  where s.join_id = move_steps.join_id and s.version = (
+    select n.version from penstock.join_steps n
+    where n.join_id = move_steps.join_id order by n.version desc limit 1)
+  returning s.completed_steps + s.failed_steps into landed;
+  return landed;
 end
 $$;
 
@@ -111,34 +173,33 @@ $$;
 -- Count members as done or failed in joins that the caller has locked: each once, and none in a join that
 -- is cancelled or timed out. Wakes the wait of a join whose last step this was.
 create or replace function penstock.count_steps(join_ids uuid[], message_ids uuid[], outcome text)
-returns void language sql volatile
+returns void language plpgsql volatile
 as $$
-  with
-  -- the members whose first outcome this is
-  counted as (
-    update penstock.join_members m
-    set status = case when outcome = 'done' then 'completed' else 'failed' end
-    from penstock.joins j
-    where j.join_id = m.join_id and j.status = 'pending' and m.join_id = any (join_ids)
-      and coalesce(j.times_out_at > clock_timestamp(), true)
-      and m.message_id = any (message_ids) and m.status = 'pending'
-    returning m.join_id
-  ),
-  -- how many of them each join has
-  steps as (
-    select c.join_id, count(*)::int as landed from counted c group by c.join_id
-  ),
-  -- the joins with their counters moved
-  moved as (
-    update penstock.joins j
-    set completed_steps = j.completed_steps + case when outcome = 'done' then s.landed else 0 end,
-      failed_steps = j.failed_steps + case when outcome = 'done' then 0 else s.landed end,
-      updated_at = clock_timestamp()
-    from steps s
-    where j.join_id = s.join_id
-    returning j.wait_id, j.completed_steps + j.failed_steps = j.expected_steps as is_complete
-  )
-  select penstock.wake_wait(m.wait_id) from moved m where m.is_complete
+declare
+  landed record;
+begin
+  for landed in
+    with counted as (
+      -- the members whose first outcome this is
+      update penstock.join_members m
+      set status = case when outcome = 'done' then 'completed' else 'failed' end
+      from penstock.joins j
+      where j.join_id = m.join_id and j.status = 'pending' and m.join_id = any (join_ids)
+        and coalesce(j.times_out_at > clock_timestamp(), true)
+        and m.message_id = any (message_ids) and m.status = 'pending'
+      returning m.join_id, j.wait_id, j.expected_steps
+    )
+    select c.join_id, c.wait_id, c.expected_steps, count(*)::int as steps
+    from counted c group by c.join_id, c.wait_id, c.expected_steps
+  loop
+    if landed.expected_steps = penstock.move_steps(landed.join_id,
+      completed => case when outcome = 'done' then landed.steps else 0 end,
+      failed => case when outcome = 'done' then 0 else landed.steps end)
+    then
+      perform penstock.wake_wait(landed.wait_id);
+    end if;
+  end loop;
+end
 $$;
 
 -- Make messages members of joins. One that is finished already counts at once. `fresh` are those that
@@ -171,15 +232,19 @@ returns void language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
-  own constant penstock.joins := penstock.locked_join(attach_to_join.join_id);
-  new_ids constant uuid[] := array(
-    select i.id from unnest(message_ids) with ordinality i(id, number)
-    where not exists (
-      select from penstock.join_members m where m.join_id = own.join_id and m.message_id = i.id)
-    group by i.id order by min(i.number));
+  own constant penstock.join_progress := penstock.locked_join(attach_to_join.join_id);
+  new_ids uuid[];
+  known_ids uuid[];
   unknown uuid;
 begin
-  if new_ids = '{}' then
+  with added as (
+    insert into penstock.join_members (join_id, message_id)
+    select own.join_id, i.id from unnest(message_ids) as i(id)
+    on conflict do nothing
+    returning message_id
+  )
+  select array_agg(a.message_id) into new_ids from added a;
+  if new_ids is null then
     return;
   end if;
   if penstock.join_status(own) <> 'pending' then
@@ -188,9 +253,9 @@ begin
         own.join_id, penstock.join_status(own)),
       detail = jsonb_build_object('join_id', own.join_id, 'status', penstock.join_status(own));
   end if;
-  select i into unknown from unnest(new_ids) i
-  where not exists (select from penstock.outbox o where o.id = i) limit 1;
-  if found then
+  known_ids := array(select o.id from penstock.outbox o where o.id = any (new_ids));
+  if cardinality(known_ids) < cardinality(new_ids) then
+    unknown := (select unnest(new_ids) except select unnest(known_ids) limit 1);
     raise exception using errcode = 'PS062',
       message = format('there is no outbox message %s', unknown),
       detail = jsonb_build_object('message_id', unknown);
@@ -206,14 +271,56 @@ begin
       detail = jsonb_build_object('join_id', own.join_id, 'expected_steps', own.expected_steps);
   end if;
 
-  insert into penstock.join_members (join_id, message_id) select own.join_id, unnest(new_ids);
-  update penstock.joins j
-  set attached_steps = j.attached_steps + cardinality(new_ids), updated_at = clock_timestamp()
-  where j.join_id = own.join_id;
+  perform penstock.refuse_ring(own.join_id, own.wait_id, new_ids);
+
+  perform penstock.move_steps(own.join_id, cardinality(new_ids));
   perform penstock.count_steps(array[own.join_id], array_agg(o.id), o.state)
   from penstock.outbox o
   where o.id = any (new_ids) and o.state in ('done', 'failed')
   group by o.state;
+end
+$$;
+
+-- Refuse a ring: a wait cannot be a step of a join that, step by step, waits for the wait's own join.
+-- `wait_id` is what waits for the join, and `message_ids` are to become its steps.
+--
+-- While nothing waits for a join, no ring goes through it, and who will wait for it needs the lock on the
+-- join that the caller holds. For the others there is one lock, so that two of them do not close a ring
+-- together; on an older snapshot, which does not show what the other did, the version conflicts.
+create or replace function penstock.refuse_ring(join_id uuid, wait_id uuid, message_ids uuid[])
+returns void language plpgsql volatile
+as $$
+#variable_conflict use_column
+declare
+  ring record;
+begin
+  if wait_id is null or not exists (
+    select from penstock.outbox o
+    where o.id = any (message_ids) and o.topic = 'join.wait' and o.state in ('ready', 'in_progress')
+  ) then
+    return;
+  end if;
+  perform pg_advisory_xact_lock(7274503915068317241);
+  update penstock.join_nesting n set version = n.version + 1
+  where n.version = (select max(l.version) from penstock.join_nesting l);
+
+  with recursive above as (
+    -- the join, and then the joins that have the wait for the one before as a step
+    select refuse_ring.join_id as join_id, refuse_ring.wait_id as wait_id
+    union
+    select j.join_id, j.wait_id
+    from above a
+    join penstock.join_members m on m.message_id = a.wait_id and m.status = 'pending'
+    join penstock.joins j on j.join_id = m.join_id and j.status = 'pending'
+  )
+  select a.join_id, a.wait_id into ring from above a where a.wait_id = any (message_ids) limit 1;
+  if found then
+    raise exception using errcode = 'PS068',
+      message = format('join %s waits for join %s, so the wait %s cannot be a step of it',
+        ring.join_id, refuse_ring.join_id, ring.wait_id),
+      detail = jsonb_build_object('join_id', refuse_ring.join_id, 'message_id', ring.wait_id,
+        'waiting_join_id', ring.join_id);
+  end if;
 end
 $$;
 
@@ -223,7 +330,7 @@ returns void language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
-  own constant penstock.joins := penstock.locked_join(report_step.join_id);
+  own constant penstock.join_progress := penstock.locked_join(report_step.join_id);
 begin
   if not exists (
     select from penstock.join_members m
@@ -238,22 +345,27 @@ end
 $$;
 
 -- Enqueue the message that waits for a join: asleep until its last step, or until it times out. There is
--- one at a time; another only after one that somebody finished by hand, or that failed.
+-- one at a time; another only after one that somebody finished by hand, or that failed. The same call
+-- again returns the id of the first.
 create or replace function penstock.enqueue_join_wait(wait_id uuid, join_id uuid, payload bytea)
 returns uuid language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
-  own constant penstock.joins := penstock.locked_join(enqueue_join_wait.join_id);
+  own constant penstock.join_progress := penstock.locked_join(enqueue_join_wait.join_id);
+  known record;
 begin
-  if own.status <> 'pending' then
+  select o.id, o.payload = enqueue_join_wait.payload as is_same,
+    o.state in ('ready', 'in_progress') as is_waiting
+  into known from penstock.outbox o where o.id = own.wait_id;
+  if known.id = enqueue_join_wait.wait_id
+      or (known.is_same and (known.is_waiting or own.status <> 'pending')) then
+    return known.id;
+  elsif own.status <> 'pending' then
     raise exception using errcode = 'PS061',
       message = format('join %s is %s already', own.join_id, own.status),
       detail = jsonb_build_object('join_id', own.join_id, 'status', own.status);
-  elsif exists (
-    select from penstock.outbox o
-    where o.id = own.wait_id and o.state in ('ready', 'in_progress')
-  ) then
+  elsif known.is_waiting then
     raise exception using errcode = 'PS065',
       message = format('join %s is waited for already', own.join_id),
       detail = jsonb_build_object('join_id', own.join_id, 'wait_id', own.wait_id);
@@ -264,6 +376,7 @@ begin
       then clock_timestamp() else own.times_out_at end);
   update penstock.joins j set wait_id = enqueue_join_wait.wait_id, updated_at = clock_timestamp()
   where j.join_id = own.join_id;
+  perform penstock.move_steps(own.join_id);
   return enqueue_join_wait.wait_id;
 end
 $$;
@@ -273,7 +386,7 @@ returns boolean language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
-  own constant penstock.joins := penstock.locked_join(cancel_join.join_id);
+  own constant penstock.join_progress := penstock.locked_join(cancel_join.join_id);
 begin
   if own.status = 'cancelled' then
     return false;
@@ -290,7 +403,8 @@ end
 $$;
 
 -- Resolve the wait that this token holds: the join's status, the follow-up and the end of the wait, in
--- one transaction. Returns the status; 'pending' if steps are missing, and then the wait sleeps on.
+-- one transaction. Returns the status; 'pending' if steps are missing, and then the wait sleeps on. The
+-- same call with the same token answers the same again.
 create or replace function penstock.resolve_join(
   wait_id uuid, token uuid, join_id uuid, fail_if_any_step_failed boolean,
   follow_up_id uuid,
@@ -300,16 +414,21 @@ returns text language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
-  own penstock.joins;
+  wait record;
+  own penstock.join_progress;
   outer_joins uuid[];
   missing integer;
   outcome text;
   next_topic text;
 begin
-  perform from penstock.outbox o
-  where o.id = resolve_join.wait_id and o.state = 'in_progress' and o.token = resolve_join.token
-  for update;
-  if not found then
+  select o.state, o.token, o.last_token, o.last_outcome into wait
+  from penstock.outbox o where o.id = resolve_join.wait_id for update;
+  if wait.last_token = resolve_join.token and wait.last_outcome in ('ready', 'done') then
+    return case wait.last_outcome when 'ready' then 'pending' else (
+      select j.status from penstock.joins j where j.join_id = resolve_join.join_id) end;
+  elsif wait.token = resolve_join.token and wait.state in ('in_progress', 'ready') then
+    null;
+  else
     raise exception using errcode = 'PS066',
       message = format('the wait %s is not held any more', resolve_join.wait_id),
       detail = jsonb_build_object('message_ids', jsonb_build_array(resolve_join.wait_id));
@@ -321,16 +440,17 @@ begin
   perform from penstock.joins j
   where j.join_id = any (outer_joins || resolve_join.join_id) order by j.join_id for update;
   own := penstock.locked_join(resolve_join.join_id);
+  if own.status = 'pending' then
+    perform penstock.move_steps(own.join_id);
+  end if;
 
   missing := own.expected_steps - own.completed_steps - own.failed_steps;
   if own.status = 'pending' and missing > 0
       and coalesce(own.times_out_at > clock_timestamp(), true) then
     update penstock.outbox o
     set state = 'ready', token = null, lease_until = null, attempts = o.attempts - 1,
-      due = own.times_out_at
+      due = own.times_out_at, last_token = resolve_join.token, last_outcome = 'ready'
     where o.id = resolve_join.wait_id;
-    -- whoever lands a step on an older snapshot, where the wait seems awake, has to try again
-    update penstock.joins j set updated_at = clock_timestamp() where j.join_id = own.join_id;
     return 'pending';
   end if;
 
@@ -353,7 +473,8 @@ begin
   end if;
 
   update penstock.outbox o
-  set state = 'done', token = null, lease_until = null, finished_at = clock_timestamp()
+  set state = 'done', token = null, lease_until = null, finished_at = clock_timestamp(),
+    last_token = resolve_join.token, last_outcome = 'done'
   where o.id = resolve_join.wait_id;
   perform penstock.count_steps(outer_joins, array[resolve_join.wait_id], 'done');
   return coalesce(outcome, own.status);
@@ -369,15 +490,36 @@ declare
   removed bigint;
 begin
   delete from penstock.joins j
-  where j.join_id in (
+  where j.join_id = any (array(
     select f.join_id from penstock.joins f
     where f.status <> 'pending' and f.updated_at < before
       and not exists (
         select from penstock.outbox o
         where o.id = f.wait_id and o.state in ('ready', 'in_progress'))
     order by f.updated_at limit most
-    for update skip locked);
+    for update skip locked));
   get diagnostics removed = row_count;
   return removed;
+end
+$$;
+
+-- These look up rows by index. A plan without one may be cheaper in a table that happens to be small, or
+-- was when its statistics were gathered; but a session keeps its plans while the table grows.
+do $$
+declare
+  one regprocedure;
+begin
+  for one in
+    select p.oid::regprocedure from pg_proc p
+    where p.pronamespace = 'penstock'::regnamespace and p.proname in (
+      'enqueue', 'claim_outbox', 'lock_ready', 'reap_outbox', 'finish_outbox', 'abandon_outbox',
+      'not_settled', 'extend_outbox', 'retry_outbox', 'clean_outbox', 'ready_topics',
+      'locked_join', 'move_steps', 'wake_wait', 'count_in_joins', 'count_steps', 'attach_to_joins',
+      'attach_to_join', 'refuse_ring', 'report_step', 'enqueue_join_wait', 'cancel_join',
+      'resolve_join', 'clean_joins')
+  loop
+    execute format('alter function %s set enable_seqscan = off set enable_bitmapscan = off'
+      ' set enable_sort = off set enable_hashjoin = off set enable_mergejoin = off', one);
+  end loop;
 end
 $$;

@@ -229,7 +229,8 @@ as $$
   ) c
 $$;
 
--- The outbox: for how long its first message is due, or its lease over, and what failed, by topic.
+-- The outbox: for how long its first message is due, or its lease over, and of which topic that is; and
+-- what failed, by topic.
 create or replace function penstock.outbox_figures()
 returns table (name text, value double precision, detail jsonb)
 language sql volatile
@@ -244,10 +245,17 @@ as $$
       where o.state = 'failed' and o.topic > topics.topic order by o.topic limit 1
     ) later
   )
-  select 'outbox.lag', penstock.seconds_since(least(
-      (select o.due from penstock.outbox o where o.state = 'ready' order by o.due, o.id limit 1),
-      (select o.lease_until from penstock.outbox o where o.state = 'in_progress'
-       order by o.lease_until limit 1)) at time zone 'utc'), '{}'::jsonb
+  select 'outbox.lag', penstock.seconds_since(first.since at time zone 'utc'), jsonb_strip_nulls(
+    jsonb_build_object('oldest_topic', case when first.since <= clock_timestamp() then first.topic end))
+  from (values (1)) as one
+  left join lateral (
+    (select o.due as since, o.topic from penstock.outbox o
+     where o.state = 'ready' order by o.due, o.id limit 1)
+    union all
+    (select o.lease_until, o.topic from penstock.outbox o
+     where o.state = 'in_progress' order by o.lease_until limit 1)
+    order by 1 limit 1
+  ) first on true
   union all
   select 'outbox.failed', c.failed, jsonb_strip_nulls(jsonb_build_object(
     'topic', t.topic, 'at_least', case when c.failed = 1000 then true end))
