@@ -36,10 +36,9 @@ Result = TypeVar("Result")
 Connection = psycopg.AsyncConnection[Any]
 
 
-async def connect(
-    settings: Settings, kind: type[psycopg.AsyncConnection[Any]] = psycopg.AsyncConnection
-) -> Connection:
-    """Return one connection of its own, or say clearly why there is none."""
+async def connect(settings: Settings, *, pooled: bool = False) -> Connection:
+    """Return a connection, of its own or for a pool, or say clearly why there is none."""
+    kind = PooledConnection if pooled else psycopg.AsyncConnection
     try:
         return await kind.connect(settings.conninfo(), **session.connection_options(settings))
     except psycopg.Error as error:
@@ -125,7 +124,7 @@ class AsyncPool:
     async def _open(self) -> Connection:
         """Open a connection in an empty slot, which is given back if that fails."""
         try:
-            connection = await connect(self.settings, PooledConnection)
+            connection = await connect(self.settings, pooled=True)
             await self._configure(connection)
         except BaseException:
             self._slots.put(None)

@@ -39,10 +39,9 @@ Result = TypeVar("Result")
 Connection = psycopg.Connection[Any]
 
 
-def connect(
-    settings: Settings, kind: type[psycopg.Connection[Any]] = psycopg.Connection
-) -> Connection:
-    """Return one connection of its own, or say clearly why there is none."""
+def connect(settings: Settings, *, pooled: bool = False) -> Connection:
+    """Return a connection, of its own or for a pool, or say clearly why there is none."""
+    kind = PooledConnection if pooled else psycopg.Connection
     try:
         return kind.connect(settings.conninfo(), **session.connection_options(settings))
     except psycopg.Error as error:
@@ -126,7 +125,7 @@ class Pool:
     def _open(self) -> Connection:
         """Open a connection in an empty slot, which is given back if that fails."""
         try:
-            connection = connect(self.settings, PooledConnection)
+            connection = connect(self.settings, pooled=True)
             self._configure(connection)
         except BaseException:
             self._slots.put(None)

@@ -46,6 +46,13 @@ class Slots(Generic[Connection]):
         #: when each was opened, by id: a connection that its user forgets is closed with its object
         self._opened: dict[int, float] = {}
 
+    def __reduce__(self) -> str:
+        """Refuse to be pickled or copied, and so whatever holds a pool: stores, transactions."""
+        raise TypeError(
+            "a store has open connections, which cannot be pickled or copied: pass on "
+            "`store.settings`, and call penstock.connect(settings) where they arrive"
+        )
+
     @property
     def lent(self) -> int:
         """How many connections are in use."""
