@@ -19,7 +19,14 @@ from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
 from penstock.database.execute import typed_errors
-from penstock.errors import PenstockError, StepSuperseded, ValidationError, first_line
+from penstock.errors import (
+    PenstockError,
+    StepSuperseded,
+    UnavailableError,
+    ValidationError,
+    first_line,
+)
+from penstock.outage import Outage
 from penstock.pipeline import planning
 from penstock.pipeline.catching_up import CatchingUp
 from penstock.pipeline.checks import check, check_schemas
@@ -73,11 +80,17 @@ class Summary:
 class Patience:
     """How long a processor tries again what fails for no fault of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, processor: str) -> None:
+        self._processor = processor
+        self._outage = Outage(processor, log)
         self._since: float | None = None
         self._steps = 0
 
-    def wait_after(self, error: PenstockError, processor: str, steps: int) -> None:
+    def is_over(self) -> None:
+        """Note that nothing failed this time."""
+        self._outage.is_over()
+
+    def wait_after(self, error: PenstockError, steps: int) -> None:
         """Wait a little, or raise: if it will fail again, or has failed for too long."""
         if isinstance(error, StepSuperseded):
             log.warning("%s", error)
@@ -86,7 +99,10 @@ class Patience:
             self._since, self._steps = time.monotonic(), steps
         if not is_passing(error) or time.monotonic() - self._since > PATIENCE:
             raise error
-        log.warning("%s waits: %s", processor, first_line(error))
+        if isinstance(error, UnavailableError):
+            self._outage.goes_on(error)
+        else:
+            log.warning("%s waits: %s", self._processor, first_line(error))
         time.sleep(TRY_AGAIN)
 
 
@@ -183,15 +199,15 @@ class Runner:
     def _work(self, one: Processor, ends: dict[str, int], progress: Progress) -> None:
         """Run a processor's steps until the run is over, or its function fails."""
         activate(self.spark)
-        memory, patience = Memory(ends=ends), Patience()
+        memory, patience = Memory(ends=ends), Patience(one.name)
         try:
             while not self._is_over:
                 try:
-                    self._steps(one, memory, progress)
+                    self._steps(one, memory, progress, patience)
                     return
                 except PenstockError as error:
                     self._wake()  # who knows what was committed
-                    patience.wait_after(error, one.name, progress.steps)
+                    patience.wait_after(error, progress.steps)
         except BaseException as error:
             progress.error = error
             if not isinstance(error, PenstockError | psycopg.Error):
@@ -199,7 +215,9 @@ class Runner:
         finally:
             self._leave(one.name)
 
-    def _steps(self, one: Processor, memory: Memory, progress: Progress) -> None:
+    def _steps(
+        self, one: Processor, memory: Memory, progress: Progress, patience: Patience
+    ) -> None:
         with connect(self.place) as connection, typed_errors(self.place.where):
             connection.execute("set enable_sort = off")  # pages come from the index in its order
             show_running(connection, self.pipeline.name, one.name)
@@ -211,6 +229,7 @@ class Runner:
             while not self._is_over:
                 seen = self._finished_steps
                 report = run_step(bench)
+                patience.is_over()
                 if report is not None:
                     self._finished(report, progress)
                 elif not self._rest(one, seen):
