@@ -20,12 +20,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib.metadata import version
 from typing import Any
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-import penstock
 from penstock import names
 from penstock.consumers import health
 from penstock.consumers.health import HealthFigure
@@ -96,8 +96,8 @@ class OpenTelemetry(Interceptor):
         *,
         propagate: bool = False,
     ) -> None:
-        self._tracer = tracer or trace.get_tracer("penstock", penstock.__version__)
-        self._meter = meter or metrics.get_meter("penstock", penstock.__version__)
+        self._tracer = tracer or trace.get_tracer("penstock", version("penstock-log"))
+        self._meter = meter or metrics.get_meter("penstock", version("penstock-log"))
         self._propagate = propagate
         self._observed: list[_Figures] = []
         self._duration = self._meter.create_histogram(
