@@ -59,15 +59,23 @@ clean: ## remove .venv, caches and what was built; data in .penstock/ stays
 	  || { echo "Penstock needs Python 3.11 or newer: make PYTHON=python3.12 ..." >&2; exit 1; }
 	$(PYTHON) -m venv .venv
 
+# The package was once installed here as `penstock`, whose command would replace that of today.
+define remove_old_name
+	@$(BIN)/python -m pip --disable-pip-version-check uninstall --quiet --yes penstock 2>/dev/null || true
+endef
+
 .venv/.run: pyproject.toml constraints.txt | .venv/bin/python
+	$(remove_old_name)
 	$(PIP) --editable '.[embedded,cli,spark]'
 	@touch $@
 
 .venv/.dev: pyproject.toml constraints.txt | .venv/bin/python
+	$(remove_old_name)
 	$(PIP) --editable '.[embedded,cli,spark,dev]'
 	$(PIP) --no-deps message-db-py
 	@touch $@ .venv/.run
 
 .venv/.docs: pyproject.toml constraints.txt | .venv/bin/python
+	$(remove_old_name)
 	$(PIP) --editable '.[docs]'
 	@touch $@

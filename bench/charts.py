@@ -1,7 +1,7 @@
 """The charts of a run: `python -m bench.charts RESULTS.json PREFIX` draws PREFIX-*.png.
 
-It runs in bench/.venv, which has matplotlib. All axes begin at zero, so that nothing looks larger
-than it is; only the sizes that a cost is drawn against are on a logarithmic scale.
+It runs in bench/.venv, which has matplotlib. Each chart says which direction is better. The axis of
+a cost or a speed begins at zero, so that nothing looks larger than it is.
 """
 
 from __future__ import annotations
@@ -10,86 +10,58 @@ import sys
 from pathlib import Path
 
 import matplotlib.pyplot as plt
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Sheet
 
-from bench.plots import Plot, plots
-from bench.results import Comparison, Run, load
+from bench.plots import Plot, past_aim, plots
+from bench.results import Comparison, Ratio, Run, load
 
-COLORS = {"met": "#2a7f62", "behind": "#c0392b", "": "#7f8c8d"}
-WIDTH = 9.0  # inches
+COLORS = {"met": "#2a7f62", "behind": "#c0392b"}
+WIDTH = 5.0  # inches: at the width of a phone the text can still be read
 
 
 def draw(run: Run, prefix: Path) -> list[Path]:
     """Draw all charts of a run and return their files."""
-    compared = [one for one in run.comparisons if one.ratios]
-    drawn = [_saved(_ratios(compared), prefix, "ratios")] if compared else []
-    found = plots(run)
-    for along in dict.fromkeys(plot.along for plot in found):
-        same = [plot for plot in found if plot.along == along]
-        drawn.append(_saved(_growth(same), prefix, f"by-{along.split()[0]}"))
+    aimed = [(one, ratio) for one in run.comparisons for ratio in one.ratios if ratio.aim]
+    drawn = [_saved(_aims(aimed), prefix, "aims")] if aimed else []
+    for number, plot in enumerate(plots(run), start=1):
+        drawn.append(_saved(_curves(plot), prefix, f"by-{plot.along.split()[0]}-{number}"))
     return drawn
 
 
-def _ratios(compared: list[Comparison]) -> Sheet:
-    heights = [len(one.ratios) + 1.2 for one in compared]
-    sheet, axes = plt.subplots(
-        len(compared),
-        figsize=(WIDTH, 0.42 * sum(heights) + 0.8),
-        squeeze=False,
-        height_ratios=heights,
-    )
-    for comparison, axis in zip(compared, axes[:, 0], strict=True):
-        _draw_ratios(axis, comparison)
-    handles = [plt.Rectangle((0, 0), 1, 1, color=color) for color in COLORS.values()]
-    handles.append(plt.Line2D([], [], color="black", linewidth=2))
-    names = ["aim met", "behind the aim", "no aim", "aim"]
-    sheet.legend(handles, names, loc="upper right", ncols=4, frameon=False, fontsize=9)
-    sheet.tight_layout(rect=(0, 0, 1, 1 - 0.35 / sheet.get_figheight()))
-    return sheet
-
-
-def _draw_ratios(axis: Axes, comparison: Comparison) -> None:
-    for row, ratio in enumerate(comparison.ratios):
-        low, high = ratio.middle_half
-        spread = [[max(ratio.median - low, 0)], [max(high - ratio.median, 0)]]
-        axis.barh(
-            row, ratio.median, 0.7, xerr=spread, color=COLORS[ratio.verdict], ecolor="#333333"
-        )
+def _aims(aimed: list[tuple[Comparison, Ratio]]) -> Sheet:
+    """Draw each ratio as a multiple of its aim, so that one axis holds for all."""
+    sheet, axis = plt.subplots(figsize=(1.2 * WIDTH, height := 0.3 * len(aimed) + 1.1))
+    for row, (comparison, ratio) in enumerate(aimed):
+        factor, low, high = (past_aim(ratio, one) for one in (ratio.median, *ratio.middle_half))
+        axis.barh(row, factor - 1, 0.36, left=1, color=COLORS[ratio.verdict])
+        axis.plot([low, high], [row, row], color="#333333", linewidth=1)
+        name = _shown(f"{comparison.title}: {ratio.name}")
+        label = f"{name}  {ratio.median:.3g} ({ratio.aim})"
         axis.text(
-            1.01,
-            row,
-            f"{ratio.median:.3g}",
+            0,
+            row - 0.3,
+            label,
             transform=axis.get_yaxis_transform(),
-            va="center",
-            fontsize=8,
+            fontsize=6.5,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
         )
-        aim = ratio.at_least if ratio.at_least is not None else ratio.at_most
-        if aim is not None:
-            axis.plot([aim, aim], [row - 0.45, row + 0.45], color="black", linewidth=2)
-    names = [one.name.replace("$", r"\$") for one in comparison.ratios]  # no formula begins there
-    axis.set_yticks(range(len(names)), names)
+    axis.axvline(1, color="black", linewidth=1.2)
+    axis.set_xscale("log", base=2)
+    axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axis.set_yticks([])
+    axis.set_ylim(len(aimed) - 0.4, -1)
+    axis.set_xlabel("times as good as the aim", fontsize=8)
     axis.tick_params(labelsize=8)
-    axis.invert_yaxis()
-    axis.margins(x=0.12)
-    axis.set_xlim(left=0)
-    axis.set_title(comparison.title, loc="left", fontsize=9, fontweight="bold")
-    axis.spines[["top", "right"]].set_visible(False)
-
-
-def _growth(same: list[Plot]) -> Sheet:
-    columns = min(2, len(same))
-    rows = -(-len(same) // columns)
-    sheet, axes = plt.subplots(rows, columns, figsize=(WIDTH, 3.2 * rows), squeeze=False)
-    for plot, axis in zip(same, axes.flat, strict=False):
-        _draw_curves(axis, plot)
-    for axis in axes.flat[len(same) :]:
-        axis.remove()
-    sheet.tight_layout()
+    axis.set_title(
+        "Against the aims: to the right is better", loc="left", fontsize=9, fontweight="bold"
+    )
+    axis.spines[["top", "right", "left"]].set_visible(False)
+    sheet.subplots_adjust(left=0.03, right=0.97, top=1 - 0.35 / height, bottom=0.55 / height)
     return sheet
 
 
-def _draw_curves(axis: Axes, plot: Plot) -> None:
+def _curves(plot: Plot) -> Sheet:
+    sheet, axis = plt.subplots(figsize=(WIDTH, 2.9))
     for name, points in plot.curves.items():
         sizes = [size for size, _ in points]
         halves = [figure.middle_half for _, figure in points]
@@ -105,14 +77,20 @@ def _draw_curves(axis: Axes, plot: Plot) -> None:
     sizes = sorted({size for points in plot.curves.values() for size, _ in points})
     axis.set_xticks(sizes, [f"{size:,}" for size in sizes])
     axis.minorticks_off()
-    axis.set_ylim(bottom=0)
+    axis.set_ylim(0, 1.1 * axis.get_ylim()[1])
     axis.tick_params(labelsize=8)
-    axis.set_xlabel(plot.along, fontsize=8)
-    axis.set_ylabel(plot.unit, fontsize=8)
-    axis.set_title(plot.title, loc="left", fontsize=9, fontweight="bold")
+    axis.set_xlabel(plot.along, fontsize=9)
+    axis.set_ylabel(f"{plot.unit}\n({plot.better} is better)", fontsize=9)
+    axis.set_title(_shown(plot.title), loc="left", fontsize=10, fontweight="bold")
     axis.spines[["top", "right"]].set_visible(False)
     if any(plot.curves):
         axis.legend(fontsize=8, frameon=False)
+    sheet.tight_layout()
+    return sheet
+
+
+def _shown(text: str) -> str:
+    return text.replace("$", r"\$")  # no formula begins there
 
 
 def _saved(sheet: Sheet, prefix: Path, name: str) -> Path:

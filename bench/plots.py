@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from bench.results import Comparison, Figure, Run
+from bench.results import Comparison, Figure, Ratio, Run
 
 _SIZE = re.compile(r"([\d,]+) (message|partition|client|writer)s?\b")
 _ALONG = {
@@ -30,6 +30,11 @@ class Plot:
     unit: str
     curves: dict[str, list[tuple[int, Figure]]] = field(default_factory=dict)
 
+    @property
+    def better(self) -> str:
+        """Whether a `higher` or a `lower` figure is better: a rate, or a cost."""
+        return "higher" if self.unit.endswith("/s") else "lower"
+
 
 def plots(run: Run) -> list[Plot]:
     """Return the plots of a run: those with a curve of at least two points."""
@@ -40,6 +45,16 @@ def plots(run: Run) -> list[Plot]:
     return [
         plot for plot in found.values() if any(len(points) > 1 for points in plot.curves.values())
     ]
+
+
+def past_aim(ratio: Ratio, value: float) -> float:
+    """Return how many times better than its aim a ratio is: at least 2 and found 4 is 2."""
+    if value in (ratio.at_least, ratio.at_most):
+        return 1.0
+    if ratio.at_least is not None:
+        return max(value, 1e-3) / ratio.at_least
+    assert ratio.at_most is not None, "only ratios with an aim are drawn"
+    return ratio.at_most / max(value, 1e-3)
 
 
 def _add(found: dict[tuple[str, str], Plot], comparison: Comparison, figure: Figure) -> None:

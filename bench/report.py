@@ -65,8 +65,16 @@ def page(run: Run, charts: Sequence[str] = ()) -> str:
 
 
 def _charts(names: Sequence[str]) -> list[str]:
-    titles = {name: name.removesuffix(".png").partition("-")[2].replace("-", " ") for name in names}
-    return [f"![{title.capitalize()}](images/{name})\n" for name, title in titles.items()]
+    """Return the chart of the aims, and the curves in one paragraph: side by side if they fit."""
+    shown = [f"![{_alternative(name)}](images/{name})" for name in names]
+    aims = [f"{one}\n" for one in shown if "benchmarks-aims" in one]
+    curves = "\n".join(one for one in shown if "benchmarks-aims" not in one)
+    return [*aims, f"{curves}\n"] if curves else aims
+
+
+def _alternative(name: str) -> str:
+    words = name.removesuffix(".png").removeprefix("benchmarks-").split("-")
+    return " ".join(one for one in words if not one.isdigit()).capitalize()
 
 
 def _behind(run: Run) -> str:

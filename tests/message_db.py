@@ -74,7 +74,9 @@ def _fetch(target: Path) -> None:
     subprocess.run([*_npm(), "pack", PACKAGE], cwd=work, check=True, capture_output=True)
     (archive,) = work.glob("*.tgz")
     with tarfile.open(archive) as packed:
-        packed.extractall(work, filter="data")
+        # the filter came with 3.11.4, and Debian 12 has 3.11.2
+        packed.extraction_filter = getattr(tarfile, "data_filter", None)
+        packed.extractall(work)
     work.rename(target)
 
 

@@ -20,6 +20,7 @@ from typing import Any, LiteralString
 
 import psycopg
 import pytest
+from psycopg.errors import InsufficientPrivilege
 
 import penstock
 from penstock import (
@@ -33,7 +34,6 @@ from penstock import (
 )
 from penstock.database.embedded import EmbeddedServer, start
 from tests.racing import at_once, wait_until_gone
-from tests.told import told
 
 FAST = {"fsync": "off", "full_page_writes": "off"}
 TEN_MINUTES = 600_000
@@ -57,6 +57,9 @@ class Machine:
         if self._server:
             self._server.leave()
             self._server = None
+
+    def log(self) -> str:
+        return (self._folder / "data" / "server.log").read_text()
 
     def restart(self) -> None:
         self.stop()
@@ -324,71 +327,112 @@ class TestADeadConnection:
             assert store.write_message("account-1", "Opened") == number
 
 
-class Wall:
-    """Lets a store's role connect, and lets none of its connections be set up: as a full server,
-    which one attempt finds full and the next one not."""
+class Crowd:
+    """A role of the machine's server that may have no connection, or any number of them."""
 
-    SETTING: LiteralString = "function set_config(text, text, boolean)"
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._owner = psycopg.connect(machine.start(), autocommit=True)
+        self._owner.execute("create role crowd login in role message_store")
+        self.url = f"{machine.start()}&user=crowd"
 
-    def __init__(self, owner_url: str) -> None:
-        self.url = f"{owner_url}&user=walled"
-        self._owner = psycopg.connect(owner_url, autocommit=True)
-        self._owner.execute("create role walled login in role message_store")
-
-    def close(self) -> None:
-        """End the connections there are, and let there be no others."""
-        self._owner.execute(f"revoke execute on {self.SETTING} from public")
+    def fill(self) -> None:
+        """Let the role have no connection, and end those it has."""
+        self._owner.execute("alter role crowd connection limit 0")
         self._owner.execute(
-            "select pg_terminate_backend(pid, 5000) from pg_stat_activity where usename = 'walled'"
+            "select pg_terminate_backend(pid, 5000) from pg_stat_activity where usename = 'crowd'"
         )
 
-    def open(self) -> None:
-        self._owner.execute(f"grant execute on {self.SETTING} to public")
+    def wait_until_refused(self) -> None:
+        refused = self._machine.log().count(REFUSAL)
+        while self._machine.log().count(REFUSAL) == refused:
+            pass
+
+    def make_room(self) -> None:
+        self._owner.execute("alter role crowd connection limit -1")
 
     def remove(self) -> None:
-        self.close()
-        self._owner.execute("drop role walled")
+        self.fill()
+        self._owner.execute("drop role crowd")
         self._owner.close()
 
 
+REFUSAL = 'too many connections for role "crowd"'
+
+
 @pytest.fixture
-def wall(database_url: str) -> Iterator[Wall]:
-    wall = Wall(database_url)
-    yield wall
-    wall.remove()
+def crowd(machine: Machine) -> Iterator[Crowd]:
+    crowd = Crowd(machine)
+    yield crowd
+    crowd.remove()
 
 
-#: what the pool says when it no longer tries to replace a connection
-GIVEN_UP = ("reconnection attempt", "psycopg.pool")
-
-
-class TestAServerThatAnswersButGivesNoConnection:
-    def test_is_asked_again_when_the_pool_has_given_up(self, wall: Wall) -> None:
+class TestAFullServer:
+    def test_is_asked_again_for_as_long_as_a_caller_may_wait(self, crowd: Crowd) -> None:
         with (
-            penstock.connect(wall.url, pool_timeout_ms=TEN_MINUTES) as store,
+            penstock.connect(crowd.url, pool_timeout_ms=TEN_MINUTES) as store,
             ThreadPoolExecutor(1) as threads,
-            told(*GIVEN_UP) as given_up,
         ):
-            wall.close()
+            store.stream_version("account-1")
+            crowd.fill()
             writing = threads.submit(store.write_message, "account-1", "Opened")
-            assert given_up.wait(60)
-            wall.open()
+            crowd.wait_until_refused()
+            crowd.make_room()
             assert writing.result(60) == 0
 
-    async def test_is_asked_again_in_async_code(self, wall: Wall) -> None:
-        async with await penstock.connect_async(wall.url, pool_timeout_ms=TEN_MINUTES) as store:
-            with told(*GIVEN_UP) as given_up:
-                wall.close()
-                writing = asyncio.create_task(store.write_message("account-1", "Opened"))
-                assert await asyncio.to_thread(given_up.wait, 60)
-                wall.open()
-                assert await writing == 0
+    async def test_is_asked_again_in_async_code(self, crowd: Crowd) -> None:
+        async with await penstock.connect_async(crowd.url, pool_timeout_ms=TEN_MINUTES) as store:
+            await store.stream_version("account-1")
+            crowd.fill()
+            writing = asyncio.create_task(store.write_message("account-1", "Opened"))
+            await asyncio.to_thread(crowd.wait_until_refused)
+            crowd.make_room()
+            assert await writing == 0
 
-    def test_is_not_mistaken_for_a_pool_in_use(self, wall: Wall) -> None:
-        with penstock.connect(wall.url, pool_timeout_ms=500) as store:
-            wall.close()
-            with pytest.raises(DatabaseUnreachable, match=r"gave no connection for 0\.5 s"):
+    def test_is_not_mistaken_for_a_pool_in_use(self, crowd: Crowd) -> None:
+        with penstock.connect(crowd.url, pool_timeout_ms=500) as store:
+            crowd.fill()
+            with pytest.raises(DatabaseUnreachable, match=REFUSAL):
                 store.write_message("account-1", "Opened")
+
+
+class TestAConnectionThatCannotBeSetUp:
+    """Found at once, and named: nothing is tried again and again in the background."""
+
+    @pytest.fixture
+    def walled_url(self, machine: Machine, url: str) -> Iterator[str]:
+        with psycopg.connect(url, autocommit=True) as owner:
+            owner.execute("create role walled login in role message_store")
+            yield f"{url}&user=walled"
+            owner.execute(f"grant execute on {SETTING} to public")
+            owner.execute(
+                "select pg_terminate_backend(pid, 5000) from pg_stat_activity"
+                " where usename = 'walled'"
+            )
+            owner.execute("drop role walled")
+
+    def test_says_why(self, url: str, walled_url: str) -> None:
+        with (
+            penstock.connect(walled_url, pool_timeout_ms=TEN_MINUTES) as store,
+            psycopg.connect(url, autocommit=True) as owner,
+        ):
+            owner.execute(f"revoke execute on {SETTING} from public")
+            with pytest.raises(InsufficientPrivilege, match="set_config"):
+                store.write_message("account-1", "Opened")
+            owner.execute(f"grant execute on {SETTING} to public")
+            assert store.write_message("account-1", "Opened") == 0
+
+    async def test_says_why_in_async_code(self, url: str, walled_url: str) -> None:
+        async with await penstock.connect_async(walled_url, pool_timeout_ms=TEN_MINUTES) as store:
+            with psycopg.connect(url, autocommit=True) as owner:
+                owner.execute(f"revoke execute on {SETTING} from public")
+                with pytest.raises(InsufficientPrivilege, match="set_config"):
+                    await store.write_message("account-1", "Opened")
+                owner.execute(f"grant execute on {SETTING} to public")
+            assert await store.write_message("account-1", "Opened") == 0
+
+
+SETTING: LiteralString = "function set_config(text, text, boolean)"
 
 
 class TestAPoolThatRunsDry:

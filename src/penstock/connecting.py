@@ -7,22 +7,23 @@ itself. A server of yours is never changed by connecting: `penstock init` or `in
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import psycopg
 
 from penstock.async_store import AsyncStore
-from penstock.database import blocking, session
+from penstock.database import awaiting, blocking, session
 from penstock.database import edition as editions
 from penstock.database.awaiting import AsyncPool
 from penstock.database.blocking import Pool
 from penstock.database.edition import SCHEMA_VERSION, Edition
 from penstock.database.embedded import start
-from penstock.database.execute import execute
+from penstock.database.execute import execute, execute_async
 from penstock.database.install import Plan, check_parts, install_on
+from penstock.database.operation import Operation
 from penstock.database.parts import parts
 from penstock.errors import ValidationError
 from penstock.interceptor import Interceptor
@@ -46,9 +47,16 @@ def connect(
     the folder `.penstock` and stops when its last user leaves. `options` are the fields of
     `Settings`.
     """
-    settings, edition, leave = _ready(_settings(database_url, options))
+    settings = _settings(database_url, options)
+    leave: Callable[[], None] = _nothing
+    if settings.embedded:
+        settings, leave = _start_embedded(settings)
+    try:
+        edition = _detect(settings)
+    except BaseException:
+        leave()
+        raise
     pool = Pool(settings, edition)
-    pool.open()
     return Store(pool, _context(settings, edition, serializer, interceptors), leave)
 
 
@@ -61,9 +69,16 @@ async def connect_async(
     **options: Any,
 ) -> AsyncStore:
     """Return a store for async code, found as by `connect`."""
-    settings, edition, leave = await asyncio.to_thread(_ready, _settings(database_url, options))
+    settings = _settings(database_url, options)
+    leave: Callable[[], None] = _nothing
+    if settings.embedded:
+        settings, leave = await _start_embedded_async(settings)
+    try:
+        edition = await _detect_async(settings)
+    except BaseException:
+        leave()
+        raise
     pool = AsyncPool(settings, edition)
-    await pool.open()
     return AsyncStore(pool, _context(settings, edition, serializer, interceptors), leave)
 
 
@@ -85,7 +100,7 @@ def install(
     settings = _settings(database_url, options)
     leave: Callable[[], None] = _nothing
     if settings.embedded:
-        settings, leave = _start_embedded(settings)
+        settings, leave = _join_embedded(settings)
     try:
         with blocking.connect(settings) as connection:
             return install_on(
@@ -102,45 +117,87 @@ def _settings(database_url: str | Settings | None, options: dict[str, Any]) -> S
     return Settings.load(database_url, **options)
 
 
-def _ready(settings: Settings) -> tuple[Settings, Edition, Callable[[], None]]:
-    """Return settings that name a server, what its database holds, and how to leave it."""
-    if not settings.embedded:
-        return settings, _detect(settings), _nothing
-    settings, leave = _start_embedded(settings)
+def _start_embedded(settings: Settings) -> tuple[Settings, Callable[[], None]]:
+    """Start the embedded server or join it, and install or upgrade what its database holds."""
+    settings, leave = _join_embedded(settings)
     try:
         with blocking.connect(settings) as connection:
             install_on(connection, settings.where(), replace=False)
-        return settings, _detect(settings), leave
     except BaseException:
         leave()
         raise
+    return settings, leave
 
 
-def _start_embedded(settings: Settings) -> tuple[Settings, Callable[[], None]]:
+async def _start_embedded_async(settings: Settings) -> tuple[Settings, Callable[[], None]]:
+    """Do the same in a thread; if the task is cancelled meanwhile, the server is left again."""
+    starting = asyncio.ensure_future(asyncio.to_thread(_start_embedded, settings))
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        starting.add_done_callback(_leave_at_once)
+        raise
+
+
+def _leave_at_once(started: asyncio.Future[tuple[Settings, Callable[[], None]]]) -> None:
+    if not started.cancelled() and started.exception() is None:
+        started.result()[1]()
+
+
+def _join_embedded(settings: Settings) -> tuple[Settings, Callable[[], None]]:
     server = start(settings.folder)
     return replace(settings, database_url=server.url), server.leave
 
 
 def _detect(settings: Settings) -> Edition:
     """Return what the database holds, or say why this client cannot work with it."""
-    where = settings.where()
+    checks = _checks(settings.where())
     with blocking.connect(settings) as connection:
-        _try_session(connection, settings)
-        ask = partial(execute, connection, where=where)
-        found = ask(editions.find())
-        editions.check_found(found, where)
-        editions.check_message_db(ask(editions.message_store_version()), where)
-        if found.has_penstock and (installation := ask(editions.last_installation())):
-            editions.check_installation(installation, where)
-            if installation.version == SCHEMA_VERSION:
-                check_parts(installation, ask(parts()).of(found.edition), where)
-        return found.edition
+        with _session_errors(settings):
+            connection.execute(session.CONFIGURE, session.session_settings(settings))
+        try:
+            operation = next(checks)
+            while True:
+                operation = checks.send(execute(connection, operation, where=settings.where()))
+        except StopIteration as end:
+            edition: Edition = end.value
+            return edition
 
 
-def _try_session(connection: psycopg.Connection[Any], settings: Settings) -> None:
-    """Set up a session as the pool will: there it would be tried in vain, again and again."""
+async def _detect_async(settings: Settings) -> Edition:
+    """Return what the database holds, or say why this client cannot work with it."""
+    checks = _checks(settings.where())
+    async with await awaiting.connect(settings) as connection:
+        with _session_errors(settings):
+            await connection.execute(session.CONFIGURE, session.session_settings(settings))
+        try:
+            operation = next(checks)
+            while True:
+                answer = await execute_async(connection, operation, where=settings.where())
+                operation = checks.send(answer)
+        except StopIteration as end:
+            edition: Edition = end.value
+            return edition
+
+
+def _checks(where: str) -> Generator[Operation[Any], Any, Edition]:
+    """What to ask the database: each operation is answered with its result."""
+    found = yield editions.find()
+    editions.check_found(found, where)
+    editions.check_message_db((yield editions.message_store_version()), where)
+    if found.has_penstock and (installation := (yield editions.last_installation())):
+        editions.check_installation(installation, where)
+        if installation.version == SCHEMA_VERSION:
+            check_parts(installation, (yield parts()).of(found.edition), where)
+    edition: Edition = found.edition
+    return edition
+
+
+@contextmanager
+def _session_errors(settings: Settings) -> Iterator[None]:
+    """Name the setting that the server refuses."""
     try:
-        connection.execute(session.CONFIGURE, session.session_settings(settings))
+        yield
     except psycopg.errors.InvalidParameterValue:
         zone, expected = settings.session_timezone, "a time zone that the server knows"
         raise ValidationError("session_timezone", zone, expected) from None

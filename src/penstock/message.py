@@ -14,9 +14,9 @@ import os
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, make_dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, get_type_hints
 from uuid import UUID
 
 import msgspec
@@ -123,6 +123,11 @@ class Message(_Conventions):
         """Return the same message, same id, with these metadata fields set."""
         return replace(self, metadata={**(self.metadata or {}), **fields})
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return its fields as JSON has them: the id is text."""
+        data, metadata = (None if one is None else dict(one) for one in (self.data, self.metadata))
+        return {"id": str(self.id), "type": self.type, "data": data, "metadata": metadata}
+
 
 def checked_message(
     type: str, data: dict[str, Any], metadata: dict[str, Any] | None, id: UUID
@@ -160,6 +165,17 @@ class RecordedMessage(msgspec.Struct, _Conventions, frozen=True):
     def resume_token(self) -> str:
         """What to keep to read on `after` this message, if it is not kept in the same database."""
         return f"{self.global_position}@{self.id}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return its fields as JSON has them: the id and the time are text."""
+        return {**msgspec.structs.asdict(self), "id": str(self.id), "time": self.time.isoformat()}
+
+
+# `dataclasses.asdict`, pydantic and FastAPI take it for a dataclass: they ask for this attribute.
+_types = get_type_hints(RecordedMessage)
+RecordedMessage.__dataclass_fields__ = make_dataclass(  # type: ignore[attr-defined]
+    "RecordedMessage", [(name, _types[name]) for name in RecordedMessage.__struct_fields__]
+).__dataclass_fields__
 
 
 def check_text(name: str, value: object) -> str:

@@ -10,7 +10,7 @@ destination. They tell of names, counts and errors, never of a message's data or
 error is recorded by its name and first line, since the lines below may quote what was sent, and
 by its name alone if it is about a value.
 
-The gauges are the figures of `Store.health()`. Needs `pip install 'penstock[telemetry]'`.
+The gauges are the figures of `Store.health()`. Needs `pip install 'penstock-log[telemetry]'`.
 """
 
 from __future__ import annotations
@@ -36,19 +36,15 @@ from penstock.errors import (
     ValidationError,
     first_line,
 )
+from penstock.extras import from_extra
 from penstock.interceptor import Call, Interceptor
 from penstock.message import Message
 from penstock.store import Store
 
-try:
+with from_extra("telemetry"):
     from opentelemetry import metrics, trace
     from opentelemetry.metrics import CallbackOptions, Observation
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        "penstock.telemetry needs opentelemetry-api: pip install 'penstock[telemetry]'",
-        name=error.name,
-    ) from error
 
 logger = logging.getLogger("penstock")
 
@@ -100,8 +96,8 @@ class OpenTelemetry(Interceptor):
         *,
         propagate: bool = False,
     ) -> None:
-        self._tracer = tracer or trace.get_tracer("penstock", version("penstock"))
-        self._meter = meter or metrics.get_meter("penstock", version("penstock"))
+        self._tracer = tracer or trace.get_tracer("penstock", version("penstock-log"))
+        self._meter = meter or metrics.get_meter("penstock", version("penstock-log"))
         self._propagate = propagate
         self._observed: list[_Figures] = []
         self._duration = self._meter.create_histogram(

@@ -11,8 +11,8 @@ import pytest
 
 from bench import peers, report
 from bench.comparisons import growth
-from bench.plots import plots
-from bench.results import Comparison, Figure, Run, ratio
+from bench.plots import past_aim, plots
+from bench.results import Comparison, Figure, Ratio, Run, ratio
 
 
 def run_of(*compared: Comparison) -> Run:
@@ -49,6 +49,27 @@ def test_a_single_point_and_a_name_without_a_size_are_not_drawn() -> None:
     assert plots(run_of(single, batches)) == []
 
 
+@pytest.mark.parametrize(
+    ("unit", "better"), [("messages/s", "higher"), ("µs/write", "lower"), ("ms", "lower")]
+)
+def test_a_plot_says_which_direction_is_better(unit: str, better: str) -> None:
+    points = [Figure("at 1 messages", unit, [1]), Figure("at 10 messages", unit, [2])]
+
+    (plot,) = plots(run_of(Comparison("A write", points, [])))
+
+    assert plot.better == better
+
+
+@pytest.mark.parametrize(
+    ("aim", "value", "times"),
+    [({"at_least": 2}, 4, 2), ({"at_most": 1.5}, 3, 0.5), ({"at_most": 0}, 0, 1)],
+)
+def test_a_ratio_is_drawn_as_a_multiple_of_its_aim(
+    aim: dict[str, float], value: float, times: float
+) -> None:
+    assert past_aim(Ratio("ours / theirs", [value], **aim), value) == times
+
+
 def test_every_operation_is_measured_as_the_log_grows() -> None:
     assert {operation.__name__ for operation, _ in growth.OPERATIONS.values()} == {
         "write",
@@ -72,7 +93,7 @@ def test_the_page_comes_with_charts_of_ratios_and_curves(tmp_path: Path) -> None
 
     page = report.write(tmp_path / "run.json", tmp_path)
 
-    for name in ("ratios", "by-messages"):
+    for name in ("aims", "by-messages-1"):
         chart = tmp_path / "images" / f"benchmarks-{name}.png"
         assert f"(images/{chart.name})" in page.read_text(encoding="utf-8")
         assert chart.read_bytes().startswith(b"\x89PNG")

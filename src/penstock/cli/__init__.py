@@ -6,17 +6,14 @@ turns errors into one clear line and an exit code, `printing.py` shows things to
 
 import sys
 
+from penstock.extras import from_extra
+
 
 def main() -> None:
     """Run the `penstock` command with the arguments of this process."""
     try:
-        from penstock.cli.app import run
+        with from_extra("cli"):
+            from penstock.cli.app import run
     except ModuleNotFoundError as error:
-        library = (error.name or "").partition(".")[0]
-        if library not in ("typer", "rich"):
-            raise
-        sys.exit(
-            f"penstock: the command line needs {library}, which is not installed: "
-            "pip install 'penstock[cli]'"
-        )
+        sys.exit(f"penstock: {error}")
     run()

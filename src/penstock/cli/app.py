@@ -6,11 +6,14 @@ import io
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import Annotated
 
 import typer
 
+import penstock
 from penstock.cli.consumers import consumers
 from penstock.cli.demo import demo
 from penstock.cli.doctor import doctor
@@ -27,40 +30,56 @@ from penstock.cli.read import read
 from penstock.cli.retain import retain
 from penstock.cli.seek import replay, seek
 from penstock.cli.status import status
+from penstock.cli.target import Folder, Url, name_before_command
 from penstock.cli.version import version
 from penstock.cli.write import write
 
 app = typer.Typer(
     name="penstock",
     cls=ClearlyFailing,
-    help="One message log in PostgreSQL: set it up, write to it, read it, look after it.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,  # they would show the values of variables, passwords too
 )
-for command in (
-    demo,
-    init,
-    status,
-    write,
-    read,
-    streams,
-    categories,
-    consumers,
-    seek,
-    replay,
-    retain,
-    graph,
-    version,
-    doctor,
-):
-    app.command()(command)
-app.command("run")(run_pipeline)
-app.add_typer(parked)
-app.add_typer(groups)
-app.add_typer(outbox)
-app.add_typer(joins)
-app.add_typer(pipelines)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"penstock {penstock.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    url: Url = None,
+    folder: Folder = None,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Show the package's version.", callback=_show_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """One message log in PostgreSQL: set it up, write to it, read it, look after it.
+
+    The database may be named before the command or after it.
+    """
+    name_before_command(url, folder)
+
+
+#: in the order of the help
+PANELS: dict[str, list[Callable[..., None] | typer.Typer]] = {
+    "Set up": [init, status, doctor, version, demo],
+    "Messages": [write, read, streams, categories, retain],
+    "Consumers": [consumers, seek, replay, parked, groups],
+    "Outbox": [outbox, joins],
+    "Pipelines": [run_pipeline, graph, pipelines],
+}
+for panel, commands in PANELS.items():
+    for command in commands:
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, rich_help_panel=panel)
+        else:
+            app.command(rich_help_panel=panel)(command)
 
 
 def run() -> None:

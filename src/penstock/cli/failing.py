@@ -31,6 +31,19 @@ from penstock.settings import redact
 #: as if ended by the signal SIGPIPE, like other commands
 NOBODY_READS = 141
 
+_GRANT = "`grant {0} to` the role that you connect as"
+_TO_LOOK = f"to read takes {_GRANT.format('penstock_reader')}"
+_TO_WRITE = f"to write takes {_GRANT.format('message_store')}"
+_TO_OWN = "this takes the role that owns the schema message_store, or a superuser"
+#: what a command needs that PostgreSQL refused; to look, if it is not here
+_NEEDED = {
+    **dict.fromkeys(("init", "retain"), _TO_OWN),
+    **dict.fromkeys(("write", "seek", "replay", "run"), _TO_WRITE),
+    **dict.fromkeys(
+        ("parked", "groups", "outbox", "joins", "pipelines"), f"{_TO_LOOK}, {_TO_WRITE}"
+    ),
+}
+
 
 class ClearlyFailing(TyperGroup):
     """A group of commands whose errors are told to people."""
@@ -38,7 +51,7 @@ class ClearlyFailing(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was asked for."""
         try:
-            with _failing_clearly():
+            with _failing_clearly(ctx):
                 result = super().invoke(ctx)
                 sys.stdout.flush()
                 return result
@@ -51,7 +64,7 @@ class ClearlyFailing(TyperGroup):
 
 
 @contextmanager
-def _failing_clearly() -> Iterator[None]:
+def _failing_clearly(ctx: Any) -> Iterator[None]:
     try:
         yield
     except (BrokenPipeError, typer.Exit, typer.Abort):
@@ -62,11 +75,14 @@ def _failing_clearly() -> Iterator[None]:
             raise  # bad usage, which typer tells
         if os.environ.get("PENSTOCK_DEBUG") == "1":
             sys.stderr.write(redact(traceback.format_exc()))
-        complain(_told(error))
+        complain(_told(error, ctx.invoked_subcommand))
         raise typer.Exit(2 if isinstance(error, ValidationError) else 1) from None
 
 
-def _told(error: Exception) -> str:
+def _told(error: Exception, command: str | None) -> str:
+    if isinstance(error, psycopg.errors.InsufficientPrivilege):
+        needed = _NEEDED.get(command or "", _TO_LOOK)
+        return f"PostgreSQL says: {redact(first_line(error))}; {needed}"
     if isinstance(error, PenstockError):
         return str(error)  # which never shows a password
     if isinstance(error, psycopg.Error):

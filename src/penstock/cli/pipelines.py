@@ -106,7 +106,7 @@ def graph(
         ),
     ] = None,
 ) -> None:
-    """Check a pipeline and draw its graph: as text, or as an SVG or PNG file."""
+    """Check a pipeline and draw its graph: as text, or as an SVG file."""
     pipeline = _load(file)
     from penstock.pipeline.checks import check
     from penstock.pipeline.drawing import as_svg, as_text
@@ -114,12 +114,10 @@ def graph(
     check(pipeline)
     if output is None:
         console().print(as_text(pipeline), soft_wrap=True)
-    elif output.suffix.lower() == ".png":
-        output.write_bytes(_png(as_svg(pipeline)))
     elif output.suffix.lower() == ".svg":
         output.write_text(as_svg(pipeline), encoding="utf-8")
     else:
-        raise typer.BadParameter(f"{output}: the file has to end in .svg or .png")
+        raise typer.BadParameter(f"{output}: the file has to end in .svg, which browsers show")
     if output is not None:
         note(f"wrote {output}")
 
@@ -214,17 +212,9 @@ def _not_of_gateway(record: logging.LogRecord) -> bool:
 def need_spark() -> None:
     """Say what to install if Spark is not there."""
     try:
-        import pyspark  # noqa: F401
-    except ImportError:
-        raise SetupError("pipelines need Spark: pip install 'penstock[spark]'") from None
-
-
-def _png(svg: str) -> bytes:
-    try:
-        import cairosvg
-    except ImportError:
-        raise SetupError("a PNG needs cairosvg: pip install cairosvg, or draw an SVG") from None
-    return bytes(cairosvg.svg2png(bytestring=svg.encode()))
+        import penstock.pipeline  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise SetupError(f"pipelines need Spark: {error}") from None
 
 
 def _print_processors(found: list[ProcessorStatus], now: datetime) -> None:

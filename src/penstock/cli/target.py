@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -38,8 +39,19 @@ Folder = Annotated[
 ]
 
 
+#: --url and --folder as they were given before the command
+_before: ContextVar[tuple[str | None, str | None]] = ContextVar("before", default=(None, None))
+
+
+def name_before_command(url: str | None, folder: str | None) -> None:
+    """Remember the database that was named before the command, for a command that names none."""
+    _before.set((url, folder))
+
+
 def settings_for(url: str | None, folder: str | None) -> Settings:
     """Return the settings; what the command was given wins over the environment."""
+    if url is None and folder is None:
+        url, folder = _before.get()
     if url is not None and folder is not None:
         raise typer.BadParameter("give --url or --folder, not both")
     if url is not None:

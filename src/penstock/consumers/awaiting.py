@@ -97,6 +97,7 @@ class AsyncConsumer(Progress):
             length = await self._handle_page()
             if not self._has_more:
                 await self._be_idle()
+            self._outage.is_over()
             return self._idle_pause(length)
         except AuthenticationFailed:
             raise

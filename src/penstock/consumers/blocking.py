@@ -93,6 +93,7 @@ class Consumer(Progress):
             length = self._handle_page()
             if not self._has_more:
                 self._be_idle()
+            self._outage.is_over()
             return self._idle_pause(length)
         except AuthenticationFailed:
             raise

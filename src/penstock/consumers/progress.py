@@ -32,6 +32,7 @@ from penstock.log import paging, read
 from penstock.log.context import LogContext, check_position, is_whole
 from penstock.log.write import check_category
 from penstock.message import RecordedMessage, check_text
+from penstock.outage import Outage
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -118,6 +119,7 @@ class Progress:
 
         self._store = store
         self._stopping = self._new_event()
+        self._outage = Outage(f"consumer {consumer_id}", logger)
         self._stored: StoredPosition | None = None
         #: at most how many messages retention had removed before this consumer could read them
         self.missed = 0
@@ -303,7 +305,7 @@ class Progress:
 
     def _wait_for_database(self, error: UnavailableError) -> float:
         """Forget what may have changed, and return how long to wait."""
-        logger.warning("consumer %s waits for the database: %s", self.consumer_id, error)
+        self._outage.goes_on(error)
         self._stored = None  # a save may or may not have got through
         self._parked_version = None
         return self._longest_interval

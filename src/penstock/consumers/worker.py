@@ -43,6 +43,7 @@ from penstock.log import paging
 from penstock.log.boundary import MessageType, check_types
 from penstock.log.declaring import classes_of
 from penstock.message import Message, check_text
+from penstock.outage import Outage
 from penstock.process import StopEvent, stopping_on_signals, this_process
 from penstock.typed import TypedMessage
 
@@ -162,6 +163,7 @@ class Worker:
             raise ValidationError("on_failure", on_failure, "a FailurePolicy.park(...)")
         self._polling_interval = polling_interval_ms / 1000
         self._stopping = StopEvent()
+        self._outage = Outage(f"worker {self.worker_id}", logger)
         self._conflicts: dict[int, int] = {}  # one after the other, by the last partitions
         store.register_consumer_group(group_id)
 
@@ -171,9 +173,13 @@ class Worker:
             while not self._stopping.is_set():
                 try:
                     busy = self.run_once()
+                    self._outage.is_over()
                 except AuthenticationFailed:
                     raise
-                except (*NOT_ITS_FAULT, UnavailableError, ConcurrencyError) as error:
+                except UnavailableError as error:
+                    self._outage.goes_on(error)
+                    busy = False
+                except (*NOT_ITS_FAULT, ConcurrencyError) as error:
                     logger.warning("worker %s waits: %s", self.worker_id, error)
                     busy = False
                 if not busy:

@@ -6,7 +6,6 @@ The same as `blocking.py`, which explains itself; a test keeps the two alike.
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -15,19 +14,19 @@ from typing import Any, LiteralString, Self, TypeVar
 import psycopg
 from psycopg import sql
 from psycopg.pq import TransactionStatus
-from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from penstock.database import session
 from penstock.database.edition import Edition
 from penstock.database.execute import execute_async, typed_errors
 from penstock.database.operation import Operation
+from penstock.database.slots import Slots
 from penstock.database.transaction import Terms, watermark_before
 from penstock.errors import (
     DatabaseUnreachable,
-    StoreClosed,
     TransactionAborted,
     TransactionClosed,
     TransactionTimeout,
+    UnavailableError,
     ValidationError,
 )
 from penstock.message import check_text
@@ -37,14 +36,20 @@ Result = TypeVar("Result")
 Connection = psycopg.AsyncConnection[Any]
 
 
-async def connect(settings: Settings) -> Connection:
-    """Return one connection of its own, or say clearly why there is none."""
+async def connect(settings: Settings, *, pooled: bool = False) -> Connection:
+    """Return a connection, of its own or for a pool, or say clearly why there is none."""
+    kind = PooledConnection if pooled else psycopg.AsyncConnection
     try:
-        return await psycopg.AsyncConnection.connect(
-            settings.conninfo(), **session.connection_options(settings)
-        )
+        return await kind.connect(settings.conninfo(), **session.connection_options(settings))
     except psycopg.Error as error:
         raise session.connection_failed(error, settings.where()) from None
+
+
+class PooledConnection(psycopg.AsyncConnection[Any]):
+    """A connection of a pool: to end with the program, without `close`, is normal."""
+
+    def __del__(self, *_: object) -> None:
+        """Give no warning, as psycopg does for other connections."""
 
 
 class AsyncPool:
@@ -54,24 +59,13 @@ class AsyncPool:
         self.settings = settings
         self.edition = edition
         self.where = settings.where()
-        self._looking = asyncio.Lock()
-        self._process = os.getpid()
-        self._lent: set[int] = set()
-        self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
-            settings.conninfo(),
-            configure=self._configure,
-            open=False,
-            **session.pool_options(settings),
+        self._slots: Slots[Connection] = Slots(
+            settings.pool_min_size, settings.pool_max_size, self.where
         )
-
-    async def open(self) -> None:
-        """Start to make connections."""
-        await self._pool.open()
 
     async def close(self) -> None:
         """Close all connections; in a forked child none, since they are its parent's."""
-        if os.getpid() == self._process:
-            await self._pool.close()
+        self._slots.close()
 
     async def run(self, operation: Operation[Result]) -> Result:
         """Run one operation on some connection."""
@@ -81,13 +75,13 @@ class AsyncPool:
         except DatabaseUnreachable:
             pass  # the connection was dead
         finally:
-            await self.give_back(connection)
-        await self.look_over()
+            self.give_back(connection)
+        self.drop_idle()
         connection = await self.take()
         try:
             return await self.execute(connection, operation)
         finally:
-            await self.give_back(connection)
+            self.give_back(connection)
 
     async def execute(self, connection: Connection, operation: Operation[Result]) -> Result:
         """Run one operation on this connection."""
@@ -95,42 +89,54 @@ class AsyncPool:
 
     async def take(self) -> Connection:
         """Take a connection out of the pool. Give it back with `give_back`."""
-        if os.getpid() != self._process:  # two processes would read each other's answers
-            raise StoreClosed(self.where)
-        deadline = time.monotonic() + self.settings.pool_timeout_ms / 1000
-        patience = 1.0
+        attempts = session.Attempts(self.settings)
+        while True:
+            connection = await self._wait_for_slot(attempts)
+            if connection is not None:
+                return connection
+            try:
+                return await self._open()
+            except UnavailableError as error:
+                pause = attempts.pause_after(error)
+            await asyncio.sleep(pause)
+
+    def give_back(self, connection: Connection) -> None:
+        """Return a connection to the pool, which closes it if the next caller cannot use it."""
+        self._slots.put(connection)
+
+    def drop_idle(self) -> None:
+        """Close the connections that nobody uses: another one was found dead."""
+        self._slots.drop_idle()
+
+    async def _wait_for_slot(self, attempts: session.Attempts) -> Connection | None:
+        slot = self._slots.take()
         try:
-            while (left := deadline - time.monotonic()) > 0:
-                try:
-                    connection = await self._pool.getconn(timeout=min(patience, left))
-                except PoolTimeout:
-                    await self._look()
-                    patience *= 2
-                else:
-                    self._lent.add(id(connection))
-                    return connection
-        except PoolClosed:
-            raise StoreClosed(self.where) from None
-        raise session.none_came(self.settings, len(self._lent))
+            if not slot.done():
+                await asyncio.wait([asyncio.wrap_future(slot)], timeout=attempts.left())
+            return slot.result(0)
+        except TimeoutError:
+            self._slots.stop_waiting(slot)
+            raise session.none_came(self.settings, self._slots.lent) from None
+        except BaseException:  # the caller was interrupted
+            self._slots.stop_waiting(slot)
+            raise
 
-    async def give_back(self, connection: Connection) -> None:
-        """Return a connection to the pool, which drops it if it is broken."""
-        self._lent.discard(id(connection))
-        await self._pool.putconn(connection)
-
-    async def look_over(self) -> None:
-        """Drop the connections that are dead."""
-        await self._pool.check()
-
-    async def _look(self) -> None:
-        """Raise if the server does not answer. One task looks while the others wait for it."""
-        async with self._looking:
-            await (await connect(self.settings)).close()
+    async def _open(self) -> Connection:
+        """Open a connection in an empty slot, which is given back if that fails."""
+        try:
+            connection = await connect(self.settings, pooled=True)
+            await self._configure(connection)
+        except BaseException:
+            self._slots.put(None)
+            raise
+        self._slots.opened(connection)
+        return connection
 
     async def _configure(self, connection: Connection) -> None:
-        await connection.execute(session.CONFIGURE, session.session_settings(self.settings))
-        if session.needs_search_path(self.edition):
-            await connection.execute(session.PREPEND_SEARCH_PATH)
+        with typed_errors(self.where):
+            await connection.execute(session.CONFIGURE, session.session_settings(self.settings))
+            if session.needs_search_path(self.edition):
+                await connection.execute(session.PREPEND_SEARCH_PATH)
 
 
 class AsyncOpenTransaction:
@@ -151,7 +157,7 @@ class AsyncOpenTransaction:
         try:
             await self._begin(connection)
         except DatabaseUnreachable:
-            await self._pool.look_over()
+            self._pool.drop_idle()
             await self._begin(await self._pool.take())
         return self
 
@@ -236,7 +242,7 @@ class AsyncOpenTransaction:
             with typed_errors(self._pool.where):
                 await connection.execute(self._terms.begin(connection.info.server_version))
         except BaseException:
-            await self._pool.give_back(connection)
+            self._pool.give_back(connection)
             raise
         self._connection = connection
 
@@ -253,7 +259,7 @@ class AsyncOpenTransaction:
                 cursor = await connection.execute(how)
                 return cursor.statusmessage
         finally:
-            await self._pool.give_back(connection)
+            self._pool.give_back(connection)
 
     async def _check_usable(self) -> None:
         if self._connection is None:

@@ -1,18 +1,14 @@
 """Connections for blocking code: a pool, and a transaction on one of its connections.
 
 A connection that turns out to be dead is replaced and the operation is sent once more: that is
-safe, since every operation may be repeated (a message's id is drawn before it is sent). While the
-server is away, waiting for the pool is interrupted to look whether the server answers at all, so
-that the caller learns which it is: no server, or no free connection. Asking the pool anew also
-makes it try again, where a server that was full or starting up had made it give up.
+safe, since every operation may be repeated (a message's id is drawn before it is sent). A caller
+that finds no idle connection opens one itself, or waits for one if the pool is full: `slots.py`.
 
 `awaiting.py` is the same for async code; a test keeps the two alike.
 """
 
 from __future__ import annotations
 
-import os
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,19 +17,19 @@ from typing import Any, LiteralString, Self, TypeVar
 import psycopg
 from psycopg import sql
 from psycopg.pq import TransactionStatus
-from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from penstock.database import session
 from penstock.database.edition import Edition
 from penstock.database.execute import execute, typed_errors
 from penstock.database.operation import Operation
+from penstock.database.slots import Slots
 from penstock.database.transaction import Terms, watermark_before
 from penstock.errors import (
     DatabaseUnreachable,
-    StoreClosed,
     TransactionAborted,
     TransactionClosed,
     TransactionTimeout,
+    UnavailableError,
     ValidationError,
 )
 from penstock.message import check_text
@@ -43,12 +39,20 @@ Result = TypeVar("Result")
 Connection = psycopg.Connection[Any]
 
 
-def connect(settings: Settings) -> Connection:
-    """Return one connection of its own, or say clearly why there is none."""
+def connect(settings: Settings, *, pooled: bool = False) -> Connection:
+    """Return a connection, of its own or for a pool, or say clearly why there is none."""
+    kind = PooledConnection if pooled else psycopg.Connection
     try:
-        return psycopg.connect(settings.conninfo(), **session.connection_options(settings))
+        return kind.connect(settings.conninfo(), **session.connection_options(settings))
     except psycopg.Error as error:
         raise session.connection_failed(error, settings.where()) from None
+
+
+class PooledConnection(psycopg.Connection[Any]):
+    """A connection of a pool: to end with the program, without `close`, is normal."""
+
+    def __del__(self, *_: object) -> None:
+        """Give no warning, as psycopg does for other connections."""
 
 
 class Pool:
@@ -58,24 +62,13 @@ class Pool:
         self.settings = settings
         self.edition = edition
         self.where = settings.where()
-        self._looking = threading.Lock()
-        self._process = os.getpid()
-        self._lent: set[int] = set()  # not the connections: one that is forgotten must close
-        self._pool: ConnectionPool[Connection] = ConnectionPool(
-            settings.conninfo(),
-            configure=self._configure,
-            open=False,
-            **session.pool_options(settings),
+        self._slots: Slots[Connection] = Slots(
+            settings.pool_min_size, settings.pool_max_size, self.where
         )
-
-    def open(self) -> None:
-        """Start to make connections."""
-        self._pool.open()
 
     def close(self) -> None:
         """Close all connections; in a forked child none, since they are its parent's."""
-        if os.getpid() == self._process:
-            self._pool.close()
+        self._slots.close()
 
     def run(self, operation: Operation[Result]) -> Result:
         """Run one operation on some connection."""
@@ -86,7 +79,7 @@ class Pool:
             pass  # the connection was dead
         finally:
             self.give_back(connection)
-        self.look_over()
+        self.drop_idle()
         connection = self.take()
         try:
             return self.execute(connection, operation)
@@ -99,42 +92,52 @@ class Pool:
 
     def take(self) -> Connection:
         """Take a connection out of the pool. Give it back with `give_back`."""
-        if os.getpid() != self._process:  # two processes would read each other's answers
-            raise StoreClosed(self.where)
-        deadline = time.monotonic() + self.settings.pool_timeout_ms / 1000
-        patience = 1.0
-        try:
-            while (left := deadline - time.monotonic()) > 0:
-                try:
-                    connection = self._pool.getconn(timeout=min(patience, left))
-                except PoolTimeout:
-                    self._look()
-                    patience *= 2
-                else:
-                    self._lent.add(id(connection))
-                    return connection
-        except PoolClosed:
-            raise StoreClosed(self.where) from None
-        raise session.none_came(self.settings, len(self._lent))
+        attempts = session.Attempts(self.settings)
+        while True:
+            connection = self._wait_for_slot(attempts)
+            if connection is not None:
+                return connection
+            try:
+                return self._open()
+            except UnavailableError as error:
+                pause = attempts.pause_after(error)
+            time.sleep(pause)
 
     def give_back(self, connection: Connection) -> None:
-        """Return a connection to the pool, which drops it if it is broken."""
-        self._lent.discard(id(connection))
-        self._pool.putconn(connection)
+        """Return a connection to the pool, which closes it if the next caller cannot use it."""
+        self._slots.put(connection)
 
-    def look_over(self) -> None:
-        """Drop the connections that are dead."""
-        self._pool.check()
+    def drop_idle(self) -> None:
+        """Close the connections that nobody uses: another one was found dead."""
+        self._slots.drop_idle()
 
-    def _look(self) -> None:
-        """Raise if the server does not answer. One thread looks while the others wait for it."""
-        with self._looking:
-            connect(self.settings).close()
+    def _wait_for_slot(self, attempts: session.Attempts) -> Connection | None:
+        slot = self._slots.take()
+        try:
+            return slot.result(attempts.left())
+        except TimeoutError:
+            self._slots.stop_waiting(slot)
+            raise session.none_came(self.settings, self._slots.lent) from None
+        except BaseException:  # the caller was interrupted
+            self._slots.stop_waiting(slot)
+            raise
+
+    def _open(self) -> Connection:
+        """Open a connection in an empty slot, which is given back if that fails."""
+        try:
+            connection = connect(self.settings, pooled=True)
+            self._configure(connection)
+        except BaseException:
+            self._slots.put(None)
+            raise
+        self._slots.opened(connection)
+        return connection
 
     def _configure(self, connection: Connection) -> None:
-        connection.execute(session.CONFIGURE, session.session_settings(self.settings))
-        if session.needs_search_path(self.edition):
-            connection.execute(session.PREPEND_SEARCH_PATH)
+        with typed_errors(self.where):
+            connection.execute(session.CONFIGURE, session.session_settings(self.settings))
+            if session.needs_search_path(self.edition):
+                connection.execute(session.PREPEND_SEARCH_PATH)
 
 
 class OpenTransaction:
@@ -155,7 +158,7 @@ class OpenTransaction:
         try:
             self._begin(connection)
         except DatabaseUnreachable:
-            self._pool.look_over()
+            self._pool.drop_idle()
             self._begin(self._pool.take())
         return self
 

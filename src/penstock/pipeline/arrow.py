@@ -14,24 +14,27 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import lru_cache
 
-import adbc_driver_postgresql
 import psycopg
 import pyarrow as pa
-from adbc_driver_manager import (
-    AdbcConnection,
-    AdbcDatabase,
-    AdbcStatement,
-    Error,
-    OperationalError,
-)
-from adbc_driver_manager._reader import AdbcRecordBatchReader
 
 from penstock.database.execute import typed_errors
+from penstock.extras import from_extra
 from penstock.pipeline.connections import PATIENCE, Place, connected, conninfo
 from penstock.pipeline.cutting import Piece
 from penstock.pipeline.read_plan import Plan
 from penstock.pipeline.target import Target
 from penstock.pipeline.wrong_values import UNFIT, find_wrong
+
+with from_extra("spark"):
+    import adbc_driver_postgresql
+    from adbc_driver_manager import (
+        AdbcConnection,
+        AdbcDatabase,
+        AdbcStatement,
+        Error,
+        OperationalError,
+    )
+    from adbc_driver_manager._reader import AdbcRecordBatchReader
 
 #: what one batch may weigh, so that a task's memory does not grow with its part of the log
 BATCH_BYTES = 2 * 1024 * 1024

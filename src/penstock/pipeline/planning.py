@@ -84,7 +84,7 @@ def check_offset(connection: Connection, target: Target, offset: Offset) -> None
     if position > last:
         raise OffsetBeyondEnd(target.label, position, last)
     if not same:
-        raise LogChanged(target.label, position, id or "unknown")
+        raise LogChanged(position, target.label, id or "unknown")
 
 
 def end_after(connection: Connection, target: Target, after: int, until: int, most: int) -> int:

@@ -33,9 +33,11 @@ from penstock.errors import (
     SparkLost,
     StepFailed,
     StepSuperseded,
+    UnavailableError,
     ValidationError,
     first_line,
 )
+from penstock.outage import Outage
 from penstock.pipeline import planning, state
 from penstock.pipeline.checks import check as check_graph
 from penstock.pipeline.checks import check_schemas
@@ -208,7 +210,7 @@ class Runner:
             works = {
                 one.name: _Work(
                     one, summary.progress[one.name], Memory(ends=ends), locks, Retries(retry_for),
-                    follow,
+                    Outage(one.name, log), follow,
                 )
                 for one in processors
             }  # fmt: skip
@@ -251,6 +253,7 @@ class Runner:
     ) -> None:
         """Wake who has something to read, until the run is over; see that it has lock and Spark."""
         schedule, lost, looked_at = self._schedule, Retries(retry_for), -1
+        outage = Outage(f"pipeline {self.pipeline.name}", log)
         pause = LOOK_AGAIN if follow else LOOK_AT_LOCK
         while schedule.wait(pause, until_all_rest=not follow) and not schedule.is_over:
             if has_stopped(self.spark):
@@ -268,8 +271,9 @@ class Runner:
                     return
                 schedule.wake(found)
                 lost.succeed()
+                outage.is_over()
             except PenstockError as error:
-                self._regain(lock, lost, error)
+                self._regain(lock, lost, outage, error)
 
     def _with_messages(self, lock: RunLock, resting: Sequence[_Work]) -> list[str]:
         """Return which of these processors have something to read."""
@@ -279,7 +283,7 @@ class Runner:
             found = state.messages_to_read(lock.connection, readers, ends)
         return [name for name in readers if self.pipeline.processors[name].can_read(found[name])]
 
-    def _regain(self, lock: RunLock, lost: Retries, error: PenstockError) -> None:
+    def _regain(self, lock: RunLock, lost: Retries, outage: Outage, error: PenstockError) -> None:
         """Take the run's lock again, and let no step begin before."""
         schedule = self._schedule
         schedule.hold(True)
@@ -288,7 +292,7 @@ class Runner:
         except PenstockError:
             self._fail(error)
             return
-        log.warning("pipeline %s waits: %s", self.pipeline.name, first_line(error))
+        outage.goes_on(error)
         try:
             lock.regain()
             schedule.hold(False)
@@ -352,6 +356,7 @@ class Runner:
         """Forget what it failed with before: a step was finished, or there was nothing to do."""
         work.progress.error = None
         work.retries.succeed()
+        work.outage.is_over()
         self._schedule.recovered(work.processor.name)
 
     def _finished(self, report: StepReport, work: _Work) -> None:
@@ -375,6 +380,8 @@ class Runner:
         pause = work.retries.pause_after(error)
         if isinstance(error, StepSuperseded):
             log.warning("%s", error)
+        elif isinstance(error, UnavailableError):
+            work.outage.goes_on(error)
         elif is_passing(error):
             log.warning("%s waits: %s", name, first_line(error))
         else:
@@ -394,6 +401,7 @@ class _Work:
     memory: Memory
     locks: ProcessorLocks
     retries: Retries
+    outage: Outage
     follows: bool
 
     def told(self, error: BaseException) -> str:

@@ -50,7 +50,7 @@ class TestGraph:
         result = run("graph", file, "-o", image, columns=400)
 
         assert result.exit_code == 2
-        assert "the file has to end in .svg or .png" in result.stderr
+        assert "the file has to end in .svg, which browsers show" in result.stderr
         assert not (tmp_path / "shop.gif").exists()
 
     @pytest.mark.parametrize(

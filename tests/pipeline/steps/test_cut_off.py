@@ -69,7 +69,7 @@ def test_the_users_process_outlives_it(
     process = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=False)
 
     assert (process.returncode, wire.was_said) == (0, True), process.stderr
-    assert "copy waits: PostgreSQL at 127.0.0.1:" in process.stderr
+    assert "copy waits for the database: PostgreSQL at 127.0.0.1:" in process.stderr
     assert "copied 2, error None" in process.stdout
     assert workshop.numbers("b") == [1, 2]
 

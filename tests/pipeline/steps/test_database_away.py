@@ -63,7 +63,7 @@ class Machine(logging.Handler):
         self.stop()
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.waits += " waits: " in record.getMessage()
+        self.waits += " waits " in record.getMessage()
         self.start()
 
 

