@@ -25,12 +25,12 @@ def test_an_error_is_one_line_on_stderr() -> None:
 
 def test_an_error_of_the_server_is_one_line_too(penstock: Run, database_url: str) -> None:
     with psycopg.connect(database_url, autocommit=True) as connection:
-        connection.execute("drop function message_store.get_stream_messages")
+        connection.execute("alter table message_store.messages rename column data to datum")
 
     result = penstock("read", "account-1")
 
     assert result.exit_code == 1
-    assert result.stderr.startswith("penstock: PostgreSQL says: function message_store.get_stream")
+    assert result.stderr.startswith("penstock: PostgreSQL says: column ")
     assert len(result.stderr.splitlines()) == 1
 
 

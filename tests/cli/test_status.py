@@ -22,7 +22,7 @@ def test_status_tells_where_and_what_the_store_is(penstock: Run, store: Store) -
     for fact in (
         f"where           {store.settings.where()}",
         "edition         penstock: all functions are Penstock's",
-        "schema version  1; this client's is 1",
+        "schema version  2; this client's is 2",
         "Message DB      1.3.0",
         "server          PostgreSQL ",
         "head            1, ",
@@ -61,8 +61,8 @@ def test_status_as_json_has_the_same_facts(
         assert found == {
             "where": store.settings.where(),
             "edition": "penstock",
-            "schema_version": 1,
-            "client_schema_version": 1,
+            "schema_version": 2,
+            "client_schema_version": 2,
             "message_store_version": "1.3.0",
             "server_version": found["server_version"],
             "standby": False,

@@ -220,7 +220,7 @@ def test_a_function_that_was_replaced_by_hand_is_named_and_put_back(
     caplog.clear()
     penstock.connect(url).close()
 
-    assert "penstock.tail(varchar) changed since `penstock init` installed it" in named
+    assert "penstock.tail(character varying) changed since `penstock init` installed it" in named
     assert caplog.text == ""
     assert ask(url, "select penstock.tail('account-1')") == [(0,)]
 
@@ -239,6 +239,18 @@ def test_a_function_of_somebody_else_is_nobodys_business(
 
     assert not penstock.install(url).needed
     penstock.connect(url).close()
+    assert caplog.text == ""
+
+
+def test_a_search_path_of_the_users_makes_no_function_look_changed(
+    new_database: NewDatabase, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = new_database("penstock")
+    path = f"{url}&options=-c%20search_path%3Dmessage_store,penstock,public"
+
+    penstock.connect(path).close()
+
+    assert not penstock.install(path).needed
     assert caplog.text == ""
 
 

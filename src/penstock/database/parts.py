@@ -52,18 +52,16 @@ def parts() -> Operation[Parts]:
         "parts",
         """
         with installed as (
-          -- the functions in both schemas, and the triggers on the log that call Penstock's
-          select concat(n.nspname, '.', p.proname, '(', arguments.types, ')') as name,
-            md5(concat_ws('|', p.prosrc, r.typname, p.proretset, p.prosecdef, p.provolatile,
-              p.proisstrict, p.proparallel, p.proargnames, p.proconfig)) as digest
+          -- the functions in both schemas, and the triggers on the log that call Penstock's. Types
+          -- are named without these schemas, since the search path may have them
+          select concat(n.nspname, '.', p.proname, '(', regexp_replace(
+              oidvectortypes(p.proargtypes), '(message_store|penstock)[.]', '', 'g'), ')') as name,
+            md5(concat_ws('|', p.prosrc, regexp_replace(
+              format_type(p.prorettype, null), '(message_store|penstock)[.]', '', 'g'),
+              p.proretset, p.prosecdef, p.provolatile, p.proisstrict, p.proparallel, p.proargnames,
+              p.proconfig)) as digest
           from pg_catalog.pg_namespace n
           join pg_catalog.pg_proc p on p.pronamespace = n.oid
-          join pg_catalog.pg_type r on r.oid = p.prorettype
-          cross join lateral (
-            select string_agg(t.typname, ', ' order by a.number) as types
-            from unnest(p.proargtypes) with ordinality as a(type, number)
-            join pg_catalog.pg_type t on t.oid = a.type
-          ) arguments
           where n.nspname in ('message_store', 'penstock')
           union all
           select 'trigger ' || t.tgname, md5(concat_ws('|', t.tgenabled, t.tgtype, p.proname))
