@@ -322,7 +322,7 @@ def _pages_touched(store: Store, where: str, *arguments: object) -> int:
     [(plan,)] = sql(
         store,
         "explain (analyze, buffers, format json) select o.id from penstock.outbox o"
-        f" where o.state = 'ready' and o.due <= clock_timestamp() and {where}"
+        f" where o.state = 'ready' and o.topic <> '' and o.due <= clock_timestamp() and {where}"
         " order by o.due, o.id limit 10",
         *arguments,
     )

@@ -57,7 +57,7 @@ class Dispatcher:
         on_failure: FailurePolicy | None = None,
         polling_interval_ms: int = 100,
         keep_done: timedelta | None = timedelta(days=7),
-        warn_after: float = 60.0,
+        warn_after: float = 300.0,
     ) -> None:
         for name, value in (
             ("concurrency", concurrency),

@@ -250,7 +250,7 @@ as $$
   from (values (1)) as one
   left join lateral (
     (select o.due as since, o.topic from penstock.outbox o
-     where o.state = 'ready' order by o.due, o.id limit 1)
+     where o.state = 'ready' and o.topic <> '' order by o.due, o.id limit 1)
     union all
     (select o.lease_until, o.topic from penstock.outbox o
      where o.state = 'in_progress' order by o.lease_until limit 1)

@@ -7,6 +7,7 @@ drop function if exists penstock.claim_outbox(text, integer, interval, timestamp
 drop function if exists penstock.reap_outbox();
 drop function if exists penstock.outbox_summary();
 drop index if exists penstock.outbox_finished;
+drop index if exists penstock.outbox_ready;
 
 do $$
 begin
