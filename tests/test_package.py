@@ -11,6 +11,7 @@ import pytest
 from hatchling.metadata.core import ProjectMetadata
 from hatchling.plugin.manager import PluginManager
 
+from hatch_build import PackagePage
 from tests.docs.pages import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -82,4 +83,14 @@ def test_no_link_of_the_packages_page_leads_nowhere() -> None:
     page = ProjectMetadata(str(ROOT), PluginManager()).core.readme
 
     assert page.startswith("# Penstock")
+    assert re.findall(r"\]\((?!https?:|#)[^)]*\)", page) == []
+
+
+def test_its_links_lead_to_the_repository_once_that_has_an_address() -> None:
+    metadata = {"urls": {"Source": "https://git.example/penstock"}}
+
+    PackagePage(str(ROOT), {}).update(metadata)
+
+    page = str(metadata["readme"])
+    assert "(https://git.example/penstock/blob/main/docs/tutorial.md)" in page
     assert re.findall(r"\]\((?!https?:|#)[^)]*\)", page) == []
