@@ -18,7 +18,7 @@ import penstock
 from penstock import CommitMode, Consumer, RecordedMessage, Store, TypedMessage
 
 
-class Seen(TypedMessage, type="device.seen"):
+class Seen(TypedMessage, type="upgrade.device_seen"):
     device_id: str
 
 

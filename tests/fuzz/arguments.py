@@ -52,6 +52,10 @@ PLACED: dict[str, Callable[[str], Any]] = {
     "Iterable[NewMessage]": lambda text: [
         NewMessage(text, text, correlation_id=text, dedupe_key=text)
     ],
+    "Iterable[tuple[str, Message | TypedMessage]]": lambda text: [(text, Message(text))],
+    "Iterable[str] | None": lambda text: [text],
+    "Mapping[str, int] | None": lambda text: {text: 0},
+    "ClaimOrder": lambda text: text,
     "Iterable[QueryCondition]": lambda text: [QueryCondition(text, text, text)],
     "Guard | None": lambda text: Guard((QueryCondition("fuzz.moved", text, text),)),
     "Guard | Iterable[QueryCondition]": lambda text: Guard((QueryCondition(text, text, text),)),

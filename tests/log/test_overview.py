@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from penstock import AsyncStore, Edition, Store, ValidationError
+from penstock.database.edition import SCHEMA_VERSION
 
 
 def test_an_empty_log_has_no_categories_no_streams_and_no_head(any_store: Store) -> None:
@@ -87,7 +88,7 @@ def test_the_status_tells_the_edition_and_the_versions(any_store: Store) -> None
     status = any_store.status()
 
     assert status.edition is any_store.context.edition
-    assert status.schema_version == (None if status.edition is Edition.GENUINE else 1)
+    assert status.schema_version == (None if status.edition is Edition.GENUINE else SCHEMA_VERSION)
     assert status.message_store_version == any_store.message_store_version()
     assert status.server_version
     assert not status.standby

@@ -21,17 +21,19 @@ class Seen(TypedMessage, type="clock.seen"):
 SKEW = """
 import datetime, sys, time
 
+days = float(sys.argv[1])
+
 class Skewed(datetime.datetime):
     @classmethod
     def now(cls, tz=None):
-        return super().now(tz) + datetime.timedelta(days=float(sys.argv[1]))
+        return super().now(tz) + datetime.timedelta(days=days)
 
     @classmethod
     def utcnow(cls):
         return cls.now(datetime.UTC).replace(tzinfo=None)
 
 datetime.datetime, real = Skewed, time.time
-time.time = lambda: real() + 86_400 * float(sys.argv[1])
+time.time = lambda: real() + 86_400 * days
 time.time_ns = lambda: int(time.time() * 1_000_000_000)
 
 """

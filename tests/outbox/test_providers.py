@@ -5,11 +5,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 
-import psycopg
 import pytest
 
 import penstock
-from penstock import ClaimedMessage, Dispatcher, MappedStores, NewMessage, Store, ValidationError
+from penstock import (
+    ClaimedMessage,
+    Dispatcher,
+    IncompatibleVersion,
+    MappedStores,
+    NewMessage,
+    Store,
+    ValidationError,
+)
 from tests.conftest import Server
 from tests.outbox.outboxes import sql
 
@@ -112,7 +119,7 @@ def test_a_store_that_breaks_for_good_stops_the_dispatcher_with_its_error(
     dispatcher = Dispatcher(provider)
     sql(broken, "alter table penstock.outbox rename to gone")
 
-    with pytest.raises(psycopg.errors.UndefinedTable):
+    with pytest.raises(IncompatibleVersion, match=r"penstock\.outbox"):
         dispatcher.run()
 
 
