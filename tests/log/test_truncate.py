@@ -43,10 +43,11 @@ RESTART = WAYS[1]
 FORGOTTEN = {
     "consumer_positions", "deliveries", "feed_partitions", "group_fanouts", "group_feeds",
     "group_floors", "group_rechecks", "group_replays", "group_types", "message_attributes",
-    "partition_states", "partitions", "retentions", "staged_slices", "tailers",
+    "partition_states", "partitions", "retentions", "staged_slices",
 }  # fmt: skip
 BEGUN_AGAIN = {
-    "consumer_groups", "group_progress", "identity", "message_types", "processors", "sessions",
+    "consumer_groups", "group_progress", "identity", "message_types", "processor_progress",
+    "processors", "sessions",
 }  # fmt: skip
 KEPT = {"boundary_gate", "installations", "join_members", "joins", "outbox", "staged", "stagings"}
 

@@ -166,17 +166,12 @@ as $$
 declare
   category constant varchar := message_store.category(target);
   slowest record;
-  -- whether a pipeline reads one of the streams, and not the category
-  streams_are_read boolean;
   walked record;
   run record;
 begin
   select c.consumer_id, c.needs into slowest
   from penstock.slowest_consumer(category, position_streams) c
   where not ignore_consumers;
-  streams_are_read := not ignore_consumers and exists (
-    select from penstock.tailers_at_work t
-    where not message_store.is_category(t.queue) and message_store.category(t.queue) = category);
 
   with next as materialized (
     -- the messages to go through
@@ -185,6 +180,11 @@ begin
     -- the first of them that is too new
     select min(n.place) as place from next n
     where n.time >= keep_since at time zone 'utc' or n.global_position >= global_bound
+  ), tailers as materialized (
+    -- the processors of pipelines that read one of the streams, and not the category
+    select t.queue, t.pipeline || '.' || t.processor as consumer_id, t.position
+    from penstock.tailers_at_work t
+    where not message_store.is_category(t.queue) and message_store.category(t.queue) = category
   ), old as (
     -- those before it: whether it is not the last of its stream, and who still needs it
     select n.place, n.global_position,
@@ -195,9 +195,8 @@ begin
         (select s.consumer_id from penstock.sessions s
          where s.stream_name = n.stream_name and s.next_offset <= n.position
          order by s.next_offset limit 1),
-        case when streams_are_read then (
-          select t.pipeline || '.' || t.processor from penstock.tailers_at_work t
-          where t.queue = n.stream_name and t.position < n.position order by t.position limit 1) end)
+        (select t.consumer_id from tailers t
+         where t.queue = n.stream_name and t.position < n.position order by t.position limit 1))
       end as held_by
     from next n
     cross join kept k
