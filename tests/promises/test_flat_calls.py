@@ -24,8 +24,9 @@ BUSY = 3_000  # how often a session commits, a consumer saves, a processor takes
 SLACK = 30  # pages: deeper indexes, and what the planner reads
 
 # A step of a processor: its Snapshot, and its commit.
-BEGIN_STEP = """message_store.write_message(gen_random_uuid()::varchar, 'shop:try-bill', 'Snapshot',
-  format('{"hash": "%1$s", "generation": 0, "ranges": {"common": [%1$s, %2$s]}}', n, n + 1)::jsonb)"""
+BEGIN_STEP = """message_store.write_message(
+  gen_random_uuid()::varchar, 'shop:try-bill', 'Snapshot', jsonb_build_object('hash', n::text,
+    'generation', 0, 'ranges', jsonb_build_object('common', jsonb_build_array(n, n + 1))))"""
 COMMIT_STEP = """penstock.commit_step('shop', 'bill',
   (select m.data::jsonb from message_store.get_last_stream_message('shop:try-bill') m), '{}', '{}',
   '{"messages_in": 1, "cursor": 7, "tables": ["bills"]}')"""
@@ -40,12 +41,14 @@ select penstock.publish_delivery('sliced', 1, '{{00000000-0000-0000-0000-0000000
 PREPARE = f"""
 select penstock.declare_type('Taken', '{{device}}');
 select penstock.fill_attributes('Taken');
-select message_store.write_message(gen_random_uuid()::varchar, 'common-' || n % 7, 'Written', '{{}}')
+select message_store.write_message(
+  gen_random_uuid()::varchar, 'common-' || n % 7, 'Written', '{{}}')
 from generate_series(1, 70) n;
 select message_store.write_message(gen_random_uuid()::varchar, 'queue-1', 'Sent', '{{}}')
 from generate_series(1, 5) n;
 select penstock.append_one(null, gen_random_uuid(), 'Taken', '{{"device": "a"}}');
 select penstock.open_session('queue-1', 'me');
+select penstock.commit_session('queue-1', 'me', 1, 4);
 select penstock.save_position('common-me', 1, null, gen_random_uuid());
 select penstock.open_processor('shop', 'bill', 'stream');
 select {BEGIN_STEP} from (values (0)) as step(n);
@@ -122,6 +125,7 @@ FUNCTIONS = {
     "save_position": "penstock.save_position('common-me', 7, "
     "(penstock.position_row('common-me')).position, gen_random_uuid())",
     "position_row": "penstock.position_row('common-me')",
+    "remove_messages": f"penstock.remove_messages('queue-1', 5, {LAST}, null, '{{}}')",
     "missed": "penstock.missed('common', 10, 15)",
     "missed, of the whole log": "penstock.missed('$all', 10, 15)",
     "declare_type": "penstock.declare_type('Taken', '{device}')",

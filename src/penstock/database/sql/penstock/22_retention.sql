@@ -180,11 +180,22 @@ begin
     -- the first of them that is too new
     select min(n.place) as place from next n
     where n.time >= keep_since at time zone 'utc' or n.global_position >= global_bound
-  ), tailers as materialized (
-    -- the processors of pipelines that read one of the streams, and not the category
-    select t.queue, t.pipeline || '.' || t.processor as consumer_id, t.position
+  ), readers as (
+    -- who reads one of their streams, and not the category: a session or a pipeline's processor
+    select s.stream_name, s.consumer_id, s.next_offset as needs
+    from (select distinct n.stream_name from next n) streams
+    cross join lateral penstock.sessions_of(streams.stream_name) s
+    where not ignore_consumers
+    union all
+    select t.queue, t.pipeline || '.' || t.processor, t.position + 1
     from penstock.tailers_at_work t
-    where not message_store.is_category(t.queue) and message_store.category(t.queue) = category
+    where not ignore_consumers
+      and not message_store.is_category(t.queue) and message_store.category(t.queue) = category
+  ), slowest_readers as materialized (
+    -- of each stream the reader that has come least far
+    select distinct on (r.stream_name) r.stream_name, r.consumer_id, r.needs
+    from readers r
+    order by r.stream_name, r.needs
   ), old as (
     -- those before it: whether it is not the last of its stream, and who still needs it
     select n.place, n.global_position,
@@ -192,14 +203,11 @@ begin
        where later.stream_name = n.stream_name and later.position > n.position limit 1) as followed,
       case when not ignore_consumers then coalesce(
         case when n.global_position >= slowest.needs then slowest.consumer_id end,
-        (select s.consumer_id from penstock.sessions s
-         where s.stream_name = n.stream_name and s.next_offset <= n.position
-         order by s.next_offset limit 1),
-        (select t.consumer_id from tailers t
-         where t.queue = n.stream_name and t.position < n.position order by t.position limit 1))
+        case when n.position >= r.needs then r.consumer_id end)
       end as held_by
     from next n
     cross join kept k
+    left join slowest_readers r on r.stream_name = n.stream_name
     where k.place is null or n.place < k.place
   )
   select array_agg(o.global_position) filter (where o.held_by is null) as going,

@@ -35,7 +35,8 @@ alter table if exists penstock.outbox
 
 do $$
 begin
-  if to_regclass('penstock.joins') is not null and not exists (
+  if to_regclass('penstock.joins') is not null and to_regclass('penstock.join_steps') is null
+      and not exists (
     select from pg_attribute
     where attrelid = to_regclass('penstock.joins') and attname = 'attached_steps'
   ) then
