@@ -50,8 +50,8 @@ BEGUN_AGAIN = {
     "processors", "sessions",
 }  # fmt: skip
 KEPT = {
-    "boundary_gate", "installations", "join_members", "join_nesting", "join_steps", "joins", "outbox",
-    "staged", "stagings",
+    "boundary_gate", "installations", "join_members", "join_nesting", "join_steps", "joins",
+    "outbox", "staged", "stagings",
 }  # fmt: skip
 
 

@@ -99,7 +99,7 @@ as $$
   select latest.* from latest
 $$;
 
--- The rows of a stream, found in the same way. The caller has switched off what all_sessions() does.
+-- The rows of a stream, found in the same way. The caller has the settings of all_sessions().
 create or replace function penstock.sessions_of(stream_name text)
 returns setof penstock.sessions language sql stable
 as $$
