@@ -15,6 +15,7 @@ from bench.spark.place import Place
 from bench.spark.sales import insert_sales, make_log
 from penstock.pipeline.connections import Place as Database
 from penstock.pipeline.connections import connect
+from penstock.pipeline.state import open_processor, place_tailers
 from penstock.pipeline.step import Bench, run_step
 
 MESSAGES = 200  # of a step: so few that a small log stays small
@@ -37,10 +38,9 @@ class Log:
         database = Database(self._store.settings)
         self._connection = connect(database)
         self._connection.execute("set enable_sort = off")  # as a Runner does
-        self._connection.execute(
-            "insert into penstock.tailers values (%s, 'invoice', 'sale', %s)", (pipe.name, messages)
-        )
         processor = pipe.processors["invoice"]
+        open_processor(self._connection, pipe.name, processor.name, processor.kind)
+        place_tailers(self._connection, pipe.name, processor.name, {"sale": messages})
         self._bench = Bench(pipe, processor, database, self._connection, place.spark)
 
     def step(self) -> float:

@@ -23,6 +23,19 @@ from tests.database.databases import CATALOG, FIVE_MESSAGES, NewDatabase, ask
 from tests.racing import wait_until_blocked
 
 VERSION = "select version, oldest_client from penstock.installations order by id desc limit 1"
+PIPELINE_0_1 = """
+select penstock.open_processor('shop', 'orders', 'source');
+select penstock.open_processor('shop', 'bill', 'stream');
+update penstock.processors set cursor = '{"page": 4}' where processor = 'orders';
+update penstock.processors set generation = 2, steps = 5, messages_in = 9, messages_out = 8
+where processor = 'bill';
+insert into penstock.tailers values ('shop', 'bill', 'order', 7), ('shop', 'bill', 'price', 3);
+select penstock.publish('nightly', 6, '{}', '{}')
+"""
+REPEATED = """
+select p.repeated from (values (6), (7)) as b(batch)
+cross join lateral penstock.publish('nightly', b.batch, '{}', '{}') p
+"""
 #: what a client of 0.1 may meet while and after the schema is upgraded
 CLEAR = "IncompatibleVersion: "
 
@@ -127,6 +140,29 @@ class TestWithDataOf01:
             assert work.session.committed_offset() == last_offset + 1
             (group,) = store.groups()
             assert (group.pending, group.claimed) == (0, 0)
+
+    def test_pipelines_and_deliveries_go_on(self, new_database: NewDatabase) -> None:
+        url = new_database("empty")
+        earlier.install(url, earlier.RELEASE_0_1)
+        ask(url, PIPELINE_0_1)
+
+        penstock.install(url)
+
+        assert ask(url, "select * from penstock.tailers order by queue") == [
+            ("shop", "bill", "order", 7),
+            ("shop", "bill", "price", 3),
+        ]
+        state = "select generation, cursor, tailers from penstock.open_processor('shop', %s, %s)"
+        with psycopg.connect(url) as connection:
+            bill = connection.execute(state, ("bill", "stream")).fetchone()
+            orders = connection.execute(state, ("orders", "source")).fetchone()
+            repeated = connection.execute(REPEATED).fetchall()
+        assert bill == (2, None, {"order": 7, "price": 3})
+        assert orders == (0, {"page": 4}, {})
+        assert repeated == [(True,), (False,)]
+        assert ask(
+            url, "select steps, messages_in, messages_out from penstock.progress_of('shop', 'bill')"
+        ) == [(5, 9, 8)]
 
     @pytest.mark.parametrize("kind", ["empty", "genuine"])
     def test_a_client_that_runs_through_it_is_told_to_upgrade_or_goes_on(

@@ -70,9 +70,12 @@ def test_a_delivery_is_published_once(writer: Writer, store: Store) -> None:
     assert writer.count("penstock.staged") == 0
 
 
+@pytest.mark.parametrize("batch", [0, 2])
 def test_a_twin_waits_and_finds_the_delivery_made(
-    writer: Writer, store: Store, database_url: str
+    writer: Writer, store: Store, database_url: str, batch: int
 ) -> None:
+    for earlier in range(batch):
+        writer.publish(writer.stage(MESSAGE, ("a-1", "T", "{}")), source="job", batch=earlier)
     with (
         psycopg.connect(database_url, autocommit=True) as connection,
         ThreadPoolExecutor() as threads,
@@ -80,12 +83,12 @@ def test_a_twin_waits_and_finds_the_delivery_made(
         twin = Writer(connection)
         other = twin.stage(MESSAGE, ("a-1", "T", "{}"))
         with writer.connection.transaction():
-            writer.publish(writer.stage(MESSAGE, ("a-1", "T", "{}")), source="job")
-            waiting = threads.submit(twin.publish, other, source="job")
+            writer.publish(writer.stage(MESSAGE, ("a-1", "T", "{}")), source="job", batch=batch)
+            waiting = threads.submit(twin.publish, other, source="job", batch=batch)
             wait_until_blocked(database_url)
 
     assert waiting.result().repeated
-    assert len(store.get_category_messages("a")) == 1
+    assert len(store.get_category_messages("a")) == batch + 1
 
 
 def test_batches_of_a_delivery_go_forward_only(writer: Writer, store: Store) -> None:

@@ -20,21 +20,41 @@ from tests.conftest import Server
 from tests.log.client import Client
 
 CALLS = 20
-BUSY = 3_000  # how often a session commits, a consumer saves and a stream is written to
-SLACK = 20  # pages: deeper indexes, and what the planner reads
+BUSY = 3_000  # how often a session commits, a consumer saves, a processor takes a step, and so on
+SLACK = 30  # pages: deeper indexes, and what the planner reads
 
-PREPARE = """
-select penstock.declare_type('Taken', '{device}');
+# A step of a processor: its Snapshot, and its commit.
+BEGIN_STEP = """message_store.write_message(
+  gen_random_uuid()::varchar, 'shop:try-bill', 'Snapshot', jsonb_build_object('hash', n::text,
+    'generation', 0, 'ranges', jsonb_build_object('common', jsonb_build_array(n, n + 1))))"""
+COMMIT_STEP = """penstock.commit_step('shop', 'bill',
+  (select m.data::jsonb from message_store.get_last_stream_message('shop:try-bill') m), '{}', '{}',
+  '{"messages_in": 1, "cursor": 7, "tables": ["bills"]}')"""
+# A delivery that is published in slices of one message.
+SLICES = 300
+DELIVER = f"""insert into penstock.staged (token, ordinal, category, type)
+select '00000000-0000-0000-0000-000000000001', n, 'delivered', 'Sent'
+from generate_series(0, {SLICES}) n;
+select penstock.publish_delivery('sliced', 1, '{{00000000-0000-0000-0000-000000000001}}',
+  '{{{SLICES + 1}}}', false, 1, false)"""
+
+PREPARE = f"""
+select penstock.declare_type('Taken', '{{device}}');
 select penstock.fill_attributes('Taken');
-select message_store.write_message(gen_random_uuid()::varchar, 'common-' || n % 7, 'Written', '{}')
+select message_store.write_message(
+  gen_random_uuid()::varchar, 'common-' || n % 7, 'Written', '{{}}')
 from generate_series(1, 70) n;
-select message_store.write_message(gen_random_uuid()::varchar, 'queue-1', 'Sent', '{}')
+select message_store.write_message(gen_random_uuid()::varchar, 'queue-1', 'Sent', '{{}}')
 from generate_series(1, 5) n;
-select penstock.append_one(null, gen_random_uuid(), 'Taken', '{"device": "a"}');
+select penstock.append_one(null, gen_random_uuid(), 'Taken', '{{"device": "a"}}');
 select penstock.open_session('queue-1', 'me');
+select penstock.commit_session('queue-1', 'me', 1, 4);
 select penstock.save_position('common-me', 1, null, gen_random_uuid());
 select penstock.open_processor('shop', 'bill', 'stream');
-select penstock.publish('nightly', 1, '{}', '{}');
+select {BEGIN_STEP} from (values (0)) as step(n);
+select {COMMIT_STEP};
+select penstock.publish('nightly', 0, '{{}}', '{{}}');
+{DELIVER};
 """
 
 # What a busy day leaves behind; each in a transaction of its own.
@@ -47,6 +67,12 @@ begin
     perform penstock.commit_session('queue-1', 'me', 1, n);
     perform penstock.save_position('common-me', n + 1, n, gen_random_uuid());
     perform penstock.append_one(null, gen_random_uuid(), 'Taken', '{{"device": "a"}}');
+    perform {BEGIN_STEP};
+    perform {COMMIT_STEP};
+    perform penstock.publish('nightly', n, '{{}}', '{{}}');
+    if n <= {SLICES} then
+      perform penstock.publish_slice('sliced');
+    end if;
     commit;
   end loop;
 end
@@ -99,6 +125,7 @@ FUNCTIONS = {
     "save_position": "penstock.save_position('common-me', 7, "
     "(penstock.position_row('common-me')).position, gen_random_uuid())",
     "position_row": "penstock.position_row('common-me')",
+    "remove_messages": f"penstock.remove_messages('queue-1', 5, {LAST}, null, '{{}}')",
     "missed": "penstock.missed('common', 10, 15)",
     "missed, of the whole log": "penstock.missed('$all', 10, 15)",
     "declare_type": "penstock.declare_type('Taken', '{device}')",
@@ -113,8 +140,15 @@ FUNCTIONS = {
     "append": "penstock.append(null, array[gen_random_uuid(), gen_random_uuid()], '{Taken,Taken}',"
     f" '{{{{}},{{}}}}', '{{null,null}}', null, {GUARD})",
     "open_processor": "penstock.open_processor('shop', 'bill', 'stream')",
+    "commit_step": COMMIT_STEP,
+    "restart_processor": "penstock.restart_processor('shop', 'bill', '{\"common\": 3}', false)",
+    "retire_processor": "penstock.retire_processor('shop', 'bill')",
+    "tailers_at_work": "penstock.tailers_at_work",
+    "slowest_consumer": "penstock.slowest_consumer('common', '{}')",
     "fail_step": "penstock.fail_step('shop', 'bill', 'x', 'why')",
     "publish": "penstock.publish('nightly', 1000000, '{}', '{}')",
+    "publish, repeated": "penstock.publish('nightly', 0, '{}', '{}')",
+    "publish_slice": "penstock.publish_slice('sliced')",
     "unstage": "penstock.unstage(array[gen_random_uuid()])",
     "sweep_staging": "penstock.sweep_staging()",
     "health": "penstock.health()",
@@ -134,6 +168,8 @@ def a_store(server: Server, busy: bool) -> Iterator[Client]:
         holder.execute("select 1")
         if busy:
             connection.execute(CHURN.encode())
+        step = BUSY + 1 if busy else 1
+        connection.execute(f"select {BEGIN_STEP} from (values ({step})) as step(n)".encode())
         connection.execute("analyze")
         yield Client(connection)
     server.drop_database(name)

@@ -29,10 +29,8 @@ LOOK_AGAIN = 0.2  # seconds
 _PROGRESS = """
 select
   (select coalesce(sum(published), 0) from penstock.deliveries)::bigint,
-  (select coalesce(sum(messages_in), 0) from penstock.processors
-   where pipeline = 'shop' and processor = 'invoicing')::bigint,
-  (select coalesce(sum(messages_in), 0) from penstock.processors
-   where pipeline = 'shop' and processor = 'revenue')::bigint
+  coalesce((select messages_in from penstock.progress_of('shop', 'invoicing')), 0),
+  coalesce((select messages_in from penstock.progress_of('shop', 'revenue')), 0)
 """
 
 

@@ -55,12 +55,10 @@ class ProcessorStatus:
 
 
 _LIST = """
-select p.pipeline, p.processor, p.kind, p.generation, p.rebuilding, p.steps, p.messages_in,
-  p.messages_out, p.last_step_at, p.last_step_seconds, p.error, p.error_at, p.retired_at,
-  coalesce((
-    select jsonb_object_agg(t.queue, t.position) from penstock.tailers t
-    where t.pipeline = p.pipeline and t.processor = p.processor), '{}') as tailers
+select p.pipeline, p.processor, p.kind, p.generation, p.rebuilding, s.steps, s.messages_in,
+  s.messages_out, s.last_step_at, s.last_step_seconds, p.error, p.error_at, p.retired_at, s.tailers
 from penstock.processors p
+cross join lateral penstock.progress_of(p.pipeline, p.processor) s
 order by p.pipeline, p.processor
 """
 

@@ -79,10 +79,7 @@ def place_tailers(
 ) -> None:
     """Take note of where a processor begins to read, so that others know what waits for it."""
     connection.execute(
-        "insert into penstock.tailers (pipeline, processor, queue, position)"
-        " select %s, %s, t.queue, t.position from unnest(%s::text[], %s::bigint[])"
-        " as t(queue, position) on conflict do nothing",
-        (pipeline, processor, list(tailers), list(tailers.values())),
+        "select penstock.place_tailers(%s, %s, %s)", (pipeline, processor, Jsonb(dict(tailers)))
     )
 
 
@@ -113,8 +110,9 @@ def messages_to_read(
 def write_seconds(connection: Connection, pipeline: str, processor: str, seconds: float) -> None:
     """Write down how long a step took, at the end of its transaction."""
     connection.execute(
-        "update penstock.processors set last_step_seconds = %s"
-        " where pipeline = %s and processor = %s",
+        "update penstock.processor_progress p set last_step_seconds = %s"
+        " from penstock.progress_of(%s, %s) s"
+        " where (p.pipeline, p.processor, p.version) = (s.pipeline, s.processor, s.version)",
         (round(seconds, 3), pipeline, processor),
     )
 

@@ -11,7 +11,7 @@ import pytest
 from penstock import Store
 from penstock.pipeline.connections import Place, connect
 from penstock.pipeline.snapshot import Snapshot
-from penstock.pipeline.state import fail_step, open_processor
+from penstock.pipeline.state import fail_step, open_processor, place_tailers
 from tests.cli.conftest import run
 from tests.pipeline.graph.files import write_file
 
@@ -90,7 +90,7 @@ class TestPipelines:
             open_processor(connection, "shop", "orders", "source")
             open_processor(connection, "shop", "bill", "stream")
             fail_step(connection, "shop", Snapshot("bill", 0), "ValueError: no\x1b[31m paper")
-            connection.execute("insert into penstock.tailers values ('shop', 'bill', 'order', 1)")
+            place_tailers(connection, "shop", "bill", {"order": 1})
         return store
 
     def test_each_processor_has_a_line_with_what_stopped_it(self, stopped: Store) -> None:

@@ -112,7 +112,9 @@ def test_one_that_nobody_else_has_taken_is_taken_again(
         Runner(sink.pipe, workshop.store, workshop.spark).once()
     sink.go_on.set()
     workshop.write("number", 2)
-    wait_until(database_url, "select exists (select from penstock.processors where steps = 2)")
+    wait_until(
+        database_url, "select exists (select from penstock.processor_progress where steps = 2)"
+    )
     assert first.stop().succeeded
     assert sink.calls == [1, 2]
 

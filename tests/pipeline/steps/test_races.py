@@ -91,7 +91,7 @@ def test_a_tailer_that_was_moved_meanwhile_makes_the_step_give_up(workshop: Work
     bench = workshop.bench(pipe)
     begun = begin(bench, open_processor(bench.connection, "shop", "copy", "stream"))
     assert begun is not None
-    workshop.execute("update penstock.tailers set position = 0")
+    workshop.execute("update penstock.processor_progress set tailers = '{\"number\": 0}'")
 
     with pytest.raises(StepSuperseded, match="tailer of number stands at 0"), typed_errors("here"):
         commit(bench, begun, Made(), {}, 0.0)

@@ -99,6 +99,26 @@ as $$
   select latest.* from latest
 $$;
 
+-- The rows of a stream, found in the same way. The caller has the settings of all_sessions().
+create or replace function penstock.sessions_of(stream_name text)
+returns setof penstock.sessions language sql stable
+as $$
+  with recursive latest as (
+    -- the last row of the stream, and then the last row of each consumer id before
+    (select s.* from penstock.sessions s
+     where s.stream_name = sessions_of.stream_name
+     order by s.stream_name desc, s.consumer_id desc, s.version desc limit 1)
+    union all
+    select earlier.* from latest
+    cross join lateral (
+      select s.* from penstock.sessions s
+      where s.stream_name = latest.stream_name and s.consumer_id < latest.consumer_id
+      order by s.stream_name desc, s.consumer_id desc, s.version desc limit 1
+    ) earlier
+  )
+  select latest.* from latest
+$$;
+
 -- Open a session: fence the one that is open, and return where to go on.
 create or replace function penstock.open_session(stream_name varchar, consumer_id varchar)
 returns table (epoch bigint, next_offset bigint) language plpgsql

@@ -166,17 +166,12 @@ as $$
 declare
   category constant varchar := message_store.category(target);
   slowest record;
-  -- whether a pipeline reads one of the streams, and not the category
-  streams_are_read boolean;
   walked record;
   run record;
 begin
   select c.consumer_id, c.needs into slowest
   from penstock.slowest_consumer(category, position_streams) c
   where not ignore_consumers;
-  streams_are_read := not ignore_consumers and exists (
-    select from penstock.tailers_at_work t
-    where not message_store.is_category(t.queue) and message_store.category(t.queue) = category);
 
   with next as materialized (
     -- the messages to go through
@@ -185,6 +180,22 @@ begin
     -- the first of them that is too new
     select min(n.place) as place from next n
     where n.time >= keep_since at time zone 'utc' or n.global_position >= global_bound
+  ), readers as (
+    -- who reads one of their streams, and not the category: a session or a pipeline's processor
+    select s.stream_name, s.consumer_id, s.next_offset as needs
+    from (select distinct n.stream_name from next n) streams
+    cross join lateral penstock.sessions_of(streams.stream_name) s
+    where not ignore_consumers
+    union all
+    select t.queue, t.pipeline || '.' || t.processor, t.position + 1
+    from penstock.tailers_at_work t
+    where not ignore_consumers
+      and not message_store.is_category(t.queue) and message_store.category(t.queue) = category
+  ), slowest_readers as materialized (
+    -- of each stream the reader that has come least far
+    select distinct on (r.stream_name) r.stream_name, r.consumer_id, r.needs
+    from readers r
+    order by r.stream_name, r.needs
   ), old as (
     -- those before it: whether it is not the last of its stream, and who still needs it
     select n.place, n.global_position,
@@ -192,15 +203,11 @@ begin
        where later.stream_name = n.stream_name and later.position > n.position limit 1) as followed,
       case when not ignore_consumers then coalesce(
         case when n.global_position >= slowest.needs then slowest.consumer_id end,
-        (select s.consumer_id from penstock.sessions s
-         where s.stream_name = n.stream_name and s.next_offset <= n.position
-         order by s.next_offset limit 1),
-        case when streams_are_read then (
-          select t.pipeline || '.' || t.processor from penstock.tailers_at_work t
-          where t.queue = n.stream_name and t.position < n.position order by t.position limit 1) end)
+        case when n.position >= r.needs then r.consumer_id end)
       end as held_by
     from next n
     cross join kept k
+    left join slowest_readers r on r.stream_name = n.stream_name
     where k.place is null or n.place < k.place
   )
   select array_agg(o.global_position) filter (where o.held_by is null) as going,

@@ -48,8 +48,10 @@ create table if not exists penstock.staged_slices () inherits (penstock.staged);
 
 create index if not exists staged_slices_token on penstock.staged_slices (token);
 
+-- A row is never updated by a later delivery or slice: a new version takes its place, see 20_sessions.sql.
 create table if not exists penstock.deliveries (
-  source text primary key,                 -- a streaming query, or what a batch job calls its delivery
+  source text not null,                    -- a streaming query, or what a batch job calls its delivery
+  version bigint not null default 0,
   batch bigint not null,                   -- the last one that was published
   published bigint not null,
   first_position bigint,
@@ -57,8 +59,48 @@ create table if not exists penstock.deliveries (
   published_at timestamptz not null default now(),
   slices uuid[] not null default '{}',     -- the tokens of a delivery that is published in slices
   slice_counts bigint[] not null default '{}',
-  slices_done bigint not null default 0
+  slices_done bigint not null default 0,
+  primary key (source, version)
 );
+
+-- The row of a source, null if there is none. Nobody else can replace it until the transaction ends.
+create or replace function penstock.locked_delivery(source text)
+returns penstock.deliveries language plpgsql volatile
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+as $$
+#variable_conflict use_column
+declare
+  latest penstock.deliveries;
+begin
+  loop
+    select d.* into latest from penstock.deliveries d
+    where d.source = locked_delivery.source
+    order by d.source desc, d.version desc limit 1;
+    exit when not found;
+    select d.* into latest from penstock.deliveries d
+    where d.source = latest.source and d.version = latest.version for update;
+    exit when found;  -- else somebody has replaced it in between
+  end loop;
+  return latest;
+end
+$$;
+
+-- Put a row in the place of one that the caller has locked, or of none. False if somebody else made one.
+create or replace function penstock.replace_delivery(
+  old penstock.deliveries, new penstock.deliveries)
+returns boolean language plpgsql volatile
+as $$
+begin
+  delete from penstock.deliveries d where d.source = old.source and d.version = old.version;
+  insert into penstock.deliveries
+    (source, version, batch, published, first_position, last_position, slices, slice_counts,
+     slices_done)
+  values (new.source, coalesce(old.version + 1, 0), new.batch, new.published, new.first_position,
+    new.last_position, new.slices, new.slice_counts, new.slices_done)
+  on conflict (source, version) do nothing;
+  return found;
+end
+$$;
 
 -- A fresh id that sorts after those of earlier milliseconds, so that its index stays compact.
 do $$
@@ -350,26 +392,22 @@ language plpgsql
 as $$
 #variable_conflict use_column
 declare
-  delivery penstock.deliveries;
-  slice bigint;
+  old constant penstock.deliveries := penstock.locked_delivery(source);
+  new penstock.deliveries := old;
+  slice constant bigint := old.slices_done + 1;
   result record;
 begin
-  select d.* into delivery from penstock.deliveries d
-  where d.source = publish_slice.source for update;
-  slice := delivery.slices_done + 1;
-  if slice <= cardinality(delivery.slices) then
+  if slice <= cardinality(old.slices) then
     select p.* into result from penstock.publish_staged(
-      array[delivery.slices[slice]], array[delivery.slice_counts[slice]], null, whole_categories) p;
-    perform penstock.unstage(array[delivery.slices[slice]]);
-    update penstock.deliveries d
-    set slices_done = slice, published = d.published + result.published, published_at = now(),
-      first_position = coalesce(d.first_position, result.first_position),
-      last_position = result.last_position
-    where d.source = publish_slice.source
-    returning d.* into delivery;
+      array[old.slices[slice]], array[old.slice_counts[slice]], null, whole_categories) p;
+    perform penstock.unstage(array[old.slices[slice]]);
+    new.slices_done := slice;
+    new.published := old.published + result.published;
+    new.first_position := coalesce(old.first_position, result.first_position);
+    new.last_position := result.last_position;
+    perform penstock.replace_delivery(old, new);
   end if;
-  return query select delivery.published, delivery.first_position, delivery.last_position,
-    penstock.remaining(delivery);
+  return query select new.published, new.first_position, new.last_position, penstock.remaining(new);
 end
 $$;
 
@@ -392,31 +430,32 @@ language plpgsql
 as $$
 #variable_conflict use_column
 declare
+  old penstock.deliveries;
+  new penstock.deliveries;
   staged record;
   result record;
 begin
   if source is not null then
-    -- the rest of what was begun before, if nobody is to publish it in slices
-    while exists (
-      select from penstock.deliveries d
-      where d.source = publish_delivery.source and d.slices_done < cardinality(d.slices)
-        and (d.batch < publish_delivery.batch or slice_size is null))
     loop
-      perform penstock.publish_slice(publish_delivery.source, whole_categories);
+      old := penstock.locked_delivery(source);
+      if old.slices_done < cardinality(old.slices) and (old.batch < batch or slice_size is null) then
+        -- the rest of what was begun before, since nobody will publish it in slices
+        perform penstock.publish_slice(source, whole_categories);
+        continue;
+      elsif old.batch >= batch then
+        return query select old.published, old.first_position, old.last_position, true,
+          penstock.remaining(old);
+        return;
+      end if;
+      new.source := source;
+      new.batch := batch;
+      new.published := 0;
+      new.slices := '{}';
+      new.slice_counts := '{}';
+      new.slices_done := 0;
+      new.version := coalesce(old.version + 1, 0);
+      exit when penstock.replace_delivery(old, new);
     end loop;
-
-    insert into penstock.deliveries as d (source, batch, published)
-    values (publish_delivery.source, publish_delivery.batch, 0)
-    on conflict (source) do update
-      set batch = excluded.batch, published_at = now(), published = 0, first_position = null,
-        last_position = null, slices = '{}', slice_counts = '{}', slices_done = 0
-      where d.batch < excluded.batch;
-    if not found then
-      return query
-        select d.published, d.first_position, d.last_position, true, penstock.remaining(d)
-        from penstock.deliveries d where d.source = publish_delivery.source;
-      return;
-    end if;
 
     select u.* into staged from penstock.staged_under(tokens, counts) u
     where slice_size is not null;
@@ -427,7 +466,7 @@ begin
       select s.* into result from penstock.slice_staged(tokens, staged.total, slice_size) s;
       update penstock.deliveries d
       set slices = result.slices, slice_counts = result.slice_counts
-      where d.source = publish_delivery.source;
+      where d.source = new.source and d.version = new.version;
       return query select 0::bigint, null::bigint, null::bigint, false, staged.total;
       return;
     end if;
@@ -437,7 +476,7 @@ begin
   update penstock.deliveries d
   set published = result.published, first_position = result.first_position,
     last_position = result.last_position
-  where d.source = publish_delivery.source;
+  where d.source = new.source and d.version = new.version;
   return query select result.published, result.first_position, result.last_position, false, 0::bigint;
 end
 $$;

@@ -5,7 +5,8 @@
 -- what it reads; its hash names the delivery. commit_step publishes only if that Snapshot is still the
 -- last record there (so no attempt of it was committed and nobody began another) and every tailer still
 -- stands where the Snapshot begins; and in the same transaction it writes the Attempt and moves the
--- tailers. Two runs of one step meet at the processor's row: the second finds the Attempt and gives up.
+-- tailers. Two runs of one step meet at the lock of the processor's row: the second finds the Attempt and
+-- gives up.
 --
 -- So a run that was killed anywhere has committed its step or nothing of it. Whoever comes next reads the
 -- last record: a Snapshot is run again as it stands, an Attempt is history.
@@ -16,28 +17,64 @@ create table if not exists penstock.processors (
   kind text not null,                      -- source, stream, sink or projection
   generation integer not null default 0,   -- rises when it starts from scratch
   floors jsonb not null default '{}',      -- where queues that are made anew begin for this generation
-  cursor jsonb,                            -- of a source: what it was given last
   rebuilding boolean not null default false,
   tables text[] not null default '{}',     -- that its steps upsert into; emptied when it starts again
   folders text[] not null default '{}',    -- that its steps write files to; as with tables
-  steps bigint not null default 0,
-  messages_in bigint not null default 0,
-  messages_out bigint not null default 0,
-  last_step_at timestamptz,
-  last_step_seconds double precision,
   error text,                              -- what stopped it; null while it goes on
   error_at timestamptz,
   retired_at timestamptz,                  -- gone for good: nobody waits for it any more
   primary key (pipeline, processor)
 );
 
-create table if not exists penstock.tailers (
+-- What changes with every step of a processor. A row is never updated by a later step: a new version takes
+-- its place, see 20_sessions.sql. Only who has locked the row of `processors` may replace it.
+create table if not exists penstock.processor_progress (
   pipeline text not null,
   processor text not null,
-  queue text not null,
-  position bigint not null,                -- all at or below it has been processed
-  primary key (pipeline, processor, queue)
+  version bigint not null default 0,
+  tailers jsonb not null default '{}',     -- queue: all at or below this position has been processed
+  cursor jsonb,                            -- of a source: what it was given last
+  steps bigint not null default 0,
+  messages_in bigint not null default 0,
+  messages_out bigint not null default 0,
+  last_step_at timestamptz,
+  last_step_seconds double precision,
+  primary key (pipeline, processor, version)
 );
+
+-- The progress of a processor: one row, once the processor was opened.
+create or replace function penstock.progress_of(pipeline text, processor text)
+returns setof penstock.processor_progress language sql stable rows 1
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+as $$
+  select p.* from penstock.processor_progress p
+  where p.pipeline = progress_of.pipeline and p.processor = progress_of.processor
+  order by p.pipeline desc, p.processor desc, p.version desc limit 1
+$$;
+
+-- Put a new version in the place of the old one.
+create or replace function penstock.replace_progress(
+  old penstock.processor_progress, new penstock.processor_progress)
+returns void language plpgsql volatile
+as $$
+begin
+  delete from penstock.processor_progress p
+  where p.pipeline = old.pipeline and p.processor = old.processor and p.version = old.version;
+  new.version := old.version + 1;
+  insert into penstock.processor_progress
+    (pipeline, processor, version, tailers, cursor, steps, messages_in, messages_out, last_step_at,
+     last_step_seconds)
+  values (new.pipeline, new.processor, new.version, new.tailers, new.cursor, new.steps,
+    new.messages_in, new.messages_out, new.last_step_at, new.last_step_seconds);
+end
+$$;
+
+-- How far each processor has read each of its queues.
+create or replace view penstock.tailers as
+  select p.pipeline, p.processor, t.key as queue, t.value::bigint as position
+  from penstock.processors p
+  cross join lateral penstock.progress_of(p.pipeline, p.processor) s
+  cross join lateral jsonb_each_text(s.tailers) t;
 
 -- The tailers that others wait for: of processors that are not retired.
 create or replace view penstock.tailers_at_work as
@@ -68,13 +105,14 @@ begin
     values (open_processor.pipeline, open_processor.processor, open_processor.kind)
     on conflict (pipeline, processor) do update
       set kind = excluded.kind, error = null, error_at = null, retired_at = null;
+    insert into penstock.processor_progress (pipeline, processor)
+    select open_processor.pipeline, open_processor.processor
+    where not exists (
+      select from penstock.progress_of(open_processor.pipeline, open_processor.processor));
   end if;
 
   return query
-    select p.generation, p.floors, p.cursor, p.rebuilding,
-      coalesce((
-        select jsonb_object_agg(t.queue, t.position) from penstock.tailers t
-        where t.pipeline = p.pipeline and t.processor = p.processor), '{}'),
+    select p.generation, p.floors, s.cursor, p.rebuilding, s.tailers,
       coalesce((
         select jsonb_agg(jsonb_build_object('type', r.type, 'data', r.data) order by r.position desc)
         from (
@@ -83,14 +121,33 @@ begin
           order by m.position desc limit 2
         ) r), '[]')
     from penstock.processors p
+    cross join lateral penstock.progress_of(p.pipeline, p.processor) s
     where p.pipeline = open_processor.pipeline and p.processor = open_processor.processor;
+end
+$$;
+
+-- Place the tailers of queues that a processor has not read yet.
+create or replace function penstock.place_tailers(pipeline text, processor text, tailers jsonb)
+returns void language plpgsql
+as $$
+#variable_conflict use_column
+declare
+  old penstock.processor_progress;
+  new penstock.processor_progress;
+begin
+  perform from penstock.processors p
+  where p.pipeline = place_tailers.pipeline and p.processor = place_tailers.processor
+  for update;
+  select s.* into old from penstock.progress_of(place_tailers.pipeline, place_tailers.processor) s;
+  new := old;
+  new.tailers := place_tailers.tailers || old.tailers;
+  perform penstock.replace_progress(old, new);
 end
 $$;
 
 -- Which of these processors have messages to read, in which of their queues: after its position there, up
 -- to the end that the run has set; null: wherever the queue ends. A run that waits asks this for all its
--- processors at once. The positions are given, since tailers that move often are many rows while a
--- snapshot is held open.
+-- processors at once.
 create or replace function penstock.messages_to_read(
   processors text[], queues text[], positions bigint[], ends bigint[])
 returns table (processor text, queue text)
@@ -148,7 +205,14 @@ as $$
 declare
   backing constant varchar := penstock.backing_stream(commit_step.pipeline, commit_step.processor);
   hash constant text := snapshot ->> 'hash';
+  new_tables constant text[] := array(
+    select jsonb_array_elements_text(coalesce(report -> 'tables', '[]')));
+  new_folders constant text[] := array(
+    select jsonb_array_elements_text(coalesce(report -> 'folders', '[]')));
+  rebuilt constant boolean := coalesce((report ->> 'rebuilt')::boolean, false);
   state penstock.processors;
+  old penstock.processor_progress;
+  new penstock.processor_progress;
   last record;
   moved record;
   result record;
@@ -166,20 +230,18 @@ begin
     perform penstock.refuse_step(processor, 'the pipeline was started from scratch meanwhile');
   end if;
 
+  select s.* into old from penstock.progress_of(commit_step.pipeline, commit_step.processor) s;
+  new := old;
   for moved in
-    select r.queue, (r.range ->> 0)::bigint as "from", (r.range ->> 1)::bigint as "to", t.position
+    select r.queue, (r.range ->> 0)::bigint as "from", r.range -> 1 as "to",
+      (old.tailers ->> r.queue)::bigint as position
     from jsonb_each(snapshot -> 'ranges') as r(queue, range)
-    left join penstock.tailers t
-      on t.pipeline = commit_step.pipeline and t.processor = commit_step.processor
-      and t.queue = r.queue
   loop
-    if moved.position is not null and moved.position <> moved."from" then
+    if moved.position <> moved."from" then
       perform penstock.refuse_step(processor,
         format('its tailer of %s stands at %s', moved.queue, moved.position));
     end if;
-    insert into penstock.tailers as t (pipeline, processor, queue, position)
-    values (commit_step.pipeline, commit_step.processor, moved.queue, moved."to")
-    on conflict (pipeline, processor, queue) do update set position = excluded.position;
+    new.tailers := new.tailers || jsonb_build_object(moved.queue, moved."to");
   end loop;
 
   select p.* into result from penstock.publish_staged(
@@ -195,21 +257,23 @@ begin
       'last_position', result.last_position, 'cursor', report -> 'cursor', 'files', report -> 'files',
       'number', snapshot -> 'number')));   -- of a source: the Snapshot may fall to retention
 
-  update penstock.processors p
-  set steps = p.steps + 1,
-    messages_in = p.messages_in + coalesce((report ->> 'messages_in')::bigint, 0),
-    messages_out = p.messages_out + result.published,
-    last_step_at = clock_timestamp(),
-    cursor = case when report ? 'cursor' then report -> 'cursor' else p.cursor end,
-    tables = array(
-      select unnest(p.tables) union
-      select jsonb_array_elements_text(coalesce(report -> 'tables', '[]')) order by 1),
-    folders = array(
-      select unnest(p.folders) union
-      select jsonb_array_elements_text(coalesce(report -> 'folders', '[]')) order by 1),
-    rebuilding = p.rebuilding and not coalesce((report ->> 'rebuilt')::boolean, false),
+  new.steps := old.steps + 1;
+  new.messages_in := old.messages_in + coalesce((report ->> 'messages_in')::bigint, 0);
+  new.messages_out := old.messages_out + result.published;
+  new.last_step_at := clock_timestamp();
+  if report ? 'cursor' then
+    new.cursor := report -> 'cursor';
+  end if;
+  perform penstock.replace_progress(old, new);
+
+  update penstock.processors p             -- most steps change nothing here
+  set tables = array(select unnest(p.tables) union select unnest(new_tables) order by 1),
+    folders = array(select unnest(p.folders) union select unnest(new_folders) order by 1),
+    rebuilding = p.rebuilding and not rebuilt,
     error = null, error_at = null
-  where p.pipeline = commit_step.pipeline and p.processor = commit_step.processor;
+  where p.pipeline = commit_step.pipeline and p.processor = commit_step.processor
+    and (not p.tables @> new_tables or not p.folders @> new_folders or p.rebuilding and rebuilt
+      or p.error is not null);
   return query select result.published, result.first_position, result.last_position;
 end
 $$;
@@ -308,16 +372,19 @@ create or replace function penstock.restart_processor(
 returns void language plpgsql
 as $$
 #variable_conflict use_column
+declare
+  old penstock.processor_progress;
+  new penstock.processor_progress;
 begin
   update penstock.processors p
   set generation = p.generation + 1, floors = restart_processor.floors,
     rebuilding = restart_processor.rebuilding, error = null, error_at = null
   where p.pipeline = restart_processor.pipeline and p.processor = restart_processor.processor;
-  delete from penstock.tailers t
-  where t.pipeline = restart_processor.pipeline and t.processor = restart_processor.processor;
-  insert into penstock.tailers (pipeline, processor, queue, position)
-  select restart_processor.pipeline, restart_processor.processor, f.key, f.value::bigint
-  from jsonb_each_text(restart_processor.floors) f;
+  select s.* into old
+  from penstock.progress_of(restart_processor.pipeline, restart_processor.processor) s;
+  new := old;
+  new.tailers := restart_processor.floors;
+  perform penstock.replace_progress(old, new);
 end
 $$;
 

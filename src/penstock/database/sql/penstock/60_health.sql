@@ -280,8 +280,10 @@ as $$
           select m.time from message_store.messages m
           where m.stream_name = t.queue and m.position > t.position order by m.position limit 1
         ) end))
-      from penstock.tailers t
-      where t.pipeline = p.pipeline and t.processor = p.processor), 0),
+      from penstock.progress_of(p.pipeline, p.processor) s
+      cross join lateral (
+        select e.key as queue, e.value::bigint as position from jsonb_each_text(s.tailers) e
+      ) t), 0),
     jsonb_build_object('pipeline', p.pipeline, 'processor', p.processor)
   from penstock.processors p
   where p.kind <> 'source' and p.retired_at is null

@@ -30,11 +30,14 @@ begin
 
   -- processors begin again. Their attempts were in the log. What a source brought is gone with the log, so
   -- its cursor goes, too. The generation rises: a step in flight is given up.
-  delete from penstock.tailers;
   update penstock.processors p
-  set generation = p.generation + 1, floors = '{}', cursor = null, rebuilding = false,
-    steps = 0, messages_in = 0, messages_out = 0, last_step_at = null, last_step_seconds = null,
-    error = null, error_at = null;
+  set generation = p.generation + 1, floors = '{}', rebuilding = false, error = null, error_at = null;
+  with gone as (
+    -- how far each processor was
+    delete from penstock.processor_progress p returning p.pipeline, p.processor, p.version
+  )
+  insert into penstock.processor_progress (pipeline, processor, version)
+  select g.pipeline, g.processor, g.version + 1 from gone g;
   -- what was delivered is gone, and may be delivered again; what was left of a delivery goes with it
   delete from penstock.deliveries;
   delete from penstock.staged_slices;

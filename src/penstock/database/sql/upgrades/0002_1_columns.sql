@@ -35,10 +35,10 @@ alter table if exists penstock.outbox
 
 do $$
 begin
-  if array['completed_steps'] = array(  -- one of the two
-    select a.attname::text from pg_attribute a
-    where a.attrelid = to_regclass('penstock.joins')
-      and a.attname in ('attached_steps', 'completed_steps')
+  if to_regclass('penstock.joins') is not null and to_regclass('penstock.join_steps') is null
+      and not exists (
+    select from pg_attribute
+    where attrelid = to_regclass('penstock.joins') and attname = 'attached_steps'
   ) then
     alter table penstock.joins add column attached_steps integer not null default 0;
     update penstock.joins j set attached_steps = (
