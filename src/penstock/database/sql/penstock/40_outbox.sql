@@ -237,9 +237,8 @@ end
 $$;
 
 -- Give messages back, to be claimed again after a delay or, if it is null, when they were due before.
--- Returns the ids that this token does not hold,
--- but not those that it has given back before. A message that only waits (`counts` false) has not used up
--- an attempt.
+-- Returns the ids that this token does not hold, but not those that it has given back before. A message
+-- that only waits (`counts` false) has not used up an attempt.
 create or replace function penstock.abandon_outbox(
   ids uuid[], token uuid, delay interval, error text default null, counts boolean default true)
 returns uuid[] language plpgsql volatile
@@ -250,7 +249,7 @@ declare
 begin
   with changed as (
     update penstock.outbox o
-    set state = 'ready', token = null, lease_until = null, 
+    set state = 'ready', token = null, lease_until = null,
       due = coalesce(clock_timestamp() + delay, o.due),
       last_error = coalesce(abandon_outbox.error, o.last_error),
       attempts = o.attempts - (not counts)::int,
