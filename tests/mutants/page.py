@@ -1,0 +1,58 @@
+"""The lists of tests in `docs/promises.md`, generated from the run that the repository keeps.
+
+The page is prose with a pair of marks for each area; what is between them is generated.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from tests.mutants.areas import AREAS
+from tests.mutants.mutant import ROOT
+from tests.mutants.results import Result, Run
+
+PAGE = ROOT / "docs" / "promises.md"
+_MARKED = re.compile(r"(<!-- mutants: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def write(run: Run) -> None:
+    """Write the lists of a run into the page."""
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), run), encoding="utf-8")
+
+
+def filled(page: str, run: Run) -> str:
+    """Return the page with the lists of a run between its marks."""
+    results = {one.mutant: one for one in run.results}
+
+    def fill(mark: re.Match[str]) -> str:
+        begin, area, end = mark.groups()
+        if area == "summary":
+            return f"{begin}{_summary(run)}\n{end}"
+        found = (results[one.name] for one in AREAS[area] if one.name in results)
+        return f"{begin}{_listed(found)}{end}"
+
+    return _MARKED.sub(fill, page)
+
+
+def _summary(run: Run) -> str:
+    tests = {test for result in run.results for test in result.caught_by}
+    survivors = [one.mutant for one in run.results if not one.is_caught]
+    verdict = f"{', '.join(survivors)} survived" if survivors else "None survived"
+    return (
+        f"The last run, on {run.began:%d %B %Y} with Python {run.python} and PostgreSQL "
+        f"{run.postgresql}, took {run.seconds / 60:.0f} minutes with {run.workers} processes. It "
+        f"removed {len(run.results)} mechanisms, one at a time; {len(tests)} tests caught them. "
+        f"{verdict}. Every test was run on the unchanged code first: {run.unchanged} passed. "
+        "[All results](data/mutants.json), with how each test failed."
+    )
+
+
+def _listed(results: Iterable[Result]) -> str:
+    return "".join(
+        f"\n{one.without} (`{one.mutant}`):\n\n"
+        + "".join(f"- `{test}`\n" for test in one.caught_by)
+        + "".join(f"- **passes all the same**: `{test}`\n" for test in one.missed_by)
+        + "\n"
+        for one in results
+    )
