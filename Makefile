@@ -40,8 +40,8 @@ bench: .venv/.dev ## measure, side by side with the alternatives
 bench-quick: .venv/.dev ## the same, small: in three minutes
 	$(BIN)/python -m bench --quick
 
-chaos: .venv/.dev ## everything at once through faults for CHAOS_SECONDS (600), then parts
-	$(BIN)/python -m pytest tests/chaos -m chaos $(if $(CHAOS_SEED),--chaos-seed=$(CHAOS_SEED)) \
+chaos: .venv/.dev ## everything at once through faults for CHAOS_SECONDS (600), into docs/; then parts
+	$(BIN)/python -m pytest tests/chaos -m chaos --chaos-report $(if $(CHAOS_SEED),--chaos-seed=$(CHAOS_SEED)) \
 	  --chaos-seconds=$(CHAOS_SECONDS) --timeout=$$(( $(CHAOS_SECONDS) + 600 ))
 	$(BIN)/python -m pytest tests --ignore=tests/chaos -m chaos -rP \
 	  $(if $(CHAOS_SEED),--chaos-seed=$(CHAOS_SEED)) \

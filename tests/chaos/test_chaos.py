@@ -9,10 +9,12 @@ import random
 import shutil
 import tempfile
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from tests.chaos import report
 from tests.chaos.run import CAST, run
 from tests.chaos.server import Server
 
@@ -49,8 +51,11 @@ def test_a_storm_breaks_no_promise(
             print(text)
 
     tell(f"\n--chaos-seed={seed}")
+    began = datetime.now(UTC)
     cast = [*CAST, "pipeline-0"] if is_long else CAST
     outcome = run(server, tmp_path, seed=seed, seconds=chaos_seconds, cast=cast, tell=tell)
     tell(outcome.table())
+    if request.config.getoption("--chaos-report"):
+        report.write(report.report(outcome, began=began, seed=seed, seconds=chaos_seconds))
 
     assert outcome.complaints == [], f"repeat with --chaos-seed={seed}"
