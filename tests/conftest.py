@@ -34,6 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--chaos-seconds", type=float, default=5, help="how long a chaos test runs")
     parser.addoption("--chaos-seed", type=int, default=None, help="repeat a chaos test's choices")
     parser.addoption("--chaos-report", action="store_true", help="keep the run in docs/chaos.md")
+    parser.addoption("--server", type=Path, default=None, help="join the server of this folder")
 
 
 #: they take long: begun first, they do not keep one worker busy when the others have nothing left
@@ -69,6 +70,7 @@ class Server:
     def __init__(self, embedded: EmbeddedServer) -> None:
         self.embedded = embedded
         self._numbers = itertools.count(1)
+        self._names: set[str] = set()
         self._templates: dict[str, str] = {}
         self._patterns: dict[str, Pattern] = {}
         self._shelf: dict[str, list[str]] = defaultdict(list)
@@ -109,8 +111,15 @@ class Server:
         else:
             self.drop_database(new)
 
+    def drop_all(self) -> None:
+        """Drop every database that was made here."""
+        for name in self._names:
+            self.drop_database(name)
+
     def _new_name(self) -> str:
-        return f"test_{next(self._numbers)}"
+        name = f"test_{os.getpid()}_{next(self._numbers)}"  # others may use the server, too
+        self._names.add(name)
+        return name
 
     def template(self, edition: str) -> str:
         """Return the name of a template: 'penstock', 'beside' (both) or 'genuine' (Message DB)."""
@@ -125,7 +134,14 @@ class Server:
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    shared: Path | None = request.config.getoption("--server")
+    if shared is not None:
+        with start(shared, settings=FAST) as embedded:
+            server = Server(embedded)
+            yield server
+            server.drop_all()
+        return
     # not pytest's own folder: a socket's path must be short
     folder = Path(tempfile.mkdtemp(prefix="penstock-"))
     with start(folder, settings=FAST) as embedded:

@@ -10,12 +10,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from queue import SimpleQueue
 
 import psutil
 
+from penstock.database.embedded import start
+from tests.conftest import FAST
 from tests.mutants.mutant import ROOT, SOURCE, Mutant
 from tests.mutants.recorder import FILE
 from tests.mutants.results import Result
@@ -28,26 +32,47 @@ def run_all(
     mutants: Iterable[Mutant], workers: int, tell: Callable[[Result], None]
 ) -> list[Result]:
     """Run mutants side by side, and report each as it is done."""
+    with ExitStack() as running, ThreadPoolExecutor(workers) as threads:
+        servers: SimpleQueue[Path] = SimpleQueue()
+        for _ in range(workers):
+            servers.put(running.enter_context(_server()))
 
-    def one(mutant: Mutant) -> Result:
-        result = run(mutant)
-        tell(result)
-        return result
+        def one(mutant: Mutant) -> Result:
+            server = servers.get()
+            try:
+                result = run(mutant, server)
+            finally:
+                servers.put(server)
+            tell(result)
+            return result
 
-    with ThreadPoolExecutor(workers) as threads:
         return list(threads.map(one, mutants))
 
 
-def run(mutant: Mutant) -> Result:
-    """Run the tests that claim a mutant."""
+def run(mutant: Mutant, server: Path) -> Result:
+    """Run the tests that claim a mutant, in databases of their own on that server."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="penstock-mutant-") as folder:
         package = Path(folder) / "src" / "penstock"
         shutil.copytree(SOURCE.parent, package.parent, ignore=shutil.ignore_patterns("__pycache__"))
         for edit in mutant.edits:
             edit.apply(package)
-        outcomes = run_tests(mutant.caught_by, package.parent, Path(folder))
+        options = (f"--timeout={TEST_SECONDS}", f"--server={server}")
+        outcomes = run_tests(
+            mutant.caught_by, package.parent, Path(folder), options, seconds=RUN_SECONDS
+        )
     return Result.of(mutant, outcomes, time.monotonic() - began)
+
+
+@contextmanager
+def _server() -> Iterator[Path]:
+    """A server for one mutant after the other: to start one takes longer than most of the tests."""
+    folder = Path(tempfile.mkdtemp(prefix="penstock-"))
+    try:
+        with start(folder, settings=FAST):
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def run_unchanged(names: Sequence[str], workers: int) -> list[str]:
@@ -62,8 +87,8 @@ def run_tests(
     names: Sequence[str],
     source: Path,
     folder: Path,
-    options: Sequence[str] = (f"--timeout={TEST_SECONDS}",),
-    seconds: float | None = RUN_SECONDS,
+    options: Sequence[str],
+    seconds: float | None,
 ) -> dict[str, tuple[str, str]]:
     """Run tests on a copy of the package; return each outcome and reason by pytest's name."""
     record = folder / "record"
