@@ -182,14 +182,17 @@ class TestTheSequence:
     ) -> None:
         """Once in 32 times a nextval() shows for a moment, to a plain SELECT, a value 32 ahead."""
         with _drawing_positions(connect()):
-            ahead = other.value(
-                "select count(*) filter (where seen > drawn) from ("
+            while not other.value(f"select pg_sequence_last_value('{SEQUENCE}'::regclass)"):
+                pass
+            ((ahead, moves),) = other.execute(
+                "select count(*) filter (where seen > drawn), count(distinct drawn) from ("
                 " select penstock.last_position() as seen,"
                 f" pg_sequence_last_value('{SEQUENCE}'::regclass) as drawn"
                 " from generate_series(1, 200000) offset 0) looks"
-            )
+            ).fetchall()
 
         assert ahead == 0
+        assert moves > 10_000
 
 
 @contextmanager
