@@ -100,6 +100,18 @@ class TestCategory:
 
         assert store.retain("order", keep_for=timedelta(days=5)) == Retained(6, None)
 
+    @pytest.mark.parametrize("target", ["order", "order-0"])
+    def test_only_a_prefix_goes_whatever_the_clock_said(
+        self, store: Store, database_url: str, target: str
+    ) -> None:
+        fill(store, "order", 5, streams=1)
+        make_older(database_url, "order", days=10, below=4)
+        make_older(database_url, "order", days=-10, below=2)
+        make_older(database_url, "order", days=10, below=1)
+
+        assert store.retain(target, keep_for=timedelta(days=5)) == Retained(1, None)
+        assert numbers(store, "order") == [1, 2, 3, 4]
+
     def test_by_position(self, store: Store) -> None:
         places = fill(store, "order", 9, streams=2)
 

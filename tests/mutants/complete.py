@@ -38,7 +38,7 @@ THE_WATERMARK = (
             f"{COMPLETE_TESTS}::test_so_they_do_where_genuine_message_db_writes",
             f"{COMPLETE_TESTS}::test_one_late_commit_is_enough_to_be_missed_without_the_watermark",
             f"{COMPLETE_TESTS}::test_nor_do_they_miss_any_while_connections_are_killed",
-            STOPPED_READER,
+            f"{STOPPED_READER}[1-busy before]",
             f"{WATERMARK_TESTS}::TestAnOpenWriter"
             "::test_holds_back_what_comes_after_it_until_it_ends",
             f"{WATERMARK_TESTS}::TestAnOpenWriter::test_holds_back_other_categories_too",
@@ -72,7 +72,7 @@ THE_WATERMARK = (
 """,
             ),
         ),
-        (STOPPED_READER,),
+        (f"{STOPPED_READER}[6-quiet before]", f"{STOPPED_READER}[7-quiet before]"),
     ),
     Mutant(
         "old-snapshot",
@@ -84,7 +84,7 @@ THE_WATERMARK = (
                 "language plpgsql stable\nset enable_sort = off set plan_cache_mode",
             ),
         ),
-        (STOPPED_READER,),
+        (f"{STOPPED_READER}[1-busy before]", f"{STOPPED_READER}[5-busy before]"),
     ),
     Mutant(
         "snapshot-first",
@@ -92,22 +92,21 @@ THE_WATERMARK = (
         (
             Edit(
                 "database/blocking.py",
-                """            if self._terms.isolation.keeps_its_snapshot and self._pool.edition.has_watermark:
-                self.watermark = self._pool.execute(connection, watermark_before())
-""",
-                "",
+                "self.watermark = self._pool.execute(connection, watermark_before())",
+                "pass",
             ),
             Edit(
                 "database/blocking.py",
-                """                connection.execute(self._terms.begin(connection.info.server_version))
-""",
-                """                connection.execute(self._terms.begin(connection.info.server_version))
-            if self._terms.isolation.keeps_its_snapshot and self._pool.edition.has_watermark:
-                self.watermark = self._pool.execute(connection, watermark_before())
-""",
+                "        self._connection = connection\n\n    def _control",
+                """\
+        if self._terms.isolation.keeps_its_snapshot and self._pool.edition.has_watermark:
+            self.watermark = self._pool.execute(connection, watermark_before())
+        self._connection = connection
+
+    def _control""",
             ),
         ),
-        ("tests/log/test_interleavings.py::test_a_snapshot_taken_at_a_gate_misses_nothing",),
+        ("tests/log/test_interleavings.py::test_a_snapshot_taken_at_a_gate_misses_nothing[1]",),
     ),
     Mutant(
         "repeatable-read",
@@ -325,6 +324,21 @@ ANNOUNCEMENTS = (
             f"{ANNOUNCEMENTS_TESTS}::TestEveryClient::test_that_inserts_is_announced",
             f"{ANNOUNCEMENTS_TESTS}::TestEveryClient::test_that_copies_is_announced",
             f"{ANNOUNCEMENTS_TESTS}::TestEveryClient::test_that_knows_nothing_of_us_is_announced",
+        ),
+    ),
+    Mutant(
+        "announced-afterwards",
+        "If a writer announced itself only once it has its positions",
+        (
+            Edit(
+                ANNOUNCE,
+                "trigger penstock_announce\n  before insert",
+                "trigger penstock_announce\n  after insert",
+            ),
+        ),
+        (
+            f"{ANNOUNCEMENTS_TESTS}::TestEveryClient"
+            "::test_is_announced_before_it_takes_its_first_position",
         ),
     ),
     Mutant(
@@ -648,6 +662,48 @@ RESTORED = (
         ),
     ),
     Mutant(
+        "deleted-is-another-log",
+        "If a message that was deleted by hand ended who has just read it",
+        (
+            Edit(
+                IDENTITY,
+                "deleted and position <= penstock.last_position()",
+                "false",
+            ),
+        ),
+        (f"{IDENTITY_TESTS}::test_a_follower_goes_on_when_what_it_read_is_deleted_by_hand",),
+    ),
+    Mutant(
+        "deleted-beyond-the-end",
+        "If a message beyond the end of the log were taken for one that was deleted by hand",
+        (
+            Edit(
+                IDENTITY,
+                "deleted and position <= penstock.last_position()",
+                "deleted",
+            ),
+        ),
+        (
+            f"{TRUNCATE_TESTS}::test_a_follower_is_told",
+            f"{TRUNCATE_TESTS}::test_an_async_follower_is_told",
+        ),
+    ),
+    Mutant(
+        "planned-batch",
+        "If a batch that Spark had planned before were read from another log",
+        (
+            Edit(
+                "pipeline/stream_reader.py",
+                "        if checks and not self._begun and self._moved(end):",
+                "        if False and checks and not self._begun and self._moved(end):",
+            ),
+        ),
+        (
+            "tests/pipeline/faults/test_restored.py::TestOffsets"
+            "::test_a_batch_that_was_planned_before_is_not_read_from_another_log",
+        ),
+    ),
+    Mutant(
         "restored-step",
         "If a step on other messages of a restored log had the hash of the first",
         (
@@ -687,7 +743,83 @@ RESTORED = (
     ),
 )
 
+FORGOTTEN = (
+    Mutant(
+        "truncate-keeps-attributes",
+        "If guards still saw the messages of a log that was truncated",
+        (
+            Edit(
+                TRUNCATE,
+                "    truncate penstock.message_attributes;\n",
+                "    null;\n",
+            ),
+        ),
+        (f"{TRUNCATE_TESTS}::test_appends_and_guards_begin_anew",),
+    ),
+    Mutant(
+        "truncate-keeps-groups",
+        "If groups went on where they were in a log that was truncated",
+        (Edit(TRUNCATE, "  perform penstock.forget_group_positions();\n", ""),),
+        (
+            f"{TRUNCATE_TESTS}::test_a_group_handles_the_new_messages",
+            f"{TRUNCATE_TESTS}::test_a_claim_in_flight_is_stale",
+        ),
+    ),
+    Mutant(
+        "truncate-keeps-positions",
+        "If consumers kept positions in a log that was truncated",
+        (Edit(TRUNCATE, "  delete from penstock.consumer_positions;\n", ""),),
+        (
+            f"{TRUNCATE_TESTS}::test_a_consumer_that_starts_handles_the_new_messages",
+            f"{TRUNCATE_TESTS}"
+            "::test_a_consumer_that_runs_on_cannot_save_a_position_of_the_old_log[table]",
+        ),
+    ),
+    Mutant(
+        "truncate-keeps-epochs",
+        "If a session that is open went on in a log that was truncated",
+        (Edit(TRUNCATE, "epoch = s.epoch + 1", "epoch = s.epoch"),),
+        (f"{TRUNCATE_TESTS}::test_a_session_begins_at_the_first_record",),
+    ),
+    Mutant(
+        "truncate-keeps-offsets",
+        "If sessions kept offsets in a log that was truncated",
+        (Edit(TRUNCATE, "  set next_offset = 0, epoch", "  set epoch"),),
+        (f"{TRUNCATE_TESTS}::test_a_session_begins_at_the_first_record",),
+    ),
+    Mutant(
+        "truncate-keeps-generations",
+        "If a step in flight could commit into a log that was truncated",
+        (Edit(TRUNCATE, "  set generation = p.generation + 1, floors", "  set floors"),),
+        (f"{TRUNCATE_TESTS}::test_a_processor_begins_again",),
+    ),
+    Mutant(
+        "truncate-keeps-deliveries",
+        "If what was delivered to a log that was truncated could not be delivered again",
+        (Edit(TRUNCATE, "  delete from penstock.deliveries;\n", ""),),
+        (f"{TRUNCATE_TESTS}::test_a_delivery_can_be_made_again",),
+    ),
+    Mutant(
+        "truncate-keeps-retentions",
+        "If what retention removed from a log that was truncated still counted",
+        (Edit(TRUNCATE, "  delete from penstock.retentions;\n", ""),),
+        (f"{TRUNCATE_TESTS}::test_what_retention_removed_before_is_not_missed",),
+    ),
+)
+
 WHAT_IS_KEPT = (
+    Mutant(
+        "retention-with-holes",
+        "If retention went by each message's time, and not by the first that is too new",
+        (
+            Edit(
+                RETENTION,
+                "    where k.place is null or n.place < k.place\n",
+                "    where keep_since is null or n.time < keep_since at time zone 'utc'\n",
+            ),
+        ),
+        (f"{RETENTION_TESTS}::TestCategory::test_only_a_prefix_goes_whatever_the_clock_said",),
+    ),
     Mutant(
         "retention-of-consumers",
         "If retention removed what consumers, groups and pipelines have not read",
@@ -790,6 +922,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *ANNOUNCEMENTS,
     *POSITIONS,
     *RESTORED,
+    *FORGOTTEN,
     *WHAT_IS_KEPT,
 )
 

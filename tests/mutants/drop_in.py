@@ -263,6 +263,40 @@ BESIDE = (
             "::test_a_retry_after_a_commit_finds_the_first_write",
         ),
     ),
+    Mutant(
+        "genuine-lock",
+        "If a write on a genuine Message DB looked for its id before it has the lock",
+        (
+            Edit(
+                "log/write.py",
+                """            _lock(stream_name),
+            Statement(
+                \"\"\"
+                select coalesce(
+""",
+                """            Statement(
+                \"\"\"
+                select coalesce(
+""",
+            ),
+        ),
+        (
+            "tests/log/test_write.py::TestIds"
+            "::test_a_retry_that_waits_for_the_first_write_returns_its_position",
+        ),
+    ),
+    Mutant(
+        "installing-alone",
+        "If two could install at once",
+        (
+            Edit(
+                "database/install.py",
+                '    connection.execute("select pg_advisory_xact_lock(%s)", (_LOCK,))\n',
+                "",
+            ),
+        ),
+        ("tests/database/test_install.py::test_threads_that_install_at_once_install_once",),
+    ),
 )
 
 MUTANTS: tuple[Mutant, ...] = (*CLIENTS, *GROUPS, *BESIDE)

@@ -85,9 +85,9 @@ class Copy:
                 wait_until(self._to, copied, (before,), query)
             query.awaitTermination(chance.uniform(0.01, 1.5))  # type: ignore[arg-type]
         query.stop()
-        copied = len(numbers_in(self._to, "copy"))
+        after = len(numbers_in(self._to, "copy"))
         self.runs += 1
-        self.interruptions += before < copied < len(positions_in(self._url, self._category))
+        self.interruptions += before < after < len(positions_in(self._url, self._category))
 
     def finish(self) -> None:
         """Copy what is left."""
