@@ -102,7 +102,8 @@ def _is_idle(url: str) -> bool:
         with psycopg.connect(url, autocommit=True) as connection:
             done = connection.execute(
                 "select bool_and(exists (select from message_store.messages m"
-                " where message_store.category(m.stream_name) = kind)) from unnest(%s) as kind",
+                " where message_store.category(m.stream_name) = kind))"
+                " from unnest(%s::text[]) as kind",
                 (list(WORK),),
             ).fetchone()
     except psycopg.OperationalError:  # the storm has just taken the server away
