@@ -29,15 +29,19 @@ from penstock import (
     TypedMessage,
 )
 
-WAYS = [
-    "truncate message_store.messages",
-    "truncate message_store.messages restart identity",
-    "truncate message_store.messages restart identity cascade",
-    "truncate message_store.messages cascade",
-    "truncate message_store.messages, penstock.message_attributes, penstock.partitions",
-    "set session_replication_role = replica; truncate message_store.messages restart identity",
-]
-RESTART = WAYS[1]
+WAYS = {
+    "plain": "truncate message_store.messages",
+    "restart": "truncate message_store.messages restart identity",
+    "restart cascade": "truncate message_store.messages restart identity cascade",
+    "cascade": "truncate message_store.messages cascade",
+    "with others": (
+        "truncate message_store.messages, penstock.message_attributes, penstock.partitions"
+    ),
+    "as a replica": (
+        "set session_replication_role = replica; truncate message_store.messages restart identity"
+    ),
+}
+RESTART = WAYS["restart"]
 
 #: what becomes of the rows of each table
 FORGOTTEN = {
@@ -62,7 +66,7 @@ class Heard(TypedMessage, type="truncated.heard"):
 ROOM = [QueryCondition("truncated.heard", "room", "1")]
 
 
-@pytest.fixture(params=WAYS)
+@pytest.fixture(params=WAYS.values(), ids=WAYS)
 def clear(request: pytest.FixtureRequest, database_url: str) -> Any:
     """Truncate the log, in one of the ways."""
     return lambda: truncate(database_url, request.param)
@@ -219,7 +223,7 @@ def test_a_consumer_that_runs_on_cannot_save_a_position_of_the_old_log(
     consumer.handler("Placed")(lambda message: None)
     write(store, 2)
     consumer.run_once()
-    truncate(database_url, WAYS[0])  # positions go on, so nothing else tells
+    truncate(database_url, WAYS["plain"])  # positions go on, so nothing else tells
     write(store, 2)
 
     with pytest.raises(PositionConflict, match="truncated"):

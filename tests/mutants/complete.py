@@ -733,12 +733,12 @@ RESTORED = (
             ),
         ),
         (
-            f"{TRUNCATE_TESTS}::test_a_group_handles_the_new_messages",
-            f"{TRUNCATE_TESTS}::test_a_consumer_that_starts_handles_the_new_messages",
-            f"{TRUNCATE_TESTS}::test_a_session_begins_at_the_first_record",
-            f"{TRUNCATE_TESTS}::test_a_processor_begins_again",
-            f"{TRUNCATE_TESTS}::test_a_delivery_can_be_made_again",
-            f"{TRUNCATE_TESTS}::test_what_retention_removed_before_is_not_missed",
+            f"{TRUNCATE_TESTS}::test_a_group_handles_the_new_messages[restart]",
+            f"{TRUNCATE_TESTS}::test_a_consumer_that_starts_handles_the_new_messages[restart-table]",
+            f"{TRUNCATE_TESTS}::test_a_session_begins_at_the_first_record[restart]",
+            f"{TRUNCATE_TESTS}::test_a_processor_begins_again[restart]",
+            f"{TRUNCATE_TESTS}::test_a_delivery_can_be_made_again[restart]",
+            f"{TRUNCATE_TESTS}::test_what_retention_removed_before_is_not_missed[restart]",
         ),
     ),
 )
@@ -754,15 +754,15 @@ FORGOTTEN = (
                 "    null;\n",
             ),
         ),
-        (f"{TRUNCATE_TESTS}::test_appends_and_guards_begin_anew",),
+        (f"{TRUNCATE_TESTS}::test_appends_and_guards_begin_anew[restart]",),
     ),
     Mutant(
         "truncate-keeps-groups",
         "If groups went on where they were in a log that was truncated",
         (Edit(TRUNCATE, "  perform penstock.forget_group_positions();\n", ""),),
         (
-            f"{TRUNCATE_TESTS}::test_a_group_handles_the_new_messages",
-            f"{TRUNCATE_TESTS}::test_a_claim_in_flight_is_stale",
+            f"{TRUNCATE_TESTS}::test_a_group_handles_the_new_messages[restart]",
+            f"{TRUNCATE_TESTS}::test_a_claim_in_flight_is_stale[restart]",
         ),
     ),
     Mutant(
@@ -770,7 +770,7 @@ FORGOTTEN = (
         "If consumers kept positions in a log that was truncated",
         (Edit(TRUNCATE, "  delete from penstock.consumer_positions;\n", ""),),
         (
-            f"{TRUNCATE_TESTS}::test_a_consumer_that_starts_handles_the_new_messages",
+            f"{TRUNCATE_TESTS}::test_a_consumer_that_starts_handles_the_new_messages[restart-table]",
             f"{TRUNCATE_TESTS}"
             "::test_a_consumer_that_runs_on_cannot_save_a_position_of_the_old_log[table]",
         ),
@@ -779,31 +779,31 @@ FORGOTTEN = (
         "truncate-keeps-epochs",
         "If a session that is open went on in a log that was truncated",
         (Edit(TRUNCATE, "epoch = s.epoch + 1", "epoch = s.epoch"),),
-        (f"{TRUNCATE_TESTS}::test_a_session_begins_at_the_first_record",),
+        (f"{TRUNCATE_TESTS}::test_a_session_begins_at_the_first_record[restart]",),
     ),
     Mutant(
         "truncate-keeps-offsets",
         "If sessions kept offsets in a log that was truncated",
         (Edit(TRUNCATE, "  set next_offset = 0, epoch", "  set epoch"),),
-        (f"{TRUNCATE_TESTS}::test_a_session_begins_at_the_first_record",),
+        (f"{TRUNCATE_TESTS}::test_a_session_begins_at_the_first_record[restart]",),
     ),
     Mutant(
         "truncate-keeps-generations",
         "If a step in flight could commit into a log that was truncated",
         (Edit(TRUNCATE, "  set generation = p.generation + 1, floors", "  set floors"),),
-        (f"{TRUNCATE_TESTS}::test_a_processor_begins_again",),
+        (f"{TRUNCATE_TESTS}::test_a_processor_begins_again[restart]",),
     ),
     Mutant(
         "truncate-keeps-deliveries",
         "If what was delivered to a log that was truncated could not be delivered again",
         (Edit(TRUNCATE, "  delete from penstock.deliveries;\n", ""),),
-        (f"{TRUNCATE_TESTS}::test_a_delivery_can_be_made_again",),
+        (f"{TRUNCATE_TESTS}::test_a_delivery_can_be_made_again[restart]",),
     ),
     Mutant(
         "truncate-keeps-retentions",
         "If what retention removed from a log that was truncated still counted",
         (Edit(TRUNCATE, "  delete from penstock.retentions;\n", ""),),
-        (f"{TRUNCATE_TESTS}::test_what_retention_removed_before_is_not_missed",),
+        (f"{TRUNCATE_TESTS}::test_what_retention_removed_before_is_not_missed[restart]",),
     ),
 )
 
