@@ -66,7 +66,7 @@ class Heard(TypedMessage, type="truncated.heard"):
 ROOM = [QueryCondition("truncated.heard", "room", "1")]
 
 
-@pytest.fixture(params=WAYS.values(), ids=WAYS)
+@pytest.fixture(params=WAYS.values(), ids=list(WAYS))
 def clear(request: pytest.FixtureRequest, database_url: str) -> Any:
     """Truncate the log, in one of the ways."""
     return lambda: truncate(database_url, request.param)
