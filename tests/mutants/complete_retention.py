@@ -116,4 +116,55 @@ MUTANTS: tuple[Mutant, ...] = (
             f"{IDENTITY_TESTS}::test_a_message_that_retention_removed_is_resumed_after",
         ),
     ),
+    Mutant(
+        "retention-of-the-unrouted",
+        "If retention removed what a group has not routed",
+        (Edit(RETENTION, "least(p.routed_to + 1, penstock", "least(penstock"),),
+        (f"{RETENTION_TESTS}::test_what_a_partitioned_group_has_not_routed_stays",),
+    ),
+    Mutant(
+        "retention-of-the-unhandled",
+        "If retention removed what a group has routed and not handled",
+        (
+            Edit(
+                RETENTION,
+                "p.routed_to + 1, penstock.first_unhandled(g.id), (",
+                "p.routed_to + 1, (",
+            ),
+        ),
+        (f"{RETENTION_TESTS}::test_what_a_partitioned_group_has_not_handled_stays",),
+    ),
+    Mutant(
+        "retention-of-what-is-routed-again",
+        "If retention removed what a group has to route again, for an attribute declared later",
+        (
+            Edit(
+                RETENTION,
+                "t.type_id = l.key::integer), (",
+                "t.type_id = l.key::integer and false), (",
+            ),
+        ),
+        (f"{RETENTION_TESTS}::test_what_a_partitioned_group_has_to_route_again_stays",),
+    ),
+    Mutant(
+        "retention-of-the-parked",
+        "If retention removed what waits in a partition that is parked",
+        (Edit(RETENTION, "s.group_pk = g.id and s.parked_at is not null))", "false))"),),
+        (f"{RETENTION_TESTS}::test_what_a_parked_partition_has_not_handled_stays",),
+    ),
+    Mutant(
+        "retention-after-a-reset",
+        "If a group that was reset held nothing back until its next claim",
+        (
+            Edit(
+                RETENTION,
+                "g.partition_by is not null or g.replayed_by is not null",
+                "g.partition_by is not null",
+            ),
+        ),
+        (
+            "tests/groups/test_routing.py"
+            "::test_after_a_reset_retention_still_spares_what_the_group_needs",
+        ),
+    ),
 )
