@@ -34,7 +34,7 @@ CLIENTS = (
                 times=2,
             ),
         ),
-        (CATALOG, SAME_CALLS),
+        (f"{CATALOG}[functions]", f"{SAME_CALLS}[get_last_stream_message]"),
     ),
     Mutant(
         "error-texts",
@@ -47,7 +47,7 @@ CLIENTS = (
             ),
         ),
         (
-            SAME_CALLS,
+            f"{SAME_CALLS}[write_message: wrong expected version]",
             RANDOM_CALLS,
             "tests/compatibility/test_message_db_py.py"
             "::test_a_wrong_expected_version_is_told_as_ever",
@@ -63,7 +63,7 @@ CLIENTS = (
                 "first constant bigint := position;",
             ),
         ),
-        (SAME_CALLS,),
+        (f"{SAME_CALLS}[get_category_messages]",),
     ),
     Mutant(
         "acquire-lock",
@@ -118,7 +118,10 @@ CLIENTS = (
                 "      get_category_messages.condition,\n      penstock.last_position()\n",
             ),
         ),
-        (DIFFERENCES,),
+        (
+            f"{DIFFERENCES}[A category read ends before the first position at which an open"
+            " transaction may write.]",
+        ),
     ),
 )
 
