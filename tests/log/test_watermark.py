@@ -80,6 +80,17 @@ class TestAnOpenWriter:
 
         assert other.watermark() == 0
 
+    def test_holds_back_although_another_came_later(
+        self, connect: Callable[[], Client], writer: Client, other: Client
+    ) -> None:
+        later = connect()
+        later.execute("begin")
+        writer.write("account-1")
+        other.write("account-2")
+        later.write("account-3")
+
+        assert (other.watermark(), other.read()) == (0, [])
+
     def test_that_has_written_nothing_holds_back_nothing(
         self, writer: Client, other: Client
     ) -> None:
