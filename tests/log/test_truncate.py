@@ -5,6 +5,7 @@ Message DB's own clear-messages.sh and the tests of many services clear a store 
 
 from __future__ import annotations
 
+import itertools
 import logging
 from typing import Any
 from uuid import uuid4
@@ -232,7 +233,8 @@ def test_a_consumer_that_runs_on_cannot_save_a_position_of_the_old_log(
 
 def test_a_follower_is_told(store: Store, database_url: str) -> None:
     write(store, 3)
-    followed = store.follow_category("order", polling_interval_ms=1)
+    looks = itertools.count()
+    followed = store.follow_category("order", polling_interval_ms=1, stop=lambda: next(looks) == 10)
     assert [next(followed).data["number"] for _ in range(3)] == [0, 1, 2]
     truncate(database_url)
 
@@ -244,7 +246,10 @@ def test_a_follower_is_told(store: Store, database_url: str) -> None:
 
 async def test_an_async_follower_is_told(async_store: AsyncStore, database_url: str) -> None:
     await async_store.write_message("order-1", "Placed")
-    followed = async_store.follow_category("order", polling_interval_ms=1)
+    looks = itertools.count()
+    followed = async_store.follow_category(
+        "order", polling_interval_ms=1, stop=lambda: next(looks) == 10
+    )
     await anext(followed)
     truncate(database_url)
 
