@@ -6,6 +6,7 @@ from tests.mutants.mutant import Edit, Mutant
 
 RETENTION = "database/sql/penstock/22_retention.sql"
 IDENTITY_TESTS = "tests/log/test_identity.py"
+PROCESSORS_TESTS = "tests/pipeline/steps/test_waiting_messages.py"
 RETENTION_TESTS = "tests/consumers/test_retention.py"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -45,31 +46,37 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "retention-of-sessions",
-        "If retention removed what sessions, and pipelines that read one stream, have not read",
+        "If retention removed what sessions have not read",
         (
             Edit(
                 RETENTION,
                 "    where not ignore_consumers\n    union all",
                 "    where false\n    union all",
             ),
+        ),
+        (f"{RETENTION_TESTS}::TestProtection::test_what_a_session_has_not_read_stays",),
+    ),
+    Mutant(
+        "retention-of-pipelines",
+        "If retention removed what a pipeline's processor of a category has not read",
+        (Edit(RETENTION, "      where t.queue = slowest_consumer.category", "      where false"),),
+        (
+            f"{PROCESSORS_TESTS}::test_retention_spares_what_it_has_not_read[category-number]",
+            f"{PROCESSORS_TESTS}::test_before_its_first_step_it_lags_and_keeps_its_messages_too"
+            "[waits_for_another_input]",
+        ),
+    ),
+    Mutant(
+        "retention-of-pipelines-of-streams",
+        "If retention removed what a pipeline's processor of one stream has not read",
+        (
             Edit(
                 RETENTION,
                 "    where not ignore_consumers\n      and not",
                 "    where false\n      and not",
             ),
         ),
-        (f"{RETENTION_TESTS}::TestProtection::test_what_a_session_has_not_read_stays",),
-    ),
-    Mutant(
-        "retention-of-pipelines",
-        "If retention removed what the processors of pipelines have not read",
-        (Edit(RETENTION, "      where t.queue = slowest_consumer.category", "      where false"),),
-        (
-            "tests/pipeline/steps/test_waiting_messages.py"
-            "::test_retention_spares_what_it_has_not_read",
-            "tests/pipeline/steps/test_waiting_messages.py"
-            "::test_before_its_first_step_it_lags_and_keeps_its_messages_too",
-        ),
+        (f"{PROCESSORS_TESTS}::test_retention_spares_what_it_has_not_read[stream-number]",),
     ),
     Mutant(
         "retention-asks-once",
