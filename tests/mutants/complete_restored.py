@@ -236,7 +236,7 @@ FORGOTTEN = (
     ),
     Mutant(
         "truncate-keeps-generations",
-        "If a step in flight could commit into a log that was truncated",
+        "If a processor were the same generation after its log was truncated",
         (Edit(TRUNCATE, "  set generation = p.generation + 1, floors", "  set floors"),),
         (f"{TRUNCATE_TESTS}::test_a_processor_begins_again[restart]",),
     ),
