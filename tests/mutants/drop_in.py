@@ -217,7 +217,7 @@ BESIDE = (
                 "    perform index;",
             ),
         ),
-        (f"{BESIDE_TESTS}::test_a_client_that_is_connected_goes_on_after_taking_over",),
+        (f"{BESIDE_TESTS}::test_a_client_that_is_connected_goes_on_after_taking_over[beside]",),
     ),
     Mutant(
         "another-message-db",
