@@ -300,8 +300,6 @@ POSITIONS = (
         (
             "tests/database/test_install.py"
             "::test_a_trigger_without_which_readers_miss_messages_is_put_back",
-            "tests/database/test_install_on_message_db.py"
-            "::test_message_dbs_own_installer_puts_its_functions_back",
         ),
     ),
 )
