@@ -28,7 +28,7 @@ from tests.pipeline.faults.waiting import EndedEarly, wait_until
 
 WRITERS = 8
 ENOUGH = 500  # messages to copy
-INTERRUPTIONS = 2  # of a query that has copied something, with more still to copy
+INTERRUPTIONS = 1  # of a query that has copied something, with more still to copy
 ENOUGH_WRITTEN = (
     "select count(*) >= %s from message_store.messages"
     " where %s in ('$all', message_store.category(stream_name))"
