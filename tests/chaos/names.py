@@ -21,6 +21,9 @@ TAKEN = "seat.taken"
 DENIED = "seat.denied"
 WELCOMED = "student.welcomed"
 
+#: categories of which there must be a message before a run means anything
+WORK = (ACCOUNT, TRANSFER, SEEN, NOTE, OUTCOME, "queue", REQUESTED, TAKEN, WELCOMED)
+
 #: topics of the outbox
 STEP = "step"
 FINISHED = "finished"

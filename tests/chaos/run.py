@@ -12,10 +12,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+import psycopg
+
 import penstock
 from tests.chaos.actors.school import SCHOOL
 from tests.chaos.checker import Verdict, gather, judge
 from tests.chaos.drain import drain
+from tests.chaos.names import WORK
 from tests.chaos.server import Server
 from tests.chaos.storm import Storm
 from tests.chaos.troupe import SOURCES, Troupe
@@ -42,7 +45,9 @@ class Outcome:
 
     @property
     def complaints(self) -> list[str]:
-        return [*self.unrest, *(f"{one.kind}: {one.text}" for one in self.verdict.complaints)]
+        idle = [f"nothing to judge: {name}" for name in self.verdict.idle]
+        found = [f"{one.kind}: {one.text}" for one in self.verdict.complaints]
+        return [*self.unrest, *idle, *found]
 
     def table(self) -> str:
         faults = [f"  {fault:<42}{count:>9,}" for fault, count in self.faults.items()]
@@ -74,10 +79,14 @@ def _prepare(url: str) -> None:
 
 
 def _blow(storm: Storm, troupe: Troupe, seconds: float, tell: Tell) -> None:
-    """Blow for so many seconds, and until each fault was there once."""
+    """Blow for so many seconds, and until each fault and each kind of work was there once."""
     end = time.monotonic() + seconds
     next_word = time.monotonic() + TELL_EVERY
-    while time.monotonic() < end or not all(storm.counts.values()):
+    while (
+        time.monotonic() < end
+        or not all(storm.counts.values())
+        or (time.monotonic() < end + PATIENCE and _is_idle(storm.url))
+    ):
         pause = storm.blow()
         troupe.tend()
         time.sleep(pause)  # the storm's own rhythm: nobody waits for it
@@ -85,6 +94,21 @@ def _blow(storm: Storm, troupe: Troupe, seconds: float, tell: Tell) -> None:
             next_word += TELL_EVERY
             left = max(0.0, end - time.monotonic())
             tell(f"{left:5.0f} s to go, {storm.counts.total()} faults so far")
+
+
+def _is_idle(url: str) -> bool:
+    """Whether there is a kind of work of which nothing has been done, as far as one can see."""
+    try:
+        with psycopg.connect(url, autocommit=True) as connection:
+            done = connection.execute(
+                "select bool_and(exists (select from message_store.messages m"
+                " where message_store.category(m.stream_name) = kind))"
+                " from unnest(%s::text[]) as kind",
+                (list(WORK),),
+            ).fetchone()
+    except psycopg.OperationalError:  # the storm has just taken the server away
+        return True
+    return done != (True,)
 
 
 def _come_to_rest(url: str, troupe: Troupe) -> list[str]:

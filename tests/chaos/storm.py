@@ -57,6 +57,10 @@ class Storm:
         self._lasting: list[Lasting] = []
         self.counts = Counter(dict.fromkeys(WEIGHTS, 0))
 
+    @property
+    def url(self) -> str:
+        return self._server.url
+
     def blow(self) -> float:
         """End what has lasted long enough, do one more harm, and return the pause until the next.
 

@@ -11,6 +11,7 @@ import pytest
 from tests.chaos.checker import Evidence, judge
 from tests.chaos.checker.complaint import DISORDER, STALE
 from tests.chaos.checker.evidence import read_facts
+from tests.chaos.checker.verdict import NEEDED
 from tests.chaos.sample import add, honest, told
 from tests.chaos.tampering import CASES, swap
 
@@ -25,6 +26,11 @@ def test_an_honest_run_is_all_zero() -> None:
 
     assert verdict.complaints == []
     assert verdict.table().endswith("verdict: all zero")
+
+
+def test_a_run_in_which_nothing_happened_is_no_good_run() -> None:
+    assert judge(honest()).idle == []
+    assert judge(Evidence()).idle == list(NEEDED)
 
 
 def test_a_verdict_shows_how_often_each_promise_was_broken() -> None:

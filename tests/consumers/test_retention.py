@@ -12,6 +12,7 @@ import pytest
 import penstock
 from penstock import (
     AsyncStore,
+    Claim,
     CommitMode,
     Consumer,
     Retained,
@@ -99,6 +100,18 @@ class TestCategory:
         make_older(database_url, "order", days=10, below=6)
 
         assert store.retain("order", keep_for=timedelta(days=5)) == Retained(6, None)
+
+    @pytest.mark.parametrize("target", ["order", "order-0"])
+    def test_only_a_prefix_goes_whatever_the_clock_said(
+        self, store: Store, database_url: str, target: str
+    ) -> None:
+        fill(store, "order", 5, streams=1)
+        make_older(database_url, "order", days=10, below=4)
+        make_older(database_url, "order", days=-10, below=2)
+        make_older(database_url, "order", days=10, below=1)
+
+        assert store.retain(target, keep_for=timedelta(days=5)) == Retained(1, None)
+        assert numbers(store, "order") == [1, 2, 3, 4]
 
     def test_by_position(self, store: Store) -> None:
         places = fill(store, "order", 9, streams=2)
@@ -362,10 +375,8 @@ class ReadingTaken(TypedMessage, type="retention.reading_taken"):
 
 
 def test_what_a_partitioned_group_has_not_handled_stays(store: Store) -> None:
-    for _ in range(3):
-        store.write_message("device-1", ReadingTaken(device_id="1"))
-    store.register_consumer_group("group")
-    claim = store.claim_next("group", partition_by="device_id", handled_types=[ReadingTaken])
+    write_readings(store, 3)
+    claim = claim_device(store)
     assert claim is not None
 
     waiting = store.retain("device-1", keep_count=1)
@@ -374,3 +385,66 @@ def test_what_a_partitioned_group_has_not_handled_stays(store: Store) -> None:
 
     assert (waiting.removed, waiting.held_back_by) == (0, "group")
     assert handled.removed == 2
+
+
+def test_what_a_partitioned_group_has_not_routed_stays(store: Store) -> None:
+    write_readings(store, 1)
+    claim = claim_device(store)
+    assert claim is not None
+    store.ack(claim)
+
+    write_readings(store, 3)
+
+    assert store.retain("device-1", keep_count=1) == Retained(1, "group")
+    assert count_handled(store) == 3
+
+
+def test_what_a_parked_partition_has_not_handled_stays(store: Store) -> None:
+    write_readings(store, 3)
+    claim = claim_device(store)
+    assert claim is not None
+
+    store.release(claim, park=True)
+
+    assert store.retain("device-1", keep_count=1) == Retained(0, "group")
+    store.resume_partitions("group")
+    assert count_handled(store) == 3
+
+
+def test_what_a_partitioned_group_has_to_route_again_stays(store: Store) -> None:
+    def moved(*unindexed: str) -> type[TypedMessage]:
+        class DeviceMoved(TypedMessage, type="retention.device_moved", unindexed=unindexed):
+            device_id: str
+            house: str
+
+        return DeviceMoved
+
+    unindexed = moved("device_id")
+    for _ in range(3):
+        store.write_message("device-1", unindexed(device_id="1", house="a"))
+    store.register_consumer_group("group")
+    before = count_handled(store, unindexed)
+
+    store.declare(moved())  # only now the messages have a partition
+
+    assert store.retain("device-1", keep_count=1) == Retained(0, "group")
+    assert (before, count_handled(store, unindexed)) == (0, 3)
+
+
+def write_readings(store: Store, count: int) -> None:
+    for _ in range(count):
+        store.write_message("device-1", ReadingTaken(device_id="1"))
+
+
+def claim_device(store: Store, type: type[TypedMessage] = ReadingTaken) -> Claim | None:
+    store.register_consumer_group("group")
+    return store.claim_next("group", partition_by="device_id", handled_types=[type])
+
+
+def count_handled(store: Store, type: type[TypedMessage] = ReadingTaken) -> int:
+    """Handle what there is, and return how much it was."""
+    count = 0
+    while claim := claim_device(store, type):
+        count += len(claim.messages)
+        store.ack(claim)
+    return count

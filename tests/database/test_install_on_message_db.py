@@ -62,8 +62,11 @@ def test_the_category_index_is_right_after_taking_over(new_database: NewDatabase
     assert sorted(found) == [(1,), (2,), (3,), (4,), (5,)]
 
 
-def test_a_client_that_is_connected_goes_on_after_taking_over(new_database: NewDatabase) -> None:
-    url = new_database("genuine")
+@pytest.mark.parametrize("kind", ["genuine", "beside"])
+def test_a_client_that_is_connected_goes_on_after_taking_over(
+    new_database: NewDatabase, kind: str
+) -> None:
+    url = new_database(kind)
     read = "select count(*) from messages where category(stream_name) = 'account'"
     with psycopg.connect(url, options="-c search_path=message_store", autocommit=True) as client:
         client.execute("set enable_seqscan = off; set enable_bitmapscan = off")

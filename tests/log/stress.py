@@ -34,7 +34,10 @@ from tests.racing import wait_until
 
 @dataclass(frozen=True)
 class Load:
-    """How much is written: so many messages, and for so many seconds, at least."""
+    """How much is written: so many messages, for so many seconds, through so many losses, at least.
+
+    A run goes on until all three are reached.
+    """
 
     seed: int
     writers: int = 8
@@ -43,6 +46,8 @@ class Load:
     ways: Sequence[Write] = EVERY_WAY
     #: if given, some writer's connection is killed every so many seconds
     kill_every: float | None = None
+    #: how many connections have to be lost that way
+    losses: int = 0
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,8 @@ class Findings:
     there: set[UUID]
     promised: set[UUID]
     possible: set[UUID]
+    #: how often a writer lost its connection
+    losses: int
 
     def complaints(self) -> list[str]:
         """Say all that is wrong; nothing if every reader saw everything once and in order."""
@@ -167,8 +174,10 @@ def _write(writers: list[Writer], load: Load, progress: Progress) -> None:
 
     def stop() -> bool:
         written = sum(len(writer.promised) for writer in writers)
+        losses = sum(writer.losses for writer in writers)
         failed = any(future.done() for future in running)
-        return failed or (written >= load.messages and time.monotonic() >= deadline)
+        enough = written >= load.messages and losses >= load.losses
+        return failed or (enough and time.monotonic() >= deadline)
 
     with ThreadPoolExecutor(load.writers) as threads:
         running += [threads.submit(writer.run, stop, progress.step) for writer in writers]
@@ -209,4 +218,5 @@ def _findings(url: str, writers: list[Writer], watching: list[Watch]) -> Finding
             {id for (id,) in connection.execute("select id from message_store.messages")},
             set[UUID]().union(*(writer.promised for writer in writers)),
             set[UUID]().union(*(writer.possible for writer in writers)),
+            sum(writer.losses for writer in writers),
         )

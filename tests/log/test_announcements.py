@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import psycopg
 import pytest
 
 from tests.log.client import Client
+from tests.racing import wait_until_blocked
 
 SEQUENCE = "message_store.messages_global_position_seq"
 ROW = "(stream_name, type, position) values ('account-1', 'T', 0)"
@@ -27,6 +29,12 @@ INSERTS = {
     " on m.stream_name = s.name when not matched then"
     " insert (stream_name, type, position) values (s.name, 'T', 0)",
 }
+# between the first row, which has its position, and the second
+INSERT_AND_WAIT = (
+    "insert into message_store.messages (stream_name, type, position)"
+    " select 'account-1', 'T', n from generate_series(0, 1) n"
+    " where n = 0 or exists (select from pg_advisory_xact_lock_shared(4711))"
+)
 BY_HAND = (
     "insert into message_store.messages (global_position, stream_name, type, position)"
     " values (%s, 'account-2', 'T', 0)"
@@ -51,6 +59,22 @@ class TestEveryClient:
         other.write("account-2")
 
         assert (other.announcements(), other.read()) == (1, [])
+
+    def test_is_announced_before_it_takes_its_first_position(
+        self, database_url: str, writer: Client, other: Client
+    ) -> None:
+        other.execute("select pg_advisory_lock(4711)")
+        with ThreadPoolExecutor(1) as thread:
+            writing = thread.submit(writer.execute, INSERT_AND_WAIT)
+            wait_until_blocked(database_url)
+            other.write("account-2")
+            meanwhile = other.read()
+            other.execute("select pg_advisory_unlock(4711)")
+            writing.result()
+
+        writer.execute("commit")
+
+        assert (meanwhile, other.read()) == ([], [1, 2, 3])
 
     def test_that_knows_nothing_of_us_is_announced(self, writer: Client, other: Client) -> None:
         other.execute("create role stranger")
@@ -182,14 +206,17 @@ class TestTheSequence:
     ) -> None:
         """Once in 32 times a nextval() shows for a moment, to a plain SELECT, a value 32 ahead."""
         with _drawing_positions(connect()):
-            ahead = other.value(
-                "select count(*) filter (where seen > drawn) from ("
+            while not other.value(f"select pg_sequence_last_value('{SEQUENCE}'::regclass)"):
+                pass
+            ((ahead, moves),) = other.execute(
+                "select count(*) filter (where seen > drawn), count(distinct drawn) from ("
                 " select penstock.last_position() as seen,"
                 f" pg_sequence_last_value('{SEQUENCE}'::regclass) as drawn"
                 " from generate_series(1, 200000) offset 0) looks"
-            )
+            ).fetchall()
 
         assert ahead == 0
+        assert moves > 100
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from penstock import (
 from penstock.database.embedded import EmbeddedServer, start
 from tests.conftest import FAST
 from tests.log.client import Client
-from tests.racing import wait_until
+from tests.racing import wait_until, wait_until_blocked
 
 INSERT = (
     "insert into message_store.messages (stream_name, position, type, data)"
@@ -30,6 +30,19 @@ BY_HAND = (
     "insert into message_store.messages (global_position, stream_name, position, type, data)"
     " values (%s, 'room-2', 0, 'applied.heated', '{\"room\": \"1\"}')"
 )
+# where a transaction that is applied waits after each row, for as long as somebody holds the lock
+STOP_APPLYING = """
+create function public.stop() returns trigger language plpgsql as $$
+begin
+  perform pg_advisory_xact_lock_shared(4711);
+  return null;
+end
+$$;
+
+create trigger z_stop after insert on message_store.messages
+  for each row execute function public.stop();
+alter table message_store.messages enable replica trigger z_stop;
+"""
 
 
 class Heated(TypedMessage, type="applied.heated"):
@@ -164,10 +177,26 @@ class TestASubscription:
             wait_until(url, "select count(*) = 1 from message_store.messages")
         wait_until(
             url,
-            "select apply_error_count > 0 from pg_stat_subscription_stats where subname = 'log'",
+            "select apply_error_count > 0 or (select count(*) > 1 from message_store.messages)"
+            " from pg_stat_subscription_stats where subname = 'log'",
         )
 
         assert target.read() == [2]
+
+    def test_holds_back_what_comes_after_it_until_it_ends(
+        self, logical_server: EmbeddedServer, source: Client, target: Client
+    ) -> None:
+        url = logical_server.url_for("target")
+        target.execute(STOP_APPLYING)
+        with psycopg.connect(url, autocommit=True) as stopping:
+            stopping.execute("select pg_advisory_lock(4711)")
+            source.execute(INSERT)
+            wait_until_blocked(url)
+            target.write("other-1")
+            meanwhile = target.read()
+        wait_until(url, "select count(*) = 2 from message_store.messages")
+
+        assert (meanwhile, target.read()) == ([], [1, 2])
 
     def test_takes_messages_out_of_the_index(
         self, logical_server: EmbeddedServer, source: Client, target: Client

@@ -22,6 +22,7 @@ def test_readers_see_every_message_once_and_in_order(database_url: str) -> None:
 
     assert findings.complaints() == []
     assert len(findings.there) >= 20_000
+    assert all(account.seen for account in findings.accounts)
 
 
 def test_so_they_do_where_genuine_message_db_writes(new_database: Callable[[str], str]) -> None:
@@ -31,6 +32,7 @@ def test_so_they_do_where_genuine_message_db_writes(new_database: Callable[[str]
 
     assert findings.complaints() == []
     assert len(findings.there) >= 20_000
+    assert all(account.seen for account in findings.accounts)
 
 
 def test_readers_that_bypass_the_watermark_are_caught(database_url: str) -> None:
@@ -76,8 +78,11 @@ def test_nor_do_they_miss_any_while_connections_are_killed(
 ) -> None:
     seed = request.config.getoption("--chaos-seed") or random.randrange(10**6)
     ways = EVERY_WAY if edition == "penstock" else [by_function]
-    load = Load(seed, messages=0, seconds=chaos_seconds, kill_every=0.2, ways=ways)
+    load = Load(seed, messages=5_000, seconds=chaos_seconds, ways=ways, kill_every=0.2, losses=10)
 
     findings = run(new_database(edition), load, MORE_READERS)
 
     assert findings.complaints() == [], f"repeat with --chaos-seed={seed}"
+    assert len(findings.there) >= 5_000
+    assert findings.losses >= 10
+    assert all(account.seen for account in findings.accounts)

@@ -11,9 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import count
+from typing import Protocol
 
 import pytest
 
+import penstock
+from penstock import Store
 from tests.log.client import Client
 
 GATES = 4711  # the class of the gates' locks
@@ -89,13 +92,37 @@ class Others:
         self._lingering.append(client)
 
 
+class Reader(Protocol):
+    """Reads on one connection: `Client` does, and `SnapshotReader`."""
+
+    def execute(self, statement: str) -> object: ...
+
+    def read(self, category: str, position: int) -> list[int]: ...
+
+
+class SnapshotReader:
+    """Reads each page in a transaction that keeps its snapshot."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def execute(self, statement: str) -> None:
+        with self._store.transaction() as transaction:
+            transaction.connection.execute(statement.encode())
+
+    def read(self, category: str, position: int) -> list[int]:
+        with self._store.transaction("repeatable read", read_only=True) as transaction:
+            page = transaction.get_category_messages(category, position)
+        return [message.global_position for message in page]
+
+
 class Keeper:
     """Stops a reader at each gate, and does something before it lets the reader go on."""
 
-    def __init__(self, connect: Callable[[], Client], act: Callable[[int], None]) -> None:
-        self._client = connect()
+    def __init__(self, client: Client, reader: Reader, act: Callable[[int], None]) -> None:
+        self._client = client
         self._client.execute(ADD_GATES)
-        self._reader = connect()
+        self._reader = reader
         self._act = act
 
     def read(self, position: int) -> list[int]:
@@ -120,20 +147,19 @@ class Keeper:
 
     def _has_come_to(self, gate: int, page: Future[list[int]]) -> bool:
         waits = (
-            "select exists (select from pg_locks where pid = %s and not granted"
-            " and classid = %s and objid = %s)"
+            "select exists (select from pg_locks where not granted and classid = %s and objid = %s"
+            " and database = (select oid from pg_database where datname = current_database()))"
         )
         while not page.done():
-            if self._client.value(waits, self._reader.pid, GATES, gate):
+            if self._client.value(waits, GATES, gate):
                 return True
         return False
 
 
-@pytest.mark.parametrize("busy", [True, False], ids=["busy before", "quiet before"])
-@pytest.mark.parametrize("gates", [*range(1, 9), "all"])
-def test_a_reader_stopped_at_a_gate_misses_nothing(
-    connect: Callable[[], Client], gates: int | str, busy: bool
-) -> None:
+def read_at_gates(
+    connect: Callable[[], Client], reader: Reader, gates: int | str, busy: bool
+) -> tuple[list[int], list[int], list[int]]:
+    """Let others act while a reader waits; return what it saw, what there is, and the gates."""
     others = Others(connect)
     passed: list[int] = []
 
@@ -142,7 +168,7 @@ def test_a_reader_stopped_at_a_gate_misses_nothing(
         if gates in (gate, "all"):
             others.act()
 
-    keeper = Keeper(connect, act)
+    keeper = Keeper(connect(), reader, act)
     others.prompt.write("account-first")  # or a reader would see at once that there is nothing
     if busy:
         others.act()
@@ -150,8 +176,27 @@ def test_a_reader_stopped_at_a_gate_misses_nothing(
     for _ in range(3):
         seen += keeper.read(max(seen, default=0) + 1)
     there = others.end()
-
     seen += others.prompt.read(position=max(seen, default=0) + 1)
+    return seen, there, passed
+
+
+@pytest.mark.parametrize("busy", [True, False], ids=["busy before", "quiet before"])
+@pytest.mark.parametrize("gates", [*range(1, 9), "all"])
+def test_a_reader_stopped_at_a_gate_misses_nothing(
+    connect: Callable[[], Client], gates: int | str, busy: bool
+) -> None:
+    seen, there, passed = read_at_gates(connect, connect(), gates, busy)
 
     assert seen == there
     assert len(passed) > 2
+
+
+@pytest.mark.parametrize("gates", [*range(1, 5), "all"])
+def test_a_snapshot_taken_at_a_gate_misses_nothing(
+    connect: Callable[[], Client], database_url: str, gates: int | str
+) -> None:
+    with penstock.connect(database_url, pool_min_size=1, pool_max_size=1) as store:
+        seen, there, passed = read_at_gates(connect, SnapshotReader(store), gates, busy=True)
+
+    assert seen == there
+    assert len(passed) == 3 * 4

@@ -5,6 +5,7 @@ Message DB's own clear-messages.sh and the tests of many services clear a store 
 
 from __future__ import annotations
 
+import itertools
 import logging
 from typing import Any
 from uuid import uuid4
@@ -29,15 +30,19 @@ from penstock import (
     TypedMessage,
 )
 
-WAYS = [
-    "truncate message_store.messages",
-    "truncate message_store.messages restart identity",
-    "truncate message_store.messages restart identity cascade",
-    "truncate message_store.messages cascade",
-    "truncate message_store.messages, penstock.message_attributes, penstock.partitions",
-    "set session_replication_role = replica; truncate message_store.messages restart identity",
-]
-RESTART = WAYS[1]
+WAYS = {
+    "plain": "truncate message_store.messages",
+    "restart": "truncate message_store.messages restart identity",
+    "restart cascade": "truncate message_store.messages restart identity cascade",
+    "cascade": "truncate message_store.messages cascade",
+    "with others": (
+        "truncate message_store.messages, penstock.message_attributes, penstock.partitions"
+    ),
+    "as a replica": (
+        "set session_replication_role = replica; truncate message_store.messages restart identity"
+    ),
+}
+RESTART = WAYS["restart"]
 
 #: what becomes of the rows of each table
 FORGOTTEN = {
@@ -62,7 +67,7 @@ class Heard(TypedMessage, type="truncated.heard"):
 ROOM = [QueryCondition("truncated.heard", "room", "1")]
 
 
-@pytest.fixture(params=WAYS)
+@pytest.fixture(params=WAYS.values(), ids=list(WAYS))
 def clear(request: pytest.FixtureRequest, database_url: str) -> Any:
     """Truncate the log, in one of the ways."""
     return lambda: truncate(database_url, request.param)
@@ -219,7 +224,7 @@ def test_a_consumer_that_runs_on_cannot_save_a_position_of_the_old_log(
     consumer.handler("Placed")(lambda message: None)
     write(store, 2)
     consumer.run_once()
-    truncate(database_url, WAYS[0])  # positions go on, so nothing else tells
+    truncate(database_url, WAYS["plain"])  # positions go on, so nothing else tells
     write(store, 2)
 
     with pytest.raises(PositionConflict, match="truncated"):
@@ -228,7 +233,8 @@ def test_a_consumer_that_runs_on_cannot_save_a_position_of_the_old_log(
 
 def test_a_follower_is_told(store: Store, database_url: str) -> None:
     write(store, 3)
-    followed = store.follow_category("order", polling_interval_ms=1)
+    looks = itertools.count()
+    followed = store.follow_category("order", polling_interval_ms=1, stop=lambda: next(looks) == 10)
     assert [next(followed).data["number"] for _ in range(3)] == [0, 1, 2]
     truncate(database_url)
 
@@ -240,7 +246,10 @@ def test_a_follower_is_told(store: Store, database_url: str) -> None:
 
 async def test_an_async_follower_is_told(async_store: AsyncStore, database_url: str) -> None:
     await async_store.write_message("order-1", "Placed")
-    followed = async_store.follow_category("order", polling_interval_ms=1)
+    looks = itertools.count()
+    followed = async_store.follow_category(
+        "order", polling_interval_ms=1, stop=lambda: next(looks) == 10
+    )
     await anext(followed)
     truncate(database_url)
 

@@ -80,6 +80,17 @@ class TestAnOpenWriter:
 
         assert other.watermark() == 0
 
+    def test_holds_back_although_another_came_later(
+        self, connect: Callable[[], Client], writer: Client, other: Client
+    ) -> None:
+        later = connect()
+        later.execute("begin")
+        writer.write("account-1")
+        other.write("account-2")
+        later.write("account-3")
+
+        assert (other.watermark(), other.read()) == (0, [])
+
     def test_that_has_written_nothing_holds_back_nothing(
         self, writer: Client, other: Client
     ) -> None:
@@ -305,6 +316,72 @@ class SlowWriter(Interceptor):
         yield
         if call.name == "category_head":
             self.client.execute("select pg_advisory_lock_shared(%s, %s)", ANNOUNCEMENTS, self.bound)
+
+
+class WriterBetweenLooks(Interceptor):
+    """Writes a message after each of a reader's first looks."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.written: list[int] = []
+
+    @contextmanager
+    def around(self, call: Call) -> Iterator[None]:
+        yield
+        if call.name in ("category_head", "get_category_messages") and len(self.written) < 4:
+            self.written.append(self.client.write("account-1"))
+
+
+class TestAMessageWrittenBetweenTwoLooks:
+    """A reader that passes over what is not its own looks for the head, and then for messages."""
+
+    def test_is_not_passed_over_by_a_follower(self, database_url: str, other: Client) -> None:
+        writer, looks = WriterBetweenLooks(other), count()
+
+        with penstock.connect(database_url, interceptors=[writer]) as store:
+            followed = store.follow_category(
+                "account",
+                consumer_group_member=0,
+                consumer_group_size=1,
+                polling_interval_ms=1,
+                stop=lambda: next(looks) == 5,
+            )
+            seen = [message.global_position for message in followed]
+
+        assert seen == writer.written == [1, 2, 3, 4]
+
+    async def test_is_not_passed_over_by_an_async_follower(
+        self, database_url: str, other: Client
+    ) -> None:
+        writer, looks = WriterBetweenLooks(other), count()
+
+        async with await penstock.connect_async(database_url, interceptors=[writer]) as store:
+            followed = store.follow_category(
+                "account",
+                consumer_group_member=0,
+                consumer_group_size=1,
+                polling_interval_ms=1,
+                stop=lambda: next(looks) == 5,
+            )
+            seen = [message.global_position async for message in followed]
+
+        assert seen == writer.written == [1, 2, 3, 4]
+
+    def test_is_not_passed_over_by_a_member_of_a_group(
+        self, database_url: str, other: Client
+    ) -> None:
+        writer, handled = WriterBetweenLooks(other), list[int]()
+
+        with penstock.connect(database_url, interceptors=[writer]) as store:
+            consumer = Consumer(
+                store, "account", "mailer", consumer_group_member=0, consumer_group_size=1
+            )
+            consumer.handler("Opened")(lambda message: handled.append(message.global_position))
+            for _ in range(5):
+                consumer.run_once()
+
+        assert handled == writer.written
+        assert len(handled) == 4
 
 
 class TestAWatermarkThatGoesBack:

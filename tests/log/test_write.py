@@ -146,6 +146,22 @@ class TestIds:
         assert positions == [0] * 6
         assert any_store.stream_version("account-1") == 0
 
+    def test_a_retry_that_waits_for_the_first_write_returns_its_position(
+        self, any_store: Store
+    ) -> None:
+        retry = partial(any_store.write_message, "account-1", "Opened", id=ID, expected_version=-1)
+        with any_store.transaction() as first:
+            first.write_message("account-1", "Opened", id=ID, expected_version=-1)
+
+            def commit_once_the_other_waits() -> None:
+                wait_until_blocked(any_store.settings.conninfo())
+                first.commit()
+
+            outcome, _ = at_once(retry, commit_once_the_other_waits)
+
+        assert outcome == 0
+        assert any_store.stream_version("account-1") == 0
+
     def test_writers_that_race_with_one_id_for_two_streams_have_one_winner(
         self, any_store: Store
     ) -> None:

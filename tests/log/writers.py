@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -31,14 +31,19 @@ class Writer:
         self.promised: set[UUID] = set()
         #: ids whose commit was asked for: if its connection is lost just then, nobody can tell
         self.possible: set[UUID] = set()
+        #: how often its connection was lost
+        self.losses = 0
 
     def run(self, stop: Callable[[], bool], after_each: Callable[[], None]) -> None:
         """Write until told to stop, on a new connection whenever the old one is lost."""
         while not stop():
-            with suppress(psycopg.OperationalError), self._connected() as connection:
-                while not stop():
-                    self._transaction(connection)
-                    after_each()
+            try:
+                with self._connected() as connection:
+                    while not stop():
+                        self._transaction(connection)
+                        after_each()
+            except psycopg.OperationalError:
+                self.losses += 1
 
     @contextmanager
     def _connected(self) -> Iterator[Connection]:

@@ -44,6 +44,20 @@ CHECKS = (
     check_pipeline,
 )
 SHOWN = 20  # complaints
+#: the amounts without which a run has shown nothing of a promise
+NEEDED = (
+    "single writes acknowledged",
+    "transactions committed",
+    "transfers",
+    "transfers seen, by two exactly-once",
+    "handled by members and dispatchers",
+    "records polled, by all readers",
+    "notes published",
+    "seats requested",
+    "seats taken",
+    "students welcomed",
+    "outcomes of joins published",
+)
 
 
 @dataclass(frozen=True)
@@ -52,6 +66,11 @@ class Verdict:
 
     complaints: list[Complaint]
     amounts: dict[str, int]
+
+    @property
+    def idle(self) -> list[str]:
+        """Return of what there was nothing: then there was nothing to complain of, either."""
+        return [name for name in NEEDED if not self.amounts[name]]
 
     def table(self) -> str:
         """Return what there was, how often each promise was broken, and the verdict."""

@@ -126,6 +126,23 @@ class TestOffsets:
                 with pytest.raises(LogChanged):
                     one.latestOffset(offset, ReadAllAvailable())
 
+    def test_an_offset_where_no_message_is_goes_by_the_incarnation(
+        self, store: Store, database_url: str
+    ) -> None:
+        fill(store, 5)
+        with psycopg.connect(database_url) as connection:
+            connection.execute("delete from message_store.messages where global_position = 3")
+        with reading(database_url, category="order", after="3") as one:
+            offset = one.initialOffset()
+            before = one.latestOffset(offset, ReadAllAvailable())["position"]
+        empty(database_url)
+        fill(store, 9)
+
+        with reading(database_url, category="order") as again, pytest.raises(LogChanged):
+            again.latestOffset(offset, ReadAllAvailable())
+
+        assert (before, "id" in offset) == (5, False)
+
     def test_a_batch_that_was_planned_before_is_not_read_from_another_log(
         self, store: Store, database_url: str
     ) -> None:

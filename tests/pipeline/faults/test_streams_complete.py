@@ -27,6 +27,12 @@ from tests.pipeline.faults.jobs import numbers_in, start_copying
 from tests.pipeline.faults.waiting import EndedEarly, wait_until
 
 WRITERS = 8
+ENOUGH = 500  # messages to copy
+INTERRUPTIONS = 1  # of a query that has copied something, with more still to copy
+ENOUGH_WRITTEN = (
+    "select count(*) >= %s from message_store.messages"
+    " where %s in ('$all', message_store.category(stream_name))"
+)
 
 
 def lingering(connection: Connection, stream_name: str, ids: Sequence[UUID]) -> None:
@@ -56,7 +62,11 @@ class Copy:
 
     def __init__(self, spark: SparkSession, url: str, to: str, category: str, folder: Path) -> None:
         self._spark = spark
+        self._url = url
         self._to = to
+        self._category = category
+        #: how many runs, and how many of them copied something and left something
+        self.runs = self.interruptions = 0
         self._options: dict[str, Any] = {
             "url": url,
             "to": to,
@@ -75,6 +85,9 @@ class Copy:
                 wait_until(self._to, copied, (before,), query)
             query.awaitTermination(chance.uniform(0.01, 1.5))  # type: ignore[arg-type]
         query.stop()
+        after = len(numbers_in(self._to, "copy"))
+        self.runs += 1
+        self.interruptions += before < after < len(positions_in(self._url, self._category))
 
     def finish(self) -> None:
         """Copy what is left."""
@@ -127,9 +140,13 @@ def test_a_query_restarted_at_random_copies_every_message_once(
     url, to = databases
     copy, chance = Copy(spark, url, to, category, tmp_path), random.Random(seed)
 
+    runs = 20 if chaos_seconds >= 60 else 3
     with writing(url, seed):
-        for _ in range(20 if chaos_seconds >= 60 else 3):
+        while copy.runs < runs or copy.interruptions < INTERRUPTIONS:
             copy.run_a_while(chance)
+        wait_until(url, ENOUGH_WRITTEN, (ENOUGH, category))
     copy.finish()
 
-    assert numbers_in(to, "copy") == positions_in(url, category), f"--chaos-seed={seed}"
+    written = positions_in(url, category)
+    assert numbers_in(to, "copy") == written, f"--chaos-seed={seed}"
+    assert len(written) >= ENOUGH

@@ -52,7 +52,10 @@ begin
         left(message_store.category(s.stream_name), -length(':position'))
           || '-' || message_store.id(s.stream_name)) is null
       union all
+      -- what a group has not routed, of some types less far than of others, and not handled
       select g.group_id, least(p.routed_to + 1, penstock.first_unhandled(g.id), (
+        select min(l.value::bigint) + 1 from jsonb_each_text(p.late) l
+        join penstock.group_types t on t.group_pk = g.id and t.type_id = l.key::integer), (
         select min(s.next_position) from penstock.partition_states s
         where s.group_pk = g.id and s.parked_at is not null))
       from penstock.consumer_groups g
