@@ -140,8 +140,9 @@ def wait_for_lock_or_end(url: str, count: int, call: Future[None]) -> None:
                 return
 
 
+@pytest.mark.parametrize("count", [1, 2])
 def test_an_append_that_waits_for_its_locks_does_not_miss_a_declaration(
-    store: Store, database_url: str
+    store: Store, database_url: str, count: int
 ) -> None:
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute("select penstock.declare_type('device.seen', '{reading}')")
@@ -152,7 +153,8 @@ def test_an_append_that_waits_for_its_locks_does_not_miss_a_declaration(
     ):
         decision.execute("select pg_advisory_xact_lock(penstock.key_pair('reading', '7'))")
         appending = threads.submit(
-            writer.append, [Message("device.seen", {"device_id": "a", "reading": 7})]
+            writer.append,
+            [Message("device.seen", {"device_id": "a", "reading": 7}) for _ in range(count)],
         )
         wait_until_blocked(database_url)
         declaring = threads.submit(store.declare, DeviceSeen)
@@ -161,6 +163,28 @@ def test_an_append_that_waits_for_its_locks_does_not_miss_a_declaration(
         appending.result()
         wait_for_lock_or_end(database_url, 1, declaring)
         writer.commit()
+        declaring.result()
+
+    assert found(store) == list(range(1, count + 1))
+
+
+def test_an_attribute_that_is_declared_while_another_is_filled_in_is_filled_in_too(
+    store: Store, database_url: str
+) -> None:
+    store.append([Message("device.seen", {"device_id": "a", "reading": 7})])
+    with (
+        ThreadPoolExecutor(2) as threads,
+        psycopg.connect(database_url) as hindrance,
+        psycopg.connect(database_url, autocommit=True) as one,
+    ):
+        one.execute("select penstock.declare_type('device.seen', '{reading}')")
+        hindrance.execute("lock table penstock.message_attributes in share mode")
+        filling = threads.submit(one.execute, "select penstock.fill_attributes('device.seen')")
+        wait_until_blocked(database_url)
+        declaring = threads.submit(store.declare, DeviceSeen)
+        wait_for_lock_or_end(database_url, 2, declaring)
+        hindrance.commit()
+        filling.result()
         declaring.result()
 
     assert found(store) == [1]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 import psycopg
@@ -17,6 +18,7 @@ from penstock import (
     Message,
     QueryCondition,
     Store,
+    Transaction,
     TransactionConflict,
     UndeclaredAttribute,
     UndeclaredType,
@@ -25,7 +27,7 @@ from penstock import (
     WrongExpectedVersion,
 )
 from tests.groups.school import CourseClosed, CourseCreated, UserJoinedCourse, UserRegistered
-from tests.racing import wait_until_blocked
+from tests.racing import wait_until_it_waits
 
 Result = TypeVar("Result")
 
@@ -53,7 +55,7 @@ class Waiting:
 
     def __call__(self, call: Callable[[], Result]) -> Future[Result]:
         future = self._threads.submit(call)
-        wait_until_blocked(self._url)
+        wait_until_it_waits(self._url, future)
         return future
 
 
@@ -62,6 +64,113 @@ def waiting(database_url: str) -> object:
     """Start a call, and return once it waits for a lock."""
     with ThreadPoolExecutor(1) as threads:
         yield Waiting(threads, database_url)
+
+
+@contextmanager
+def impatient(store: Store) -> Iterator[Transaction]:
+    """A transaction that fails where it would have to wait for another."""
+    with store.transaction() as transaction:
+        transaction.connection.execute("set local lock_timeout = '2s'")
+        yield transaction
+
+
+def bulk_of(course: str) -> list[UserJoinedCourse]:
+    """More messages than a transaction takes locks."""
+    return [joined(f"user {number}", course) for number in range(600)]
+
+
+def decide_alone(log: Store | Transaction, guard: Guard) -> object:
+    return log.append(joined("joe"), guard)
+
+
+def decide_on_another_type(log: Store | Transaction, guard: Guard) -> object:
+    return log.append(CourseClosed(course_name="Algebra"), guard)
+
+
+def decide_for_elsewhere(log: Store | Transaction, guard: Guard) -> object:
+    return log.append(CourseClosed(course_name="History"), guard)
+
+
+def decide_in_a_batch(log: Store | Transaction, guard: Guard) -> object:
+    return log.append([CourseClosed(course_name=name) for name in ("Algebra", "History")], guard)
+
+
+def write_alone(log: Store | Transaction) -> object:
+    return log.append(joined("jake"))
+
+
+def write_a_batch(log: Store | Transaction) -> object:
+    return log.append([joined("jake"), joined("jane")])
+
+
+def write_a_bulk(log: Store | Transaction) -> object:
+    return log.append(bulk_of("Algebra"))
+
+
+def write_a_guarded_bulk(log: Store | Transaction) -> object:
+    physics = UserJoinedCourse.to_conditions(course_name="Physics")
+    return log.append(bulk_of("Algebra"), Guard(tuple(physics)))
+
+
+def insert_a_bulk(log: Transaction) -> object:
+    return log.connection.execute(
+        "insert into message_store.messages (stream_name, position, type, data)"
+        " select 'enrolment-' || n, 0, 'user.joined_course',"
+        " jsonb_build_object('course_name', 'Algebra', 'user_id', n)"
+        " from generate_series(1, 600) n"
+    )
+
+
+DECISIONS = [decide_alone, decide_on_another_type, decide_for_elsewhere, decide_in_a_batch]
+WRITES = [write_alone, write_a_batch, write_a_bulk, write_a_guarded_bulk]
+
+
+@pytest.mark.parametrize("decide", DECISIONS)
+@pytest.mark.parametrize("write", WRITES)
+def test_a_decision_waits_for_whoever_is_writing_and_sees_the_messages(
+    school: Store,
+    waiting: Waiting,
+    decide: Callable[[Store, Guard], object],
+    write: Callable[[Transaction], object],
+) -> None:
+    _, guard = school.read(ALGEBRA)
+    with school.transaction() as writer:
+        write(writer)
+        decision = waiting(lambda: decide(school, guard))
+
+    with pytest.raises(ConcurrentAppendError):
+        decision.result()
+
+
+@pytest.mark.parametrize("decide", DECISIONS)
+@pytest.mark.parametrize("write", WRITES)
+def test_whoever_writes_waits_for_a_decision_in_flight(
+    school: Store,
+    waiting: Waiting,
+    decide: Callable[[Transaction, Guard], object],
+    write: Callable[[Store], object],
+) -> None:
+    _, guard = school.read(ALGEBRA)
+    with school.transaction() as decision:
+        decide(decision, guard)
+        written = waiting(lambda: write(school))
+    written.result()
+
+    with pytest.raises(ConcurrentAppendError):  # it came after the decision
+        school.append(joined("mary"), guard)
+
+
+@pytest.mark.parametrize("decide", DECISIONS)
+def test_of_two_decisions_at_once_the_second_is_refused(
+    school: Store, waiting: Waiting, decide: Callable[[Store | Transaction, Guard], object]
+) -> None:
+    _, guard = school.read([*ALGEBRA, QueryCondition("course.closed")])
+    with school.transaction() as first:
+        decide(first, guard)
+        second = waiting(lambda: decide(school, guard))
+
+    with pytest.raises(ConcurrentAppendError):
+        second.result()
 
 
 def test_a_message_appended_between_read_and_append_is_a_conflict(school: Store) -> None:
@@ -158,15 +267,21 @@ def test_a_message_that_has_one_of_two_attributes_only_is_a_conflict(
         decision.result()
 
 
-def test_decisions_on_disjoint_boundaries_do_not_wait_for_each_other(school: Store) -> None:
+@pytest.mark.parametrize("count", [1, 2])
+def test_decisions_on_disjoint_boundaries_do_not_wait_for_each_other(
+    school: Store, count: int
+) -> None:
     _, algebra = school.read(ALGEBRA)
     _, history = school.read(UserJoinedCourse.to_conditions(course_name="History"))
 
     with school.transaction() as first:
-        first.append(joined("jake"), algebra)
-        appended = school.append(joined("joe", "History"), history)  # with the first still open
+        first.append([joined(str(number)) for number in range(count)], algebra)
+        with impatient(school) as second:
+            appended = second.append(
+                [joined(str(number), "History") for number in range(count)], history
+            )
 
-    assert appended.position == 2
+    assert appended.position == 2 * count
 
 
 def test_a_condition_without_attributes_watches_the_whole_type(school: Store) -> None:
@@ -223,7 +338,7 @@ def test_whoever_writes_past_penstock_is_a_conflict(
         write(writer)
         with ThreadPoolExecutor(1) as threads:
             decision = threads.submit(store.append, joined("joe"), guard)
-            wait_until_blocked(url)
+            wait_until_it_waits(url, decision)
             writer.commit()
 
         with pytest.raises(ConcurrentAppendError):
@@ -319,6 +434,48 @@ def test_two_guarded_bulk_appends_take_turns(school: Store, waiting: Waiting) ->
         second.result()
 
 
+def test_guarded_bulk_appends_that_waited_together_take_turns(
+    school: Store, database_url: str
+) -> None:
+    _, algebra = school.read(ALGEBRA)
+    guards = [
+        school.read(UserJoinedCourse.to_conditions(course_name=course))[1]
+        for course in ("History", "Physics")
+    ]
+    with ThreadPoolExecutor(2) as threads:
+        with school.transaction() as decision:
+            decision.append(joined("joe"), algebra)
+            both = [threads.submit(school.append, bulk_of("Drawing"), guard) for guard in guards]
+            wait_until_it_waits(database_url, both[0], 2)
+
+        assert sorted(one.result().position for one in both) == [601, 1201]
+
+
+@pytest.mark.parametrize("write", [write_alone, write_a_batch])
+def test_writers_of_messages_with_the_same_attributes_do_not_wait_for_each_other(
+    school: Store, write: Callable[[Transaction], object]
+) -> None:
+    with school.transaction() as first:
+        write(first)
+        with impatient(school) as second:
+            write(second)
+        committed = len(school.read(ALGEBRA)[0])
+
+    assert len(school.read(ALGEBRA)[0]) == 2 * committed > 0
+
+
+@pytest.mark.parametrize("write", [write_a_bulk, insert_a_bulk])
+def test_bulk_writers_of_different_types_do_not_wait_for_each_other(
+    school: Store, write: Callable[[Transaction], object]
+) -> None:
+    with school.transaction() as first:
+        write(first)
+        with impatient(school) as second:
+            second.append([CourseClosed(course_name="Algebra") for _ in range(600)])
+
+    assert len(school.get_category_messages("course.closed")) == 600
+
+
 def test_a_guard_and_an_expected_version_go_together(school: Store) -> None:
     _, guard = school.read(ALGEBRA)
     school.append(joined("joe"), guard, stream_name="enrolment-joe", expected_version=-1)
@@ -347,7 +504,8 @@ def test_a_decision_late_in_a_transaction_does_not_wait_but_asks_to_be_retried(
         first.append(joined("jake"), guard)
         late = school.begin_transaction()
         late.write_message("account-1", "Opened")
-        with pytest.raises(TransactionConflict) as raised:
+        late.connection.execute("set local lock_timeout = '2s'")
+        with pytest.raises(TransactionConflict, match="another decision") as raised:
             late.append(joined("joe"), guard)
         late.rollback()
 
@@ -372,13 +530,17 @@ def test_a_guard_locked_first_lets_the_decision_come_late(school: Store, waiting
 
 
 @pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
+@pytest.mark.parametrize("decide", DECISIONS)
 def test_a_guard_is_refused_where_the_transaction_keeps_its_snapshot(
-    school: Store, isolation: str
+    school: Store, isolation: str, decide: Callable[[Transaction, Guard], object]
 ) -> None:
     _, guard = school.read(ALGEBRA)
 
     with pytest.raises(WatermarkRequired), school.transaction(isolation) as transaction:
-        transaction.append(joined("joe"), guard)
+        decide(transaction, guard)
+
+    with pytest.raises(WatermarkRequired), school.transaction(isolation) as transaction:
+        transaction.lock(guard)
 
     with pytest.raises(WatermarkRequired), school.transaction(isolation) as transaction:
         transaction.read(ALGEBRA)
