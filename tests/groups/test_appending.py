@@ -75,15 +75,16 @@ def test_two_attributes_with_one_key_are_indexed_once(store: Store, database_url
     assert len(store.read(ALGEBRA)[0]) == 1
 
 
-def test_what_a_plain_insert_writes_after_an_append_is_indexed(store: Store) -> None:
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_a_plain_insert_writes_after_an_append_is_indexed(store: Store, count: int) -> None:
     with store.transaction() as transaction:
-        transaction.append(joined("joe"))
+        transaction.append([joined(str(number)) for number in range(count)])
         transaction.connection.execute(
             "insert into message_store.messages (stream_name, position, type, data) values"
             " ('enrolment-1', 0, 'user.joined_course', '{\"course_name\": \"Algebra\"}')"
         )
 
-    assert len(store.read(ALGEBRA)[0]) == 2
+    assert len(store.read(ALGEBRA)[0]) == count + 1
 
 
 def test_a_chain_of_appends_carries_few_positions_along(store: Store) -> None:

@@ -112,13 +112,18 @@ def write_a_guarded_bulk(log: Store | Transaction) -> object:
     return log.append(bulk_of("Algebra"), Guard(tuple(physics)))
 
 
-def insert_a_bulk(log: Transaction) -> object:
+def insert_some(log: Transaction, count: int = 2) -> object:
     return log.connection.execute(
         "insert into message_store.messages (stream_name, position, type, data)"
-        " select 'enrolment-' || n, 0, 'user.joined_course',"
+        " select 'enrolment-' || gen_random_uuid(), 0, 'user.joined_course',"
         " jsonb_build_object('course_name', 'Algebra', 'user_id', n)"
-        " from generate_series(1, 600) n"
+        " from generate_series(1, %s) n",
+        (count,),
     )
+
+
+def insert_a_bulk(log: Transaction) -> object:
+    return insert_some(log, 600)
 
 
 DECISIONS = [decide_alone, decide_on_another_type, decide_for_elsewhere, decide_in_a_batch]
@@ -451,7 +456,7 @@ def test_guarded_bulk_appends_that_waited_together_take_turns(
         assert sorted(one.result().position for one in both) == [601, 1201]
 
 
-@pytest.mark.parametrize("write", [write_alone, write_a_batch])
+@pytest.mark.parametrize("write", [write_alone, write_a_batch, insert_some])
 def test_writers_of_messages_with_the_same_attributes_do_not_wait_for_each_other(
     school: Store, write: Callable[[Transaction], object]
 ) -> None:
@@ -462,6 +467,40 @@ def test_writers_of_messages_with_the_same_attributes_do_not_wait_for_each_other
         committed = len(school.read(ALGEBRA)[0])
 
     assert len(school.read(ALGEBRA)[0]) == 2 * committed > 0
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_decisions_on_the_same_attributes_in_opposite_orders_take_turns(
+    school: Store, database_url: str, count: int
+) -> None:
+    courses = ["Algebra", "History", "Physics"]
+
+    def decide(order: list[str]) -> int:
+        watched = [QueryCondition("user.joined_course", "course_name", one) for one in order]
+        notes = [Message("note") for _ in range(count)]
+        return len(school.append(notes, Guard(tuple(watched))).positions)
+
+    with ThreadPoolExecutor(2) as threads:
+        with psycopg.connect(database_url) as holder:
+            holder.execute(
+                "select pg_advisory_xact_lock(penstock.key_pair('course_name', %s))", (courses[1],)
+            )
+            both = [threads.submit(decide, order) for order in (courses, courses[::-1])]
+            wait_until_it_waits(database_url, both[0], 2)
+
+        assert [one.result() for one in both] == [count, count]
+
+
+@pytest.mark.parametrize("count", [400, 600])
+def test_a_bulk_append_takes_few_locks(school: Store, count: int) -> None:
+    with school.transaction() as bulk:
+        bulk.append([joined(f"user {number}", f"course {number}") for number in range(count)])
+        row = bulk.connection.execute(
+            "select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()"
+        ).fetchone()
+
+    assert row is not None
+    assert row[0] < 10
 
 
 @pytest.mark.parametrize("write", [write_a_bulk, insert_a_bulk])
@@ -548,25 +587,29 @@ def test_a_guard_is_refused_where_the_transaction_keeps_its_snapshot(
     assert school.read(ALGEBRA)[0] == []
 
 
+@pytest.mark.parametrize("count", [1, 2])
 def test_a_retry_while_the_first_append_is_under_way_returns_the_first_result(
-    school: Store, waiting: Waiting
+    school: Store, waiting: Waiting, count: int
 ) -> None:
-    message = joined("joe")
+    messages = [joined(str(number)) for number in range(count)]
     with school.transaction() as first:
-        appended = first.append(message)
-        again = waiting(lambda: school.append(message))
+        appended = first.append(messages)
+        again = waiting(lambda: school.append(messages))
 
     assert again.result() == appended
 
 
-def test_a_retry_of_a_part_of_an_append_is_refused(school: Store) -> None:
-    first, second = joined("joe"), joined("jake")
+@pytest.mark.parametrize("make", [joined, Message])
+def test_a_retry_of_a_part_of_an_append_is_refused(
+    school: Store, make: Callable[[str], UserJoinedCourse | Message]
+) -> None:
+    first, second = make("joe"), make("jake")
     school.append(first)
 
     with pytest.raises(DuplicateMessageId):
         school.append([first, second])
 
-    assert len(school.read(ALGEBRA)[0]) == 1
+    assert len(school.get_category_messages("$all")) == 1
 
 
 def test_an_id_that_exists_in_another_stream_is_refused(school: Store) -> None:

@@ -13,7 +13,7 @@ import pytest
 import penstock
 from penstock import CategoryBusy, Message, Store, Transaction, TransactionConflict, names
 from tests.log.client import Client
-from tests.racing import at_once, wait_until_blocked
+from tests.racing import at_once, wait_until_blocked, wait_until_it_waits
 
 MANY = 600  # more than the locks that one transaction takes before it makes do with coarser ones
 
@@ -119,12 +119,17 @@ class TestWriters:
 
     @pytest.mark.parametrize("way", WAYS)
     def test_of_one_stream_take_turns_whichever_way_they_write(
-        self, writer: Client, impatient: Client, way: str
+        self, database_url: str, writer: Client, other: Client, way: str
     ) -> None:
-        writer.execute(WAYS["write_message"], "account-1")
+        writer.write("account-1")
+        with ThreadPoolExecutor(1) as thread:
+            second = thread.submit(other.execute, WAYS[way], "account-1")
+            wait_until_it_waits(database_url, second)
+            writer.execute("commit")
 
-        with must_wait():
-            impatient.execute(WAYS[way], "account-1")
+            second.result()
+
+        assert other.value("select message_store.stream_version('account-1')") > 0
 
     def test_get_the_positions_of_their_turns(
         self, database_url: str, store: Store, tx: Transaction

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tests.mutants import streams
 from tests.mutants.mutant import Excuse, Mutant
 
-MUTANTS: tuple[Mutant, ...] = ()
+MUTANTS: tuple[Mutant, ...] = (*streams.MUTANTS,)
 
 EXCUSES: tuple[Excuse, ...] = ()

@@ -1,0 +1,456 @@
+"""Promise 2, of one stream: expected versions, the locks they rest on, and repeated ids."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Edit, Mutant
+
+LOCKS = "database/sql/penstock/04_locks.sql"
+WRITE = "database/sql/message_store/06_write_message.sql"
+WRITE_MANY = "database/sql/penstock/05_write_messages.sql"
+APPEND = "database/sql/penstock/32_append.sql"
+APPEND_ONE = "database/sql/penstock/32_append_one.sql"
+
+APPENDING = "tests/groups/test_appending.py"
+DECIDED = "tests/groups/test_decided.py"
+GUARDS = "tests/groups/test_guards.py"
+LOCK_TESTS = "tests/log/test_locks.py"
+TRANSACTIONS = "tests/test_transactions.py"
+WRITES = "tests/log/test_write.py"
+WRITES_TO_MANY = "tests/log/test_write_many.py"
+TAKE_TURNS = f"{LOCK_TESTS}::TestWriters::test_of_one_stream_take_turns_whichever_way_they_write"
+CATEGORY_LOCK = f"{LOCK_TESTS}::TestMessageDbsLock"
+
+STREAMS = (
+    Mutant(
+        "stream_lock_of_a_write",
+        "Without the lock of a stream, for one message",
+        (
+            Edit(
+                LOCKS,
+                "then pg_advisory_xact_lock(penstock.stream_key(stream_name))",
+                "then null",
+            ),
+        ),
+        (
+            f"{WRITES}::TestExpectedVersion"
+            "::test_is_checked_against_what_a_waiting_writer_finds_in_the_end[penstock]",
+            f"{LOCK_TESTS}::TestWriters::test_get_the_positions_of_their_turns",
+            f"{TRANSACTIONS}::TestConcurrency"
+            "::test_a_writer_of_the_same_stream_waits_and_comes_after[penstock]",
+        ),
+    ),
+    Mutant(
+        "stream_lock_of_a_batch",
+        "Without the lock of a stream, for a batch or an append",
+        (
+            Edit(
+                LOCKS,
+                "done := pg_advisory_xact_lock(penstock.stream_key(stream_name));",
+                "",
+            ),
+        ),
+        (
+            f"{TAKE_TURNS}[write_messages]",
+            f"{TAKE_TURNS}[append_one]",
+            f"{TAKE_TURNS}[append]",
+            f"{WRITES}::TestSeveralMessages::test_keep_the_log_whole_when_batches_race[penstock]",
+        ),
+    ),
+    Mutant(
+        "stream_locks_of_many",
+        "Without the locks of streams, for messages to many of them",
+        (Edit(WRITE_MANY, "perform penstock.lock_streams(categories, streams);", "null;"),),
+        (
+            f"{TAKE_TURNS}[write_many]",
+            f"{WRITES_TO_MANY}::test_two_that_write_the_same_streams_in_another_order_take_turns",
+        ),
+    ),
+    Mutant(
+        "version_before_the_lock",
+        "If the version were looked up before the stream is locked",
+        (
+            Edit(
+                WRITE,
+                "  locked := penstock.lock_stream_for_write(write_message.stream_name);\n\n",
+                "",
+            ),
+            Edit(
+                WRITE,
+                "    order by m.position desc limit 1), -1);\n",
+                "    order by m.position desc limit 1), -1);\n"
+                "  locked := penstock.lock_stream_for_write(write_message.stream_name);\n",
+            ),
+        ),
+        (
+            f"{WRITES}::TestExpectedVersion"
+            "::test_is_checked_against_what_a_waiting_writer_finds_in_the_end[penstock]",
+            f"{LOCK_TESTS}::TestWriters::test_get_the_positions_of_their_turns",
+        ),
+    ),
+    Mutant(
+        "version_of_a_batch_before_the_lock",
+        "If the version were looked up before the stream is locked, for a batch",
+        (
+            Edit(
+                WRITE_MANY,
+                "  perform penstock.lock_stream(write_messages.stream_name);\n\n",
+                "",
+            ),
+            Edit(
+                WRITE_MANY,
+                "message_store.stream_version(write_messages.stream_name), -1);\n",
+                "message_store.stream_version(write_messages.stream_name), -1);\n"
+                "  perform penstock.lock_stream(write_messages.stream_name);\n",
+            ),
+        ),
+        (f"{TAKE_TURNS}[write_messages]",),
+    ),
+    Mutant(
+        "expected_version",
+        "Without the check of the expected version",
+        (
+            Edit(
+                WRITE,
+                "or write_message.expected_version = stream_version then\n    i",
+                "or true then\n    i",
+            ),
+        ),
+        (
+            f"{WRITES}::TestExpectedVersion::test_of_a_stream_without_messages_is_minus_1[penstock]",
+            f"{TRANSACTIONS}::TestConcurrency"
+            "::test_a_version_is_checked_when_the_write_is_made[penstock]",
+        ),
+    ),
+    Mutant(
+        "expected_version_of_a_batch",
+        "If a batch with a wrong expected version were not refused",
+        (
+            Edit(
+                WRITE_MANY,
+                "  else\n    raise exception using\n      errcode = 'PS001',",
+                "  else\n    return '{}';\n    raise exception using\n      errcode = 'PS001',",
+            ),
+        ),
+        (
+            f"{WRITES}::TestSeveralMessages"
+            "::test_with_a_wrong_expected_version_are_none_of_them_written[penstock]",
+        ),
+    ),
+    Mutant(
+        "expected_versions_of_many",
+        "Without the check of the expected versions of many streams",
+        (Edit(WRITE_MANY, "where e.expected <> v.version\n", "where false\n"),),
+        (f"{WRITES_TO_MANY}::test_a_wrong_version_of_any_stream_stops_all_of_it[penstock]",),
+    ),
+    Mutant(
+        "expected_version_of_an_append",
+        "If an append with a wrong expected version were not refused",
+        (
+            Edit(
+                APPEND,
+                "  if expected_version <> stream_version then\n"
+                "    raise exception using errcode = 'PS001',",
+                "  if false then\n    raise exception using errcode = 'PS001',",
+            ),
+        ),
+        (
+            f"{GUARDS}::test_a_guard_and_an_expected_version_go_together",
+            f"{APPENDING}::test_the_version_is_told_before_the_guard",
+        ),
+    ),
+    Mutant(
+        "expected_version_of_an_append_of_one",
+        "Without the check of the expected version, for an append of one message",
+        (
+            Edit(
+                APPEND_ONE,
+                "      exit usual when append_one.expected_version <> stream_version;\n",
+                "",
+            ),
+        ),
+        (f"{GUARDS}::test_a_guard_and_an_expected_version_go_together",),
+    ),
+)
+
+CATEGORIES = (
+    Mutant(
+        "category_lock_of_a_write",
+        "If a write did not share the lock of its category",
+        (
+            Edit(
+                LOCKS,
+                "when pg_advisory_xact_lock_shared(\n"
+                "      message_store.hash_64(message_store.category(stream_name))) is not null\n",
+                "when true\n",
+            ),
+        ),
+        (
+            f"{CATEGORY_LOCK}::test_keeps_our_writers_out_of_the_category",
+            f"{CATEGORY_LOCK}::test_waits_for_our_writers",
+            f"{LOCK_TESTS}::TestLockCategories::test_keeps_others_out_until_the_end",
+        ),
+    ),
+    Mutant(
+        "category_lock_of_a_batch",
+        "If a batch, or an append to a stream, did not share the lock of its category",
+        (
+            Edit(
+                LOCKS,
+                "  done := pg_advisory_xact_lock_shared("
+                "message_store.hash_64(message_store.category(stream_name)));\n",
+                "",
+            ),
+        ),
+        tuple(
+            f"{CATEGORY_LOCK}::test_keeps_writers_out_whichever_way_they_write[{way}]"
+            for way in ("write_messages", "append_one", "append")
+        ),
+    ),
+    Mutant(
+        "category_lock_of_an_append_of_one",
+        "If an append of one message did not share the lock of its category",
+        (
+            Edit(
+                APPEND_ONE,
+                "      done := pg_advisory_xact_lock_shared(\n"
+                "        message_store.hash_64(message_store.category(append_one.type)));\n",
+                "      null;\n",
+            ),
+        ),
+        (f"{CATEGORY_LOCK}::test_keeps_out_messages_in_streams_of_their_own[append_one]",),
+    ),
+    Mutant(
+        "category_lock_of_an_append",
+        "If an append did not share the lock of its category",
+        (
+            Edit(
+                APPEND,
+                "    done := pg_advisory_xact_lock_shared("
+                "message_store.hash_64(message_store.category(types[1])));\n",
+                "    null;\n",
+            ),
+        ),
+        (f"{CATEGORY_LOCK}::test_keeps_out_messages_in_streams_of_their_own[append]",),
+    ),
+    Mutant(
+        "category_locks_of_an_append",
+        "If an append of several types did not share the locks of their categories",
+        (
+            Edit(
+                APPEND,
+                "      order by key)\n    loop\n      done := pg_advisory_xact_lock_shared(key);\n",
+                "      order by key)\n    loop\n      null;\n",
+            ),
+        ),
+        (f"{CATEGORY_LOCK}::test_keeps_out_messages_in_streams_of_their_own[append of two types]",),
+    ),
+    Mutant(
+        "lock_categories",
+        "If a category that somebody locks were not locked",
+        (Edit(LOCKS, "perform pg_advisory_xact_lock(wanted.key);", "null;"),),
+        (f"{LOCK_TESTS}::TestLockCategories::test_keeps_others_out_until_the_end",),
+    ),
+    Mutant(
+        "category_upgrade",
+        "If a transaction of very many streams, or one that locks late, had no lock",
+        (Edit(LOCKS, "if not pg_try_advisory_xact_lock(category_key) then", "if false then"),),
+        (
+            f"{LOCK_TESTS}::TestATransactionOfManyStreams::test_has_the_category_to_itself",
+            f"{LOCK_TESTS}::TestATransactionOfManyStreams"
+            "::test_is_told_if_others_write_to_the_category",
+        ),
+    ),
+    Mutant(
+        "category_busy",
+        "If a transaction of very many streams went on beside the writers of its category",
+        (
+            Edit(
+                LOCKS,
+                "    raise exception using\n      errcode = 'PS004',",
+                "    return;\n    raise exception using\n      errcode = 'PS004',",
+            ),
+        ),
+        (
+            f"{LOCK_TESTS}::TestATransactionOfManyStreams"
+            "::test_is_told_if_others_write_to_the_category",
+            f"{LOCK_TESTS}::TestLockCategories::test_late_in_a_transaction_does_not_wait_but_fails",
+        ),
+    ),
+)
+
+IDS = (
+    Mutant(
+        "repeated_id",
+        "If a write that is repeated with its id were an error",
+        (Edit(WRITE, "\n    on conflict (id) do nothing;", ";"),),
+        (
+            f"{WRITES}::TestIds::test_a_retry_changes_nothing_of_the_first_message[penstock]",
+            f"{TRANSACTIONS}::TestIdempotency"
+            "::test_an_id_repeated_within_a_transaction_is_written_once[penstock]",
+            f"{WRITES}::TestIds::test_writers_that_race_with_one_id_write_one_message[penstock]",
+        ),
+    ),
+    Mutant(
+        "repeated_id_past_the_version",
+        "If a write that is repeated were refused once its stream has moved on",
+        (
+            Edit(
+                WRITE,
+                "where m.id = write_message.id::uuid;",
+                "where m.id = write_message.id::uuid and (write_message.expected_version is null"
+                " or write_message.expected_version = stream_version);",
+            ),
+        ),
+        (
+            f"{WRITES}::TestIds"
+            "::test_a_retry_of_a_successful_write_returns_the_first_position[penstock]",
+            f"{TRANSACTIONS}::TestIdempotency"
+            "::test_a_retry_after_a_commit_finds_the_first_write[penstock]",
+        ),
+    ),
+    Mutant(
+        "id_of_another_stream",
+        "If an id of another stream were taken for a retry",
+        (
+            Edit(
+                WRITE,
+                "if written.stream_name = write_message.stream_name then",
+                "if written.stream_name is not null then",
+            ),
+        ),
+        (f"{WRITES}::TestIds::test_an_id_of_another_stream_is_refused[penstock]",),
+    ),
+    Mutant(
+        "repeated_ids_of_a_batch",
+        "If a batch that is repeated with its ids were an error",
+        (
+            Edit(
+                WRITE_MANY,
+                "if written.in_stream = cardinality(write_messages.ids) then",
+                "if false then",
+            ),
+        ),
+        (
+            f"{WRITES}::TestSeveralMessages::test_written_again_return_the_first_positions",
+            f"{TRANSACTIONS}::TestIdempotency"
+            "::test_a_retry_after_a_commit_finds_the_first_write[penstock]",
+        ),
+    ),
+    Mutant(
+        "part_of_a_batch",
+        "If a batch of which some ids exist were written in part",
+        (
+            Edit(
+                WRITE_MANY,
+                "if written.in_stream = cardinality(write_messages.ids) then\n"
+                "    return written.positions;\n"
+                "  elsif inserted is not null then\n"
+                "    raise exception using\n      errcode = 'PS002',",
+                "if written.in_stream = cardinality(write_messages.ids) then\n"
+                "    return written.positions;\n"
+                "  elsif inserted is not null then\n"
+                "    return written.positions;\n"
+                "    raise exception using\n      errcode = 'PS002',",
+            ),
+        ),
+        (
+            f"{WRITES}::TestSeveralMessages"
+            "::test_of_which_one_exists_already_are_none_of_them_written",
+        ),
+    ),
+    Mutant(
+        "repeated_ids_of_many",
+        "If messages to many streams that are repeated were an error",
+        (Edit(WRITE_MANY, "if written.in_stream = cardinality(ids) then", "if false then"),),
+        (
+            f"{WRITES_TO_MANY}"
+            "::test_a_retry_returns_the_first_positions_whatever_the_versions[penstock]",
+        ),
+    ),
+    Mutant(
+        "part_of_many",
+        "If messages to many streams, of which some ids exist, were written in part",
+        (
+            Edit(
+                WRITE_MANY,
+                "if written.in_stream = cardinality(ids) then\n"
+                "    return written.positions;\n"
+                "  elsif inserted is not null then\n"
+                "    raise exception using\n      errcode = 'PS002',",
+                "if written.in_stream = cardinality(ids) then\n"
+                "    return written.positions;\n"
+                "  elsif inserted is not null then\n"
+                "    return written.positions;\n"
+                "    raise exception using\n      errcode = 'PS002',",
+            ),
+        ),
+        (
+            f"{WRITES_TO_MANY}::test_a_batch_of_which_some_ids_exist_is_refused",
+            f"{WRITES_TO_MANY}::test_an_id_in_another_stream_is_not_taken_for_a_retry[penstock]",
+        ),
+    ),
+    Mutant(
+        "repeated_append",
+        "If an append that is repeated were judged by a guard or a version that no longer holds",
+        (
+            Edit(
+                APPEND,
+                "    positions := penstock.appended_before(append.stream_name, append.ids, "
+                "append.types);\n",
+                "",
+            ),
+        ),
+        (
+            f"{DECIDED}::test_a_retry_of_an_append_after_a_lost_reply_returns_the_first_result",
+            f"{APPENDING}::test_a_retry_returns_the_first_result_where_the_version_no_longer_holds",
+        ),
+    ),
+    Mutant(
+        "append_while_repeated",
+        "If an append that is repeated while the first is under way were an error",
+        (Edit(APPEND, "    on conflict (id) do nothing\n", ""),),
+        (
+            f"{GUARDS}"
+            "::test_a_retry_while_the_first_append_is_under_way_returns_the_first_result[2]",
+        ),
+    ),
+    Mutant(
+        "append_of_one_while_repeated",
+        "If an append of one message were an error while the first is under way",
+        (Edit(APPEND_ONE, "    on conflict (id) do nothing\n", ""),),
+        (
+            f"{GUARDS}"
+            "::test_a_retry_while_the_first_append_is_under_way_returns_the_first_result[1]",
+        ),
+    ),
+    Mutant(
+        "part_of_an_append",
+        "If an append of which some ids exist were made in part",
+        (
+            Edit(
+                APPEND,
+                "limit 1;\n  raise exception using errcode = 'PS002',",
+                "limit 1;\n  return;\n  raise exception using errcode = 'PS002',",
+            ),
+        ),
+        (f"{GUARDS}::test_a_retry_of_a_part_of_an_append_is_refused[Message]",),
+    ),
+    Mutant(
+        "id_elsewhere_of_an_append",
+        "If an id in another stream were taken for a repeated append",
+        (
+            Edit(
+                APPEND,
+                "  if present.count > 0 and present.in_place < cardinality(ids) then\n"
+                "    raise exception using errcode = 'PS002',",
+                "  if false then\n    raise exception using errcode = 'PS002',",
+            ),
+        ),
+        (
+            f"{GUARDS}::test_an_id_that_exists_in_another_stream_is_refused",
+            f"{APPENDING}::test_an_id_that_exists_is_told_before_the_version_and_the_guard",
+        ),
+    ),
+)
+
+MUTANTS: tuple[Mutant, ...] = (*STREAMS, *CATEGORIES, *IDS)
