@@ -93,6 +93,19 @@ def test_a_guard_does_not_overlook_a_message_of_such_a_transaction(
     assert store.append(DeviceSeen(device_id="a"), guard).position == 3
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_guard_of_your_own_is_refused_while_such_a_transaction_is_open(
+    store: Store, old_snapshot: psycopg.Connection, count: int
+) -> None:
+    messages = [DeviceSeen(device_id="a") for _ in range(count)]
+
+    with pytest.raises(IndexingUnfinished):
+        store.append(messages, Guard(SEEN))  # type: ignore[arg-type]
+
+    old_snapshot.rollback()
+    assert found(store) == []
+
+
 def test_a_group_gets_the_messages_of_such_a_transaction(
     store: Store, old_snapshot: psycopg.Connection
 ) -> None:

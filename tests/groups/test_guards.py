@@ -442,15 +442,12 @@ def test_two_guarded_bulk_appends_take_turns(school: Store, waiting: Waiting) ->
 def test_guarded_bulk_appends_that_waited_together_take_turns(
     school: Store, database_url: str
 ) -> None:
-    _, algebra = school.read(ALGEBRA)
-    guards = [
-        school.read(UserJoinedCourse.to_conditions(course_name=course))[1]
-        for course in ("History", "Physics")
-    ]
+    bulks = [bulk_of("Drawing"), [CourseClosed(course_name="Drawing") for _ in range(600)]]
+    history = Guard(tuple(UserJoinedCourse.to_conditions(course_name="History")))
     with ThreadPoolExecutor(2) as threads:
         with school.transaction() as decision:
-            decision.append(joined("joe"), algebra)
-            both = [threads.submit(school.append, bulk_of("Drawing"), guard) for guard in guards]
+            decision.append(Message("note"), school.read(ALGEBRA)[1])
+            both = [threads.submit(school.append, bulk, history) for bulk in bulks]
             wait_until_it_waits(database_url, both[0], 2)
 
         assert sorted(one.result().position for one in both) == [601, 1201]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.mutants import streams
+from tests.mutants import attributes, guards, streams
 from tests.mutants.mutant import Excuse, Mutant
 
-MUTANTS: tuple[Mutant, ...] = (*streams.MUTANTS,)
+MUTANTS: tuple[Mutant, ...] = (*guards.MUTANTS, *attributes.MUTANTS, *streams.MUTANTS)
 
 EXCUSES: tuple[Excuse, ...] = ()

@@ -53,7 +53,6 @@ STREAMS = (
             f"{TAKE_TURNS}[write_messages]",
             f"{TAKE_TURNS}[append_one]",
             f"{TAKE_TURNS}[append]",
-            f"{WRITES}::TestSeveralMessages::test_keep_the_log_whole_when_batches_race[penstock]",
         ),
     ),
     Mutant(

@@ -1,0 +1,431 @@
+"""Promise 2, of a boundary: the locks of guards and writers, and what a guard is held against."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Edit, Mutant
+
+BOUNDARIES = "database/sql/penstock/31_boundaries.sql"
+APPEND = "database/sql/penstock/32_append.sql"
+APPEND_ONE = "database/sql/penstock/32_append_one.sql"
+
+APPENDING = "tests/groups/test_appending.py"
+DECIDED = "tests/groups/test_decided.py"
+DECIDER = "tests/groups/test_decider.py"
+FLAT = "tests/promises/test_flat_guards.py"
+GUARDS = "tests/groups/test_guards.py"
+RACES = "tests/groups/test_guard_races.py"
+SPECIFICATION = "tests/groups/test_specification.py"
+TRUNCATE = "tests/log/test_truncate.py"
+
+DECISION_WAITS = f"{GUARDS}::test_a_decision_waits_for_whoever_is_writing_and_sees_the_messages"
+WRITER_WAITS = f"{GUARDS}::test_whoever_writes_waits_for_a_decision_in_flight"
+TWO_DECISIONS = f"{GUARDS}::test_of_two_decisions_at_once_the_second_is_refused"
+OLD_SNAPSHOT = f"{GUARDS}::test_a_guard_is_refused_where_the_transaction_keeps_its_snapshot"
+
+KEYS = (
+    Mutant(
+        "lock_of_a_decision_of_one",
+        "If a decision of one message shared the locks of its boundary",
+        (
+            Edit(
+                APPEND_ONE,
+                "then pg_advisory_xact_lock(key)",
+                "then pg_advisory_xact_lock_shared(key)",
+            ),
+        ),
+        (
+            f"{RACES}::test_of_two_who_take_the_last_seat_at_once_one_is_refused",
+            f"{GUARDS}::test_a_second_decision_on_the_same_boundary_waits_for_the_first",
+            f"{TWO_DECISIONS}[decide_on_another_type]",
+            f"{WRITER_WAITS}[write_alone-decide_alone]",
+        ),
+    ),
+    Mutant(
+        "lock_of_a_decision",
+        "If a decision of several messages, or for elsewhere, shared the locks of its boundary",
+        (
+            Edit(
+                APPEND,
+                "    elsif may_wait then\n      done := pg_advisory_xact_lock(key);",
+                "    elsif may_wait then\n      done := pg_advisory_xact_lock_shared(key);",
+            ),
+        ),
+        (
+            f"{TWO_DECISIONS}[decide_in_a_batch]",
+            f"{TWO_DECISIONS}[decide_for_elsewhere]",
+            f"{WRITER_WAITS}[write_a_batch-decide_for_elsewhere]",
+        ),
+    ),
+    Mutant(
+        "lock_of_a_late_decision",
+        "If a decision late in a transaction went on without its locks",
+        (Edit(APPEND, "elsif not pg_try_advisory_xact_lock(key) then", "elsif false then"),),
+        (
+            f"{GUARDS}::test_a_decision_late_in_a_transaction_does_not_wait_but_asks_to_be_retried",
+            f"{FLAT}::test_a_guard_of_many_conditions_late_in_a_transaction_does_not_wait",
+        ),
+    ),
+    Mutant(
+        "lock_of_an_append_of_one",
+        "If an append of one message did not share the locks of its attributes",
+        (Edit(APPEND_ONE, "else pg_advisory_xact_lock_shared(key) end;", "else null end;"),),
+        (
+            f"{GUARDS}::test_a_guard_waits_for_a_writer_that_is_open_and_then_sees_its_message",
+            f"{GUARDS}::test_a_message_that_has_one_of_two_attributes_only_is_a_conflict",
+            f"{DECISION_WAITS}[write_alone-decide_in_a_batch]",
+            f"{WRITER_WAITS}[write_alone-decide_on_another_type]",
+        ),
+    ),
+    Mutant(
+        "lock_of_an_append",
+        "If an append of several messages did not share the locks of their attributes",
+        (
+            Edit(
+                APPEND,
+                "    if key <> all (exclusive) then\n"
+                "      done := pg_advisory_xact_lock_shared(key);",
+                "    if key <> all (exclusive) then\n      null;",
+            ),
+        ),
+        (
+            f"{DECISION_WAITS}[write_a_batch-decide_alone]",
+            f"{WRITER_WAITS}[write_a_batch-decide_alone]",
+        ),
+    ),
+    Mutant(
+        "one_attribute_of_a_guard",
+        "If a guard watched the first of its attributes only",
+        (
+            Edit(
+                APPEND_ONE,
+                "unnest(guard_values) as value) c),",
+                "unnest(guard_values) as value) c limit 1),",
+            ),
+        ),
+        (f"{GUARDS}::test_a_message_that_has_one_of_two_attributes_only_is_a_conflict",),
+    ),
+    Mutant(
+        "types_in_place_of_many_keys",
+        "If a guard of very many attributes did not lock their types instead",
+        (
+            Edit(
+                APPEND,
+                "        select distinct penstock.key_pair('', c.condition ->> 'type')\n"
+                "        from jsonb_array_elements(conditions) as c(condition));",
+                "        select 1::bigint where false);",
+            ),
+        ),
+        (
+            f"{FLAT}::test_a_guard_of_many_conditions_waits_for_a_writer_and_sees_its_message"
+            "[append_one-alone]",
+            f"{FLAT}::test_a_writer_waits_for_a_guard_of_many_conditions[append_one-in a batch]",
+        ),
+    ),
+    Mutant(
+        "lock_guard",
+        "If a guard that is locked first were not locked",
+        (
+            Edit(
+                BOUNDARIES,
+                "null, '{}', penstock.boundary_keys(conditions), '{}', false, conditions);",
+                "null, '{}', '{}', '{}', false, conditions);",
+            ),
+        ),
+        (f"{GUARDS}::test_a_guard_locked_first_lets_the_decision_come_late",),
+    ),
+)
+
+GATE = (
+    Mutant(
+        "gate_of_a_decision_of_one",
+        "If a decision of one message did not keep bulk writers out",
+        (
+            Edit(
+                APPEND_ONE,
+                "lock table penstock.boundary_gate in row exclusive mode;",
+                "null;",
+            ),
+        ),
+        (
+            f"{DECISION_WAITS}[write_a_bulk-decide_on_another_type]",
+            f"{WRITER_WAITS}[write_a_bulk-decide_on_another_type]",
+        ),
+    ),
+    Mutant(
+        "gate_of_a_decision",
+        "If a decision of several messages, or for elsewhere, did not keep bulk writers out",
+        (Edit(APPEND, "lock table penstock.boundary_gate in row exclusive mode;", "null;"),),
+        (
+            f"{DECISION_WAITS}[write_a_bulk-decide_in_a_batch]",
+            f"{WRITER_WAITS}[write_a_bulk-decide_for_elsewhere]",
+        ),
+    ),
+    Mutant(
+        "gate_of_a_bulk_append",
+        "If a bulk append, which takes no locks of attributes, did not hold the gate either",
+        (Edit(APPEND, "lock table penstock.boundary_gate in share mode;", "null;"),),
+        (
+            f"{DECISION_WAITS}[write_a_bulk-decide_on_another_type]",
+            f"{WRITER_WAITS}[write_a_bulk-decide_in_a_batch]",
+        ),
+    ),
+    Mutant(
+        "gate_of_a_guarded_bulk_append",
+        "If a bulk append under a guard did not hold the gate",
+        (
+            Edit(
+                APPEND,
+                "lock table penstock.boundary_gate in share row exclusive mode;",
+                "null;",
+            ),
+        ),
+        (
+            f"{DECISION_WAITS}[write_a_guarded_bulk-decide_on_another_type]",
+            f"{WRITER_WAITS}[write_a_guarded_bulk-decide_on_another_type]",
+        ),
+    ),
+    Mutant(
+        "gate_of_a_bulk_insert",
+        "If a bulk insert past Penstock did not hold the gate",
+        (Edit(BOUNDARIES, "lock table penstock.boundary_gate in share mode;", "null;"),),
+        (
+            f"{FLAT}::test_a_guard_of_many_conditions_waits_for_a_writer_and_sees_its_message"
+            "[copy_many-alone]",
+            f"{FLAT}::test_a_writer_waits_for_a_guard_of_many_conditions[copy_many-alone]",
+        ),
+    ),
+)
+
+CHECKS = (
+    Mutant(
+        "guard_check",
+        "Without the check of a guard",
+        (
+            Edit(
+                BOUNDARIES,
+                "    raise exception using errcode = 'PS043',",
+                "    return;\n    raise exception using errcode = 'PS043',",
+            ),
+        ),
+        (
+            f"{GUARDS}::test_a_message_appended_between_read_and_append_is_a_conflict",
+            f"{GUARDS}::test_a_condition_without_attributes_watches_the_whole_type",
+            f"{GUARDS}::test_a_bulk_append_is_a_conflict_for_each_guard_that_it_touches",
+            f"{SPECIFICATION}"
+            "::test_27_the_guard_detects_concurrent_writes_in_a_composite_partition",
+            f"{RACES}::test_never_a_21st_seat_and_no_attempt_is_lost[few courses]",
+        ),
+    ),
+    Mutant(
+        "quick_check",
+        "If an append of one message did not look for what came after its guard",
+        (
+            Edit(
+                APPEND_ONE,
+                "            and a.global_position > guard_low);",
+                "            and false);",
+            ),
+        ),
+        (
+            f"{GUARDS}::test_whoever_writes_past_penstock_is_a_conflict[penstock-write_message]",
+            f"{SPECIFICATION}::test_19_the_guard_detects_concurrent_conflicting_writes",
+            f"{DECIDER}::test_a_conflict_is_decided_again_and_given_up_in_the_end",
+            "tests/groups/test_worker.py::test_when_somebody_else_was_faster_it_decides_again",
+        ),
+    ),
+    Mutant(
+        "check_beside_what_was_seen",
+        "If what came between the messages that a guard has seen were not looked for",
+        (Edit(BOUNDARIES, "        and not seen @> a.global_position\n", "        and false\n"),),
+        (
+            f"{FLAT}::test_a_guard_of_many_runs_finds_what_was_written_between_them",
+            f"{GUARDS}::test_a_writer_that_was_open_at_the_read_is_a_conflict_once_it_commits",
+            f"{DECISION_WAITS}[write_alone-decide_in_a_batch]",
+        ),
+    ),
+    Mutant(
+        "low_at_the_end",
+        "If `low` were the last position handed out instead of the watermark",
+        (
+            Edit(
+                BOUNDARIES,
+                "  complete_to := penstock.complete_to();",
+                "  complete_to := penstock.last_position();",
+            ),
+        ),
+        (
+            f"{GUARDS}::test_a_writer_that_was_open_at_the_read_is_a_conflict_once_it_commits",
+            f"{GUARDS}::test_what_was_seen_above_low_is_no_conflict",
+        ),
+    ),
+    Mutant(
+        "seen_above_low",
+        "If a guard did not keep what was seen above `low`",
+        (
+            Edit(
+                BOUNDARIES,
+                "array(select p.position from matching p where p.position > complete_to"
+                " order by 1) end",
+                "'{}'::bigint[] end",
+            ),
+        ),
+        (f"{GUARDS}::test_what_was_seen_above_low_is_no_conflict",),
+    ),
+    Mutant(
+        "low_past_a_stranger",
+        "If `low` were moved past messages that the guard has not seen",
+        (
+            Edit(
+                BOUNDARIES,
+                "    where p.position <= complete_to\n  ) then\n    return null;",
+                "    where p.position <= complete_to\n  ) then\n    return complete_to;",
+            ),
+        ),
+        (f"{APPENDING}::test_a_retry_does_not_move_a_guard_past_what_it_has_not_seen",),
+    ),
+    Mutant(
+        "low_past_an_open_writer",
+        "If `low` were moved past a writer that is open",
+        (
+            Edit(
+                BOUNDARIES,
+                "  complete_to constant bigint := penstock.complete_to();",
+                "  complete_to constant bigint := penstock.last_position();",
+            ),
+        ),
+        (f"{APPENDING}::test_a_guard_does_not_move_past_a_writer_that_is_open",),
+    ),
+    Mutant(
+        "guard_of_a_truncated_log",
+        "If a guard of a log that was truncated were taken for one of this log",
+        (
+            Edit(
+                APPEND,
+                "  elsif positions[1] <= (guard ->> 'low')::bigint then",
+                "  elsif false then",
+            ),
+        ),
+        (f"{TRUNCATE}::test_a_guard_of_the_old_log_is_refused[2]",),
+    ),
+    Mutant(
+        "guard_of_a_truncated_log_for_one",
+        "If a guard of a log that was truncated were taken for one of this log, by one message",
+        (Edit(APPEND_ONE, "    if written <= guard_low then", "    if false then"),),
+        (f"{TRUNCATE}::test_a_guard_of_the_old_log_is_refused[1]",),
+    ),
+    Mutant(
+        "old_snapshot",
+        "If old snapshots could decide",
+        (
+            Edit(
+                BOUNDARIES,
+                "    raise exception using errcode = 'PS003',",
+                "    return;\n    raise exception using errcode = 'PS003',",
+            ),
+        ),
+        (
+            f"{OLD_SNAPSHOT}[decide_alone-repeatable read]",
+            f"{OLD_SNAPSHOT}[decide_in_a_batch-serializable]",
+        ),
+    ),
+    Mutant(
+        "old_snapshot_of_an_append",
+        "If an append did not look whether it decides on an old snapshot",
+        (
+            Edit(
+                APPEND,
+                "\n        and current_setting('transaction_isolation') like 'read %')",
+                ")",
+            ),
+        ),
+        (f"{OLD_SNAPSHOT}[decide_in_a_batch-repeatable read]",),
+    ),
+    Mutant(
+        "old_snapshot_of_an_append_of_one",
+        "If an append of one message did not look whether it decides on an old snapshot",
+        (
+            Edit(
+                APPEND_ONE,
+                "current_setting('transaction_isolation') like 'read %'",
+                "true",
+                times=2,
+            ),
+        ),
+        (
+            f"{OLD_SNAPSHOT}[decide_alone-repeatable read]",
+            f"{OLD_SNAPSHOT}[decide_on_another_type-repeatable read]",
+        ),
+    ),
+)
+
+IN_PYTHON = (
+    Mutant(
+        "guard_after_an_append",
+        "If the guard that an append returns had not seen the messages of the append",
+        (
+            Edit(
+                "guard.py",
+                "seen = merged([*above, *runs([one for one in positions if one > low])])",
+                "seen = merged(above)",
+            ),
+        ),
+        (
+            f"{DECIDED}::test_an_append_returns_the_last_position_and_the_guard_to_use_next",
+            f"{GUARDS}::test_what_was_seen_above_low_is_no_conflict",
+        ),
+    ),
+    Mutant(
+        "decide_again",
+        "If a conflict were not decided again",
+        (Edit("consumers/decider.py", "@retry(attempts=attempts)", "@retry(attempts=1)"),),
+        (f"{DECIDER}::test_a_conflict_is_decided_again_and_given_up_in_the_end",),
+    ),
+    Mutant(
+        "read_again",
+        "If a conflict were decided again on what was read before",
+        (
+            Edit(
+                "consumers/decider.py",
+                "        @retry(attempts=attempts)\n"
+                "        def attempt() -> Appended | None:\n"
+                "            messages, guard = store.read(wanted)\n",
+                "        messages, guard = store.read(wanted)\n\n"
+                "        @retry(attempts=attempts)\n"
+                "        def attempt() -> Appended | None:\n",
+            ),
+        ),
+        (f"{DECIDER}::test_a_conflict_is_decided_again_and_given_up_in_the_end",),
+    ),
+    Mutant(
+        "decide_again_in_a_transaction",
+        "If a conflict within a transaction, which it ends, were decided again",
+        (Edit("consumers/decider.py", "            attempts = 1\n", "            pass\n"),),
+        (f"{DECIDER}::test_in_a_transaction_a_conflict_is_told_and_not_tried_again",),
+    ),
+    Mutant(
+        "state_of_the_last_decision",
+        "If a decision began with the state that the last one ended with",
+        (
+            Edit(
+                "consumers/decider.py",
+                "state = copy.deepcopy(self.initial)",
+                "state = self.initial",
+            ),
+        ),
+        (f"{DECIDER}::test_what_one_command_made_of_the_state_is_not_there_for_the_next",),
+    ),
+    Mutant(
+        "attributes_as_text",
+        "If a serializer decided what an attribute is found by",
+        (
+            Edit(
+                "typed.py",
+                "                data[name] = msgspec.to_builtins(data[name])\n",
+                "                pass\n",
+            ),
+        ),
+        ("tests/test_typed.py::test_a_message_is_found_whatever_its_serializer_makes_of_dates",),
+    ),
+)
+
+MUTANTS: tuple[Mutant, ...] = (*KEYS, *GATE, *CHECKS, *IN_PYTHON)
