@@ -20,6 +20,7 @@ from penstock import (
     Store,
     Transaction,
     TransactionConflict,
+    TypedMessage,
     UndeclaredAttribute,
     UndeclaredType,
     ValidationError,
@@ -442,7 +443,8 @@ def test_two_guarded_bulk_appends_take_turns(school: Store, waiting: Waiting) ->
 def test_guarded_bulk_appends_that_waited_together_take_turns(
     school: Store, database_url: str
 ) -> None:
-    bulks = [bulk_of("Drawing"), [CourseClosed(course_name="Drawing") for _ in range(600)]]
+    closed = [CourseClosed(course_name="Drawing") for _ in range(600)]
+    bulks: list[list[TypedMessage]] = [[*bulk_of("Drawing")], [*closed]]
     history = Guard(tuple(UserJoinedCourse.to_conditions(course_name="History")))
     with ThreadPoolExecutor(2) as threads:
         with school.transaction() as decision:

@@ -244,6 +244,21 @@ CATEGORIES = (
         (f"{CATEGORY_LOCK}::test_keeps_out_messages_in_streams_of_their_own[append of two types]",),
     ),
     Mutant(
+        "message_dbs_category_lock",
+        "If Message DB's lock of a category were none",
+        (
+            Edit(
+                "database/sql/message_store/05_acquire_lock.sql",
+                "perform pg_advisory_xact_lock(category_key);",
+                "null;",
+            ),
+        ),
+        (
+            f"{CATEGORY_LOCK}::test_keeps_our_writers_out_of_the_category",
+            f"{CATEGORY_LOCK}::test_waits_for_our_writers",
+        ),
+    ),
+    Mutant(
         "lock_categories",
         "If a category that somebody locks were not locked",
         (Edit(LOCKS, "perform pg_advisory_xact_lock(wanted.key);", "null;"),),
