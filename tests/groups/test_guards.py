@@ -213,6 +213,33 @@ def test_a_writer_that_was_open_at_the_read_is_a_conflict_once_it_commits(school
     assert raised.value.position == late.position
 
 
+WAITS_TO_SEE_HOW_FAR_THE_LOG_IS_COMPLETE = """
+    alter function penstock.complete_to() rename to complete_at_once_to;
+    create function penstock.complete_to() returns bigint language plpgsql as $$
+    begin
+      perform pg_advisory_xact_lock_shared(7);
+      return penstock.complete_at_once_to();
+    end $$
+"""
+
+
+def test_what_commits_while_a_boundary_is_read_is_not_below_low_and_unseen(
+    school: Store, database_url: str, waiting: Waiting
+) -> None:
+    with school.transaction() as writer, psycopg.connect(database_url) as holder:
+        holder.execute(WAITS_TO_SEE_HOW_FAR_THE_LOG_IS_COMPLETE)
+        holder.commit()
+        holder.execute("select pg_advisory_lock(7)")
+        writer.append(joined("jake"))
+        reading = waiting(lambda: school.read(ALGEBRA))
+        writer.commit()
+        holder.execute("select pg_advisory_unlock(7)")
+
+    messages, guard = reading.result()
+    assert [one.data["user_id"] for one in messages] == ["jake"]
+    assert school.append(joined("joe"), guard).position == 2
+
+
 def test_a_writer_that_was_open_at_the_read_and_rolls_back_is_no_conflict(school: Store) -> None:
     writer = school.begin_transaction()
     writer.append(joined("jake"))

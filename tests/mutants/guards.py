@@ -22,6 +22,22 @@ WRITER_WAITS = f"{GUARDS}::test_whoever_writes_waits_for_a_decision_in_flight"
 TWO_DECISIONS = f"{GUARDS}::test_of_two_decisions_at_once_the_second_is_refused"
 OLD_SNAPSHOT = f"{GUARDS}::test_a_guard_is_refused_where_the_transaction_keeps_its_snapshot"
 
+_CHECK = (
+    "    unseen := penstock.has_unseen(watched, watched_types,\n"
+    "      (guard ->> 'low')::bigint, (guard ->> 'seen')::int8multirange);\n"
+)
+_QUICK_CHECK = """\
+      if not isempty(guard_seen) then
+        exit usual when penstock.has_unseen(watched, watched_types, guard_low, guard_seen);
+      else
+        exit usual when exists (
+          select from penstock.message_attributes a
+          where a.key_pair = any (watched) and a.type_id = any (watched_types)
+            and a.global_position > guard_low);
+      end if;
+"""
+_NO_CHECK = "    if false then\n      null;\n"
+
 KEYS = (
     Mutant(
         "lock_of_a_decision_of_one",
@@ -242,6 +258,58 @@ CHECKS = (
             f"{GUARDS}::test_a_writer_that_was_open_at_the_read_is_a_conflict_once_it_commits",
             f"{DECISION_WAITS}[write_alone-decide_in_a_batch]",
         ),
+    ),
+    Mutant(
+        "check_before_the_locks",
+        "If a guard were checked before its locks are taken",
+        (
+            Edit(APPEND, f"  if guard is not null then\n{_CHECK}  end if;\n", ""),
+            Edit(
+                APPEND,
+                "  done := penstock.lock_for_append(append.stream_name,",
+                f"  if guard is not null then\n{_CHECK}  end if;\n"
+                "  done := penstock.lock_for_append(append.stream_name,",
+            ),
+        ),
+        (f"{TWO_DECISIONS}[decide_in_a_batch]",),
+    ),
+    Mutant(
+        "check_of_one_before_the_locks",
+        "If a guard were checked before its locks are taken, for one message",
+        (
+            Edit(APPEND_ONE, f"    if guard_names is not null then\n{_QUICK_CHECK}", _NO_CHECK),
+            Edit(
+                APPEND_ONE,
+                "    if append_one.stream_name is null then\n      done :=",
+                f"    if guard_names is not null then\n{_QUICK_CHECK}"
+                "    end if;\n"
+                "    if append_one.stream_name is null then\n      done :=",
+            ),
+        ),
+        (
+            f"{GUARDS}::test_a_second_decision_on_the_same_boundary_waits_for_the_first",
+            f"{DECISION_WAITS}[write_alone-decide_alone]",
+        ),
+    ),
+    Mutant(
+        "read_before_the_watermark",
+        "If a boundary were read before it is known how far the log is complete",
+        (
+            Edit(
+                BOUNDARIES,
+                "declare\n  complete_to bigint;\n",
+                "declare\n  complete_to bigint;\n"
+                "  early constant bigint[] := array("
+                "select penstock.matching_positions(conditions, 0));\n",
+            ),
+            Edit(
+                BOUNDARIES,
+                "from penstock.matching_positions(conditions, least(after, complete_to))"
+                " p(position)",
+                "from unnest(early) p(position)",
+            ),
+        ),
+        (f"{GUARDS}::test_what_commits_while_a_boundary_is_read_is_not_below_low_and_unseen",),
     ),
     Mutant(
         "low_at_the_end",

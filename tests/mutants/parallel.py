@@ -45,6 +45,8 @@ ALONE = (
             f"{WRITERS}::test_of_a_category_stream_and_of_a_stream_in_it_do_not_wait",
             "tests/log/test_write.py::TestWritersSideBySide"
             "::test_to_two_streams_of_a_category_do_not_wait_for_each_other",
+            "tests/consumers/test_session_faults.py"
+            "::test_a_record_that_is_not_committed_yet_holds_back_no_other_queue",
         ),
     ),
     Mutant(

@@ -18,6 +18,9 @@ TRANSACTIONS = "tests/test_transactions.py"
 WRITES = "tests/log/test_write.py"
 WRITES_TO_MANY = "tests/log/test_write_many.py"
 TAKE_TURNS = f"{LOCK_TESTS}::TestWriters::test_of_one_stream_take_turns_whichever_way_they_write"
+UNDER_WAY = (
+    f"{WRITES}::TestIds::test_a_retry_while_the_first_write_is_under_way_returns_the_first_position"
+)
 CATEGORY_LOCK = f"{LOCK_TESTS}::TestMessageDbsLock"
 
 STREAMS = (
@@ -298,11 +301,49 @@ IDS = (
         "If a write that is repeated with its id were an error",
         (Edit(WRITE, "\n    on conflict (id) do nothing;", ";"),),
         (
+            f"{UNDER_WAY}[penstock-write_one]",
             f"{WRITES}::TestIds::test_a_retry_changes_nothing_of_the_first_message[penstock]",
             f"{TRANSACTIONS}::TestIdempotency"
             "::test_an_id_repeated_within_a_transaction_is_written_once[penstock]",
             f"{WRITES}::TestIds::test_writers_that_race_with_one_id_write_one_message[penstock]",
         ),
+    ),
+    Mutant(
+        "genuine_lock_of_a_write",
+        "If a write on a genuine Message DB looked for its id before the category is locked",
+        (
+            Edit(
+                "log/write.py",
+                '            _lock(stream_name),\n            Statement(\n                """',
+                '            Statement(\n                """',
+            ),
+        ),
+        (f"{UNDER_WAY}[genuine-write_one]",),
+    ),
+    Mutant(
+        "genuine_lock_of_a_batch",
+        "If a batch on a genuine Message DB looked for its ids before the category is locked",
+        (
+            Edit(
+                "log/write.py",
+                "            _lock(stream_name),\n            Statement(\n                # all",
+                "            Statement(\n                # all",
+            ),
+        ),
+        (f"{UNDER_WAY}[genuine-write_several]",),
+    ),
+    Mutant(
+        "genuine_locks_of_many",
+        "If messages to many streams of a genuine Message DB did not lock their categories first",
+        (
+            Edit(
+                "log/write.py",
+                "            *lock_categories(context, *{names.category(name) for name in streams})"
+                ".statements,\n",
+                "",
+            ),
+        ),
+        (f"{UNDER_WAY}[genuine-write_to_many]",),
     ),
     Mutant(
         "repeated_id_past_the_version",
