@@ -271,6 +271,18 @@ RINGS = (
         ),
     ),
     Mutant(
+        "append_that_does_not_count",
+        "If a transaction that has appended plain messages counted as one that holds no lock",
+        (
+            Edit(
+                APPEND,
+                "greatest(held + cardinality(wanted), 1)::text",
+                "(held + cardinality(wanted))::text",
+            ),
+        ),
+        (f"{LOCK_COUNT}::test_a_category_that_an_append_shares_is_not_waited_for_later[2]",),
+    ),
+    Mutant(
         "late_decision_that_waits",
         "If a decision late in a transaction waited for its locks",
         (Edit(APPEND, "    elsif may_wait then", "    elsif true then"),),
