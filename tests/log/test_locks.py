@@ -209,6 +209,28 @@ class TestMessageDbsLock:
         assert writer.write("account-1") == 1
 
 
+class TestBesideAGenuineMessageDb:
+    """Its readers rely on it that the writers of a category take turns."""
+
+    @pytest.mark.parametrize(
+        "streams",
+        [("account-1", "account-2"), (None, None)],
+        ids=["named streams", "their own streams"],
+    )
+    def test_appends_to_a_category_take_turns(
+        self, new_database: Callable[[str], str], streams: tuple[str | None, str | None]
+    ) -> None:
+        with penstock.connect(new_database("beside")) as store:
+            first, second = store.begin_transaction(), store.begin_transaction()
+            first.append(Message("account"), stream_name=streams[0])
+            second.connection.execute("set local lock_timeout = '100ms'")
+
+            with pytest.raises(TransactionConflict, match="lock timeout"):
+                second.append(Message("account"), stream_name=streams[1])
+            first.rollback()
+            second.rollback()
+
+
 class TestATransactionOfManyStreams:
     def test_holds_a_bounded_number_of_locks(self, tx: Transaction, other: Client) -> None:
         fill(tx)

@@ -21,6 +21,7 @@ TAKE_TURNS = f"{LOCK_TESTS}::TestWriters::test_of_one_stream_take_turns_whicheve
 UNDER_WAY = (
     f"{WRITES}::TestIds::test_a_retry_while_the_first_write_is_under_way_returns_the_first_position"
 )
+BESIDE = f"{LOCK_TESTS}::TestBesideAGenuineMessageDb::test_appends_to_a_category_take_turns"
 CATEGORY_LOCK = f"{LOCK_TESTS}::TestMessageDbsLock"
 
 STREAMS = (
@@ -245,6 +246,30 @@ CATEGORIES = (
             ),
         ),
         (f"{CATEGORY_LOCK}::test_keeps_out_messages_in_streams_of_their_own[append of two types]",),
+    ),
+    Mutant(
+        "category_alone_beside_message_db",
+        "If appends to streams shared their category beside a genuine Message DB",
+        (
+            Edit(
+                APPEND,
+                "  if stream_name is not null and whole_categories then\n",
+                "  if false then\n",
+            ),
+        ),
+        (f"{BESIDE}[named streams]",),
+    ),
+    Mutant(
+        "own_category_alone_beside_message_db",
+        "If appends shared their categories beside a genuine Message DB",
+        (
+            Edit(
+                APPEND,
+                "  elsif whole_categories or (gate and nothing_locked) then\n",
+                "  elsif gate and nothing_locked then\n",
+            ),
+        ),
+        (f"{BESIDE}[their own streams]",),
     ),
     Mutant(
         "message_dbs_category_lock",
