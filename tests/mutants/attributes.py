@@ -62,6 +62,18 @@ PAST_US = (
         (f"{APPLIED}::test_indexes_and_announces_what_it_applies",),
     ),
     Mutant(
+        "locks_of_applied_rows",
+        "If rows that come by logical replication did not wait for a decision",
+        (
+            Edit(
+                ATTRIBUTES,
+                "    perform penstock.share_boundaries(keys);\n",
+                "    null;\n",
+            ),
+        ),
+        (f"{APPLIED}::test_waits_for_a_decision_in_flight",),
+    ),
+    Mutant(
         "index_of_removed_messages",
         "If messages that are deleted stayed in the index",
         (_off("penstock_forget_attributes", "delete", "statement"),),
