@@ -411,7 +411,7 @@ IDS = (
             ),
         ),
         (
-            f"{WRITES}::TestSeveralMessages::test_written_again_return_the_first_positions",
+            f"{WRITES}::TestSeveralMessages::test_written_again_return_the_first_positions[penstock--1]",
             f"{TRANSACTIONS}::TestIdempotency"
             "::test_a_retry_after_a_commit_finds_the_first_write[penstock]",
         ),
@@ -435,7 +435,7 @@ IDS = (
         ),
         (
             f"{WRITES}::TestSeveralMessages"
-            "::test_of_which_one_exists_already_are_none_of_them_written",
+            "::test_of_which_one_exists_already_are_none_of_them_written[penstock-0]",
         ),
     ),
     Mutant(
@@ -465,7 +465,7 @@ IDS = (
             ),
         ),
         (
-            f"{WRITES_TO_MANY}::test_a_batch_of_which_some_ids_exist_is_refused",
+            f"{WRITES_TO_MANY}::test_a_batch_of_which_some_ids_exist_is_refused[penstock-a-1]",
             f"{WRITES_TO_MANY}::test_an_id_in_another_stream_is_not_taken_for_a_retry[penstock]",
         ),
     ),
