@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import psycopg
 import pytest
@@ -141,7 +142,7 @@ def test_two_who_declare_different_attributes_at_once_declare_both(
     assert row == (["customer", "product"],)
 
 
-def wait_for_lock_or_end(url: str, count: int, call: Future[None]) -> None:
+def wait_for_lock_or_end(url: str, count: int, call: Future[Any]) -> None:
     """Return once so many wait for a lock, or the call has ended."""
     with psycopg.connect(url, autocommit=True) as connection:
         while not call.done():
@@ -157,24 +158,28 @@ def wait_for_lock_or_end(url: str, count: int, call: Future[None]) -> None:
 def test_an_append_that_waits_for_its_locks_does_not_miss_a_declaration(
     store: Store, database_url: str, count: int
 ) -> None:
-    with psycopg.connect(database_url, autocommit=True) as connection:
-        connection.execute("select penstock.declare_type('device.seen', '{reading}')")
     with (
         ThreadPoolExecutor(2) as threads,
+        psycopg.connect(database_url, autocommit=True) as one,
+        psycopg.connect(database_url, autocommit=True) as other,
         psycopg.connect(database_url) as decision,
         store.transaction() as writer,
     ):
+        one.execute("select penstock.declare_type('device.seen', '{reading}')")
         decision.execute("select pg_advisory_xact_lock(penstock.key_pair('reading', '7'))")
         appending = threads.submit(
             writer.append,
             [Message("device.seen", {"device_id": "a", "reading": 7}) for _ in range(count)],
         )
         wait_until_blocked(database_url)
-        declaring = threads.submit(store.declare, DeviceSeen)
+        declaring = threads.submit(
+            one.execute, "select penstock.declare_type('device.seen', '{device_id}')"
+        )
         wait_for_lock_or_end(database_url, 2, declaring)
         decision.commit()
         appending.result()
         wait_for_lock_or_end(database_url, 1, declaring)
+        other.execute("select penstock.fill_attributes('device.seen')")  # what is complete by now
         writer.commit()
         declaring.result()
 
