@@ -194,12 +194,15 @@ def test_an_attribute_that_is_declared_while_another_is_filled_in_is_filled_in_t
         ThreadPoolExecutor(2) as threads,
         psycopg.connect(database_url) as hindrance,
         psycopg.connect(database_url, autocommit=True) as one,
+        psycopg.connect(database_url, autocommit=True) as other,
     ):
         one.execute("select penstock.declare_type('device.seen', '{reading}')")
         hindrance.execute("lock table penstock.message_attributes in share mode")
         filling = threads.submit(one.execute, "select penstock.fill_attributes('device.seen')")
         wait_until_blocked(database_url)
-        declaring = threads.submit(store.declare, DeviceSeen)
+        declaring = threads.submit(
+            other.execute, "select penstock.declare_type('device.seen', '{device_id}')"
+        )
         wait_for_lock_or_end(database_url, 2, declaring)
         hindrance.commit()
         filling.result()
