@@ -178,6 +178,7 @@ def test_an_append_that_waits_for_its_locks_does_not_miss_a_declaration(
         wait_for_lock_or_end(database_url, 2, declaring)
         decision.commit()
         appending.result()
+        writer.connection.execute("select 1")  # and so has no old snapshot any more
         wait_for_lock_or_end(database_url, 1, declaring)
         other.execute("select penstock.fill_attributes('device.seen')")  # what is complete by now
         writer.commit()
