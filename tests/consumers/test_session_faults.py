@@ -150,7 +150,9 @@ def test_a_record_that_is_not_committed_yet_holds_back_no_other_queue(shared_sto
     with shared_store.transaction() as tx:
         tx.queue(slow.name).offer("slow")
 
-        quick.offer("quick")
+        with shared_store.transaction() as other:
+            other.connection.execute("set local lock_timeout = '2s'")
+            other.queue(quick.name).offer("quick")
 
         record = session.poll()
     assert record is not None

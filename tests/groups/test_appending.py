@@ -15,6 +15,7 @@ from penstock import (
     Transaction,
     WrongExpectedVersion,
 )
+from penstock.guard import runs
 from penstock.log.append import SEEN_AT_MOST
 from tests.groups.school import UserJoinedCourse
 
@@ -75,15 +76,16 @@ def test_two_attributes_with_one_key_are_indexed_once(store: Store, database_url
     assert len(store.read(ALGEBRA)[0]) == 1
 
 
-def test_what_a_plain_insert_writes_after_an_append_is_indexed(store: Store) -> None:
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_a_plain_insert_writes_after_an_append_is_indexed(store: Store, count: int) -> None:
     with store.transaction() as transaction:
-        transaction.append(joined("joe"))
+        transaction.append([joined(str(number)) for number in range(count)])
         transaction.connection.execute(
             "insert into message_store.messages (stream_name, position, type, data) values"
             " ('enrolment-1', 0, 'user.joined_course', '{\"course_name\": \"Algebra\"}')"
         )
 
-    assert len(store.read(ALGEBRA)[0]) == 2
+    assert len(store.read(ALGEBRA)[0]) == count + 1
 
 
 def test_a_chain_of_appends_carries_few_positions_along(store: Store) -> None:
@@ -91,6 +93,7 @@ def test_a_chain_of_appends_carries_few_positions_along(store: Store) -> None:
 
     for number in range(2 * SEEN_AT_MOST):
         guard = store.append(joined(str(number)), guard).guard
+        store.append(joined(str(number), "History"))  # so that the positions are no single run
 
     assert guard is not None
     assert len(guard.seen) <= SEEN_AT_MOST
@@ -100,10 +103,10 @@ def test_a_chain_of_appends_carries_few_positions_along(store: Store) -> None:
 
 
 def long_chain(store: Store) -> Guard:
-    """Return a guard that carries as many positions along as it may."""
-    guard = store.append([joined(str(n)) for n in range(SEEN_AT_MOST)], store.read(ALGEBRA)[1])
-    assert guard.guard is not None
-    return guard.guard
+    """Return a guard that carries as many runs along as it may: others wrote between them."""
+    courses = ["Algebra", "History"] * SEEN_AT_MOST
+    written = store.append([joined(str(n), course) for n, course in enumerate(courses)])
+    return Guard(tuple(ALGEBRA), 0, runs(written.positions[::2]))
 
 
 def test_a_guard_does_not_move_past_a_writer_that_is_open(store: Store) -> None:

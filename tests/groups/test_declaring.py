@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import psycopg
 import pytest
@@ -93,6 +94,19 @@ def test_a_guard_does_not_overlook_a_message_of_such_a_transaction(
     assert store.append(DeviceSeen(device_id="a"), guard).position == 3
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_guard_of_your_own_is_refused_while_such_a_transaction_is_open(
+    store: Store, old_snapshot: psycopg.Connection, count: int
+) -> None:
+    messages = [DeviceSeen(device_id="a") for _ in range(count)]
+
+    with pytest.raises(IndexingUnfinished):
+        store.append(messages, Guard(SEEN))  # type: ignore[arg-type]
+
+    old_snapshot.rollback()
+    assert found(store) == []
+
+
 def test_a_group_gets_the_messages_of_such_a_transaction(
     store: Store, old_snapshot: psycopg.Connection
 ) -> None:
@@ -128,7 +142,7 @@ def test_two_who_declare_different_attributes_at_once_declare_both(
     assert row == (["customer", "product"],)
 
 
-def wait_for_lock_or_end(url: str, count: int, call: Future[None]) -> None:
+def wait_for_lock_or_end(url: str, count: int, call: Future[Any]) -> None:
     """Return once so many wait for a lock, or the call has ended."""
     with psycopg.connect(url, autocommit=True) as connection:
         while not call.done():
@@ -140,27 +154,59 @@ def wait_for_lock_or_end(url: str, count: int, call: Future[None]) -> None:
                 return
 
 
+@pytest.mark.parametrize("count", [1, 2])
 def test_an_append_that_waits_for_its_locks_does_not_miss_a_declaration(
-    store: Store, database_url: str
+    store: Store, database_url: str, count: int
 ) -> None:
-    with psycopg.connect(database_url, autocommit=True) as connection:
-        connection.execute("select penstock.declare_type('device.seen', '{reading}')")
     with (
         ThreadPoolExecutor(2) as threads,
+        psycopg.connect(database_url, autocommit=True) as one,
+        psycopg.connect(database_url, autocommit=True) as other,
         psycopg.connect(database_url) as decision,
         store.transaction() as writer,
     ):
+        one.execute("select penstock.declare_type('device.seen', '{reading}')")
         decision.execute("select pg_advisory_xact_lock(penstock.key_pair('reading', '7'))")
         appending = threads.submit(
-            writer.append, [Message("device.seen", {"device_id": "a", "reading": 7})]
+            writer.append,
+            [Message("device.seen", {"device_id": "a", "reading": 7}) for _ in range(count)],
         )
         wait_until_blocked(database_url)
-        declaring = threads.submit(store.declare, DeviceSeen)
+        declaring = threads.submit(
+            one.execute, "select penstock.declare_type('device.seen', '{device_id}')"
+        )
         wait_for_lock_or_end(database_url, 2, declaring)
         decision.commit()
         appending.result()
+        writer.connection.execute("select 1")  # and so has no old snapshot any more
         wait_for_lock_or_end(database_url, 1, declaring)
+        other.execute("select penstock.fill_attributes('device.seen')")  # what is complete by now
         writer.commit()
+        declaring.result()
+
+    assert found(store) == list(range(1, count + 1))
+
+
+def test_an_attribute_that_is_declared_while_another_is_filled_in_is_filled_in_too(
+    store: Store, database_url: str
+) -> None:
+    store.append([Message("device.seen", {"device_id": "a", "reading": 7})])
+    with (
+        ThreadPoolExecutor(2) as threads,
+        psycopg.connect(database_url) as hindrance,
+        psycopg.connect(database_url, autocommit=True) as one,
+        psycopg.connect(database_url, autocommit=True) as other,
+    ):
+        one.execute("select penstock.declare_type('device.seen', '{reading}')")
+        hindrance.execute("lock table penstock.message_attributes in share mode")
+        filling = threads.submit(one.execute, "select penstock.fill_attributes('device.seen')")
+        wait_until_blocked(database_url)
+        declaring = threads.submit(
+            other.execute, "select penstock.declare_type('device.seen', '{device_id}')"
+        )
+        wait_for_lock_or_end(database_url, 2, declaring)
+        hindrance.commit()
+        filling.result()
         declaring.result()
 
     assert found(store) == [1]

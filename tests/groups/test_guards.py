@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 import psycopg
@@ -17,7 +18,9 @@ from penstock import (
     Message,
     QueryCondition,
     Store,
+    Transaction,
     TransactionConflict,
+    TypedMessage,
     UndeclaredAttribute,
     UndeclaredType,
     ValidationError,
@@ -25,7 +28,7 @@ from penstock import (
     WrongExpectedVersion,
 )
 from tests.groups.school import CourseClosed, CourseCreated, UserJoinedCourse, UserRegistered
-from tests.racing import wait_until_blocked
+from tests.racing import wait_until_it_waits
 
 Result = TypeVar("Result")
 
@@ -53,7 +56,7 @@ class Waiting:
 
     def __call__(self, call: Callable[[], Result]) -> Future[Result]:
         future = self._threads.submit(call)
-        wait_until_blocked(self._url)
+        wait_until_it_waits(self._url, future)
         return future
 
 
@@ -62,6 +65,118 @@ def waiting(database_url: str) -> object:
     """Start a call, and return once it waits for a lock."""
     with ThreadPoolExecutor(1) as threads:
         yield Waiting(threads, database_url)
+
+
+@contextmanager
+def impatient(store: Store) -> Iterator[Transaction]:
+    """A transaction that fails where it would have to wait for another."""
+    with store.transaction() as transaction:
+        transaction.connection.execute("set local lock_timeout = '2s'")
+        yield transaction
+
+
+def bulk_of(course: str) -> list[UserJoinedCourse]:
+    """More messages than a transaction takes locks."""
+    return [joined(f"user {number}", course) for number in range(600)]
+
+
+def decide_alone(log: Store | Transaction, guard: Guard) -> object:
+    return log.append(joined("joe"), guard)
+
+
+def decide_on_another_type(log: Store | Transaction, guard: Guard) -> object:
+    return log.append(CourseClosed(course_name="Algebra"), guard)
+
+
+def decide_for_elsewhere(log: Store | Transaction, guard: Guard) -> object:
+    return log.append(CourseClosed(course_name="History"), guard)
+
+
+def decide_in_a_batch(log: Store | Transaction, guard: Guard) -> object:
+    return log.append([CourseClosed(course_name=name) for name in ("Algebra", "History")], guard)
+
+
+def write_alone(log: Store | Transaction) -> object:
+    return log.append(joined("jake"))
+
+
+def write_a_batch(log: Store | Transaction) -> object:
+    return log.append([joined("jake"), joined("jane")])
+
+
+def write_a_bulk(log: Store | Transaction) -> object:
+    return log.append(bulk_of("Algebra"))
+
+
+def write_a_guarded_bulk(log: Store | Transaction) -> object:
+    physics = UserJoinedCourse.to_conditions(course_name="Physics")
+    return log.append(bulk_of("Algebra"), Guard(tuple(physics)))
+
+
+def insert_some(log: Transaction, count: int = 2) -> object:
+    return log.connection.execute(
+        "insert into message_store.messages (stream_name, position, type, data)"
+        " select 'enrolment-' || gen_random_uuid(), 0, 'user.joined_course',"
+        " jsonb_build_object('course_name', 'Algebra', 'user_id', n)"
+        " from generate_series(1, %s) n",
+        (count,),
+    )
+
+
+def insert_a_bulk(log: Transaction) -> object:
+    return insert_some(log, 600)
+
+
+DECISIONS = [decide_alone, decide_on_another_type, decide_for_elsewhere, decide_in_a_batch]
+WRITES = [write_alone, write_a_batch, write_a_bulk, write_a_guarded_bulk]
+
+
+@pytest.mark.parametrize("decide", DECISIONS)
+@pytest.mark.parametrize("write", WRITES)
+def test_a_decision_waits_for_whoever_is_writing_and_sees_the_messages(
+    school: Store,
+    waiting: Waiting,
+    decide: Callable[[Store, Guard], object],
+    write: Callable[[Transaction], object],
+) -> None:
+    _, guard = school.read(ALGEBRA)
+    with school.transaction() as writer:
+        write(writer)
+        decision = waiting(lambda: decide(school, guard))
+
+    with pytest.raises(ConcurrentAppendError):
+        decision.result()
+
+
+@pytest.mark.parametrize("decide", DECISIONS)
+@pytest.mark.parametrize("write", WRITES)
+def test_whoever_writes_waits_for_a_decision_in_flight(
+    school: Store,
+    waiting: Waiting,
+    decide: Callable[[Transaction, Guard], object],
+    write: Callable[[Store], object],
+) -> None:
+    _, guard = school.read(ALGEBRA)
+    with school.transaction() as decision:
+        decide(decision, guard)
+        written = waiting(lambda: write(school))
+    written.result()
+
+    with pytest.raises(ConcurrentAppendError):  # it came after the decision
+        school.append(joined("mary"), guard)
+
+
+@pytest.mark.parametrize("decide", DECISIONS)
+def test_of_two_decisions_at_once_the_second_is_refused(
+    school: Store, waiting: Waiting, decide: Callable[[Store | Transaction, Guard], object]
+) -> None:
+    _, guard = school.read([*ALGEBRA, QueryCondition("course.closed")])
+    with school.transaction() as first:
+        decide(first, guard)
+        second = waiting(lambda: decide(school, guard))
+
+    with pytest.raises(ConcurrentAppendError):
+        second.result()
 
 
 def test_a_message_appended_between_read_and_append_is_a_conflict(school: Store) -> None:
@@ -96,6 +211,33 @@ def test_a_writer_that_was_open_at_the_read_is_a_conflict_once_it_commits(school
     assert [one.data["user_id"] for one in messages] == ["mary"]
     assert guard.low < late.position < guard.seen[0][0]
     assert raised.value.position == late.position
+
+
+WAITS_TO_SEE_HOW_FAR_THE_LOG_IS_COMPLETE = """
+    alter function penstock.complete_to() rename to complete_at_once_to;
+    create function penstock.complete_to() returns bigint language plpgsql as $$
+    begin
+      perform pg_advisory_xact_lock_shared(7);
+      return penstock.complete_at_once_to();
+    end $$
+"""
+
+
+def test_what_commits_while_a_boundary_is_read_is_not_below_low_and_unseen(
+    school: Store, database_url: str, waiting: Waiting
+) -> None:
+    with school.transaction() as writer, psycopg.connect(database_url) as holder:
+        holder.execute(WAITS_TO_SEE_HOW_FAR_THE_LOG_IS_COMPLETE)
+        holder.commit()
+        holder.execute("select pg_advisory_lock(7)")
+        writer.append(joined("jake"))
+        reading = waiting(lambda: school.read(ALGEBRA))
+        writer.commit()
+        holder.execute("select pg_advisory_unlock(7)")
+
+    messages, guard = reading.result()
+    assert [one.data["user_id"] for one in messages] == ["jake"]
+    assert school.append(joined("joe"), guard).position == 2
 
 
 def test_a_writer_that_was_open_at_the_read_and_rolls_back_is_no_conflict(school: Store) -> None:
@@ -158,15 +300,21 @@ def test_a_message_that_has_one_of_two_attributes_only_is_a_conflict(
         decision.result()
 
 
-def test_decisions_on_disjoint_boundaries_do_not_wait_for_each_other(school: Store) -> None:
+@pytest.mark.parametrize("count", [1, 2])
+def test_decisions_on_disjoint_boundaries_do_not_wait_for_each_other(
+    school: Store, count: int
+) -> None:
     _, algebra = school.read(ALGEBRA)
     _, history = school.read(UserJoinedCourse.to_conditions(course_name="History"))
 
     with school.transaction() as first:
-        first.append(joined("jake"), algebra)
-        appended = school.append(joined("joe", "History"), history)  # with the first still open
+        first.append([joined(str(number)) for number in range(count)], algebra)
+        with impatient(school) as second:
+            appended = second.append(
+                [joined(str(number), "History") for number in range(count)], history
+            )
 
-    assert appended.position == 2
+    assert appended.position == 2 * count
 
 
 def test_a_condition_without_attributes_watches_the_whole_type(school: Store) -> None:
@@ -223,7 +371,7 @@ def test_whoever_writes_past_penstock_is_a_conflict(
         write(writer)
         with ThreadPoolExecutor(1) as threads:
             decision = threads.submit(store.append, joined("joe"), guard)
-            wait_until_blocked(url)
+            wait_until_it_waits(url, decision)
             writer.commit()
 
         with pytest.raises(ConcurrentAppendError):
@@ -319,6 +467,80 @@ def test_two_guarded_bulk_appends_take_turns(school: Store, waiting: Waiting) ->
         second.result()
 
 
+def test_guarded_bulk_appends_that_waited_together_take_turns(
+    school: Store, database_url: str
+) -> None:
+    closed = [CourseClosed(course_name="Drawing") for _ in range(600)]
+    bulks: list[list[TypedMessage]] = [[*bulk_of("Drawing")], [*closed]]
+    history = Guard(tuple(UserJoinedCourse.to_conditions(course_name="History")))
+    with ThreadPoolExecutor(2) as threads:
+        with school.transaction() as decision:
+            decision.append(Message("note"), school.read(ALGEBRA)[1])
+            both = [threads.submit(school.append, bulk, history) for bulk in bulks]
+            wait_until_it_waits(database_url, both[0], 2)
+
+        assert sorted(one.result().position for one in both) == [601, 1201]
+
+
+@pytest.mark.parametrize("write", [write_alone, write_a_batch, insert_some])
+def test_writers_of_messages_with_the_same_attributes_do_not_wait_for_each_other(
+    school: Store, write: Callable[[Transaction], object]
+) -> None:
+    with school.transaction() as first:
+        write(first)
+        with impatient(school) as second:
+            write(second)
+        committed = len(school.read(ALGEBRA)[0])
+
+    assert len(school.read(ALGEBRA)[0]) == 2 * committed > 0
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_decisions_on_the_same_attributes_in_opposite_orders_take_turns(
+    school: Store, database_url: str, count: int
+) -> None:
+    courses = ["Algebra", "History", "Physics"]
+
+    def decide(order: list[str]) -> int:
+        watched = [QueryCondition("user.joined_course", "course_name", one) for one in order]
+        notes = [Message("note") for _ in range(count)]
+        return len(school.append(notes, Guard(tuple(watched))).positions)
+
+    with ThreadPoolExecutor(2) as threads:
+        with psycopg.connect(database_url) as holder:
+            holder.execute(
+                "select pg_advisory_xact_lock(penstock.key_pair('course_name', %s))", (courses[1],)
+            )
+            both = [threads.submit(decide, order) for order in (courses, courses[::-1])]
+            wait_until_it_waits(database_url, both[0], 2)
+
+        assert [one.result() for one in both] == [count, count]
+
+
+@pytest.mark.parametrize("count", [400, 600])
+def test_a_bulk_append_takes_few_locks(school: Store, count: int) -> None:
+    with school.transaction() as bulk:
+        bulk.append([joined(f"user {number}", f"course {number}") for number in range(count)])
+        row = bulk.connection.execute(
+            "select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()"
+        ).fetchone()
+
+    assert row is not None
+    assert row[0] < 10
+
+
+@pytest.mark.parametrize("write", [write_a_bulk, insert_a_bulk])
+def test_bulk_writers_of_different_types_do_not_wait_for_each_other(
+    school: Store, write: Callable[[Transaction], object]
+) -> None:
+    with school.transaction() as first:
+        write(first)
+        with impatient(school) as second:
+            second.append([CourseClosed(course_name="Algebra") for _ in range(600)])
+
+    assert len(school.get_category_messages("course.closed")) == 600
+
+
 def test_a_guard_and_an_expected_version_go_together(school: Store) -> None:
     _, guard = school.read(ALGEBRA)
     school.append(joined("joe"), guard, stream_name="enrolment-joe", expected_version=-1)
@@ -347,7 +569,8 @@ def test_a_decision_late_in_a_transaction_does_not_wait_but_asks_to_be_retried(
         first.append(joined("jake"), guard)
         late = school.begin_transaction()
         late.write_message("account-1", "Opened")
-        with pytest.raises(TransactionConflict) as raised:
+        late.connection.execute("set local lock_timeout = '2s'")
+        with pytest.raises(TransactionConflict, match="another decision") as raised:
             late.append(joined("joe"), guard)
         late.rollback()
 
@@ -372,13 +595,17 @@ def test_a_guard_locked_first_lets_the_decision_come_late(school: Store, waiting
 
 
 @pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
+@pytest.mark.parametrize("decide", DECISIONS)
 def test_a_guard_is_refused_where_the_transaction_keeps_its_snapshot(
-    school: Store, isolation: str
+    school: Store, isolation: str, decide: Callable[[Transaction, Guard], object]
 ) -> None:
     _, guard = school.read(ALGEBRA)
 
     with pytest.raises(WatermarkRequired), school.transaction(isolation) as transaction:
-        transaction.append(joined("joe"), guard)
+        decide(transaction, guard)
+
+    with pytest.raises(WatermarkRequired), school.transaction(isolation) as transaction:
+        transaction.lock(guard)
 
     with pytest.raises(WatermarkRequired), school.transaction(isolation) as transaction:
         transaction.read(ALGEBRA)
@@ -386,25 +613,29 @@ def test_a_guard_is_refused_where_the_transaction_keeps_its_snapshot(
     assert school.read(ALGEBRA)[0] == []
 
 
+@pytest.mark.parametrize("count", [1, 2])
 def test_a_retry_while_the_first_append_is_under_way_returns_the_first_result(
-    school: Store, waiting: Waiting
+    school: Store, waiting: Waiting, count: int
 ) -> None:
-    message = joined("joe")
+    messages = [joined(str(number)) for number in range(count)]
     with school.transaction() as first:
-        appended = first.append(message)
-        again = waiting(lambda: school.append(message))
+        appended = first.append(messages)
+        again = waiting(lambda: school.append(messages))
 
     assert again.result() == appended
 
 
-def test_a_retry_of_a_part_of_an_append_is_refused(school: Store) -> None:
-    first, second = joined("joe"), joined("jake")
+@pytest.mark.parametrize("make", [joined, Message])
+def test_a_retry_of_a_part_of_an_append_is_refused(
+    school: Store, make: Callable[[str], UserJoinedCourse | Message]
+) -> None:
+    first, second = make("joe"), make("jake")
     school.append(first)
 
     with pytest.raises(DuplicateMessageId):
         school.append([first, second])
 
-    assert len(school.read(ALGEBRA)[0]) == 1
+    assert len(school.get_category_messages("$all")) == 1
 
 
 def test_an_id_that_exists_in_another_stream_is_refused(school: Store) -> None:

@@ -167,6 +167,29 @@ class TestASubscription:
         assert mine == 0
         assert target.read() == [1, 2, 3, 4, 5]
 
+    def test_waits_for_a_decision_in_flight(
+        self, logical_server: EmbeddedServer, source: Client, target: Client
+    ) -> None:
+        url = logical_server.url_for("target")
+        source.execute("select setval('message_store.messages_global_position_seq', 100)")
+        applied = "from message_store.messages where stream_name = 'room-1'"
+        with penstock.connect(url) as store, store.transaction() as decision:
+            guard = decision.append(Heated(room="1"), store.read(ROOM)[1]).guard
+            source.execute(INSERT)
+            wait_until(
+                url,
+                f"select exists (select {applied}) or exists (select from pg_stat_activity"
+                " where datname = current_database() and wait_event_type = 'Lock')",
+            )
+            meanwhile = target.value(f"select count(*) {applied}")
+            decision.commit()
+            wait_until(url, f"select exists (select {applied})")
+
+            with pytest.raises(ConcurrentAppendError):
+                store.append(Heated(room="1"), guard)
+
+        assert meanwhile == 0
+
     def test_stops_at_a_position_that_readers_have_passed(
         self, logical_server: EmbeddedServer, source: Client, target: Client
     ) -> None:

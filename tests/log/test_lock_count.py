@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock import Store, new_id
+from penstock import CategoryBusy, Message, Store, new_id
 from tests.log.client import Client
 
 MANY = 600  # more than the locks that one transaction takes before it makes do with coarser ones
@@ -31,6 +31,20 @@ def test_what_was_written_elsewhere_does_not_count(writer: Client) -> None:
     writer.execute("create table elsewhere ()")
 
     assert writer.value("select penstock.counted_locks()") == 0
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_category_that_an_append_shares_is_not_waited_for_later(
+    store: Store, writer: Client, count: int
+) -> None:
+    writer.write("note-1")
+    with store.transaction() as tx:
+        tx.append([Message("note") for _ in range(count)])
+        tx.connection.execute("set local lock_timeout = '5s'")
+
+        with pytest.raises(CategoryBusy):  # two who wait for each other's share would never end
+            tx.lock_categories("note")
+        tx.rollback()
 
 
 def test_a_retry_that_finds_its_message_counts(store: Store) -> None:

@@ -11,11 +11,39 @@ import psycopg
 import pytest
 
 import penstock
-from penstock import CategoryBusy, Message, Store, Transaction, TransactionConflict
+from penstock import CategoryBusy, Message, Store, Transaction, TransactionConflict, names
 from tests.log.client import Client
-from tests.racing import at_once, wait_until_blocked
+from tests.racing import at_once, wait_until_blocked, wait_until_it_waits
 
 MANY = 600  # more than the locks that one transaction takes before it makes do with coarser ones
+
+#: the ways to write to a stream
+WAYS = {
+    "write_message":
+        "select message_store.write_message(gen_random_uuid()::varchar, %s, 'Opened', '{}')",
+    "write_messages":
+        "select penstock.write_messages("
+        "%s, array[gen_random_uuid()], '{Opened}', array['{}'], '{null}')",
+    "write_many":
+        "select penstock.write_many("
+        "array[%s]::varchar[], array[gen_random_uuid()], '{Opened}', array['{}'], '{null}')",
+    "append_one":
+        "select penstock.append_one(%s, gen_random_uuid(), 'Opened', '{}')",
+    "append":
+        "select penstock.append(%s, array[gen_random_uuid(), gen_random_uuid()],"
+        " '{Opened,Closed}', array['{}', '{}'], '{null,null}')",
+}  # fmt: skip
+#: the ways to append messages to streams of their own, in the category `account`
+OWN_STREAMS = {
+    "append_one":
+        "select penstock.append_one(null, gen_random_uuid(), 'account', '{}')",
+    "append":
+        "select penstock.append(null, array[gen_random_uuid(), gen_random_uuid()],"
+        " '{account,account}', array['{}', '{}'], '{null,null}')",
+    "append of two types":
+        "select penstock.append(null, array[gen_random_uuid(), gen_random_uuid()],"
+        " '{order,account}', array['{}', '{}'], '{null,null}')",
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -39,6 +67,11 @@ def must_wait() -> Iterator[None]:
         yield
 
 
+def streams(client: Client) -> set[str]:
+    """Return the streams that have messages."""
+    return set(client.values("select stream_name from message_store.messages"))
+
+
 def fill(tx: Transaction, category: str = "account", count: int = MANY) -> None:
     """Write one message to each of so many streams, in as many calls."""
     for number in range(count):
@@ -53,6 +86,26 @@ class TestWriters:
 
         assert impatient.write("account-2") == 2
 
+    @pytest.mark.parametrize("way", WAYS)
+    def test_of_different_streams_of_a_category_do_not_wait_whichever_way_they_write(
+        self, writer: Client, impatient: Client, way: str
+    ) -> None:
+        writer.execute(WAYS[way], "account-1")
+
+        impatient.execute(WAYS[way], "account-2")
+
+        assert streams(impatient) == {"account-2"}
+
+    @pytest.mark.parametrize("way", OWN_STREAMS)
+    def test_of_messages_in_streams_of_their_own_do_not_wait(
+        self, writer: Client, impatient: Client, way: str
+    ) -> None:
+        writer.execute(OWN_STREAMS[way])
+
+        impatient.execute(OWN_STREAMS[way])
+
+        assert "account" in {names.category(one) for one in streams(impatient)}
+
     def test_of_different_categories_do_not_wait(self, tx: Transaction, impatient: Client) -> None:
         tx.write_message("account-1", "Opened")
 
@@ -63,6 +116,20 @@ class TestWriters:
 
         with must_wait():
             impatient.write("account-1")
+
+    @pytest.mark.parametrize("way", WAYS)
+    def test_of_one_stream_take_turns_whichever_way_they_write(
+        self, database_url: str, writer: Client, other: Client, way: str
+    ) -> None:
+        writer.write("account-1")
+        with ThreadPoolExecutor(1) as thread:
+            second = thread.submit(other.execute, WAYS[way], "account-1")
+            wait_until_it_waits(database_url, second)
+            writer.execute("commit")
+
+            second.result()
+
+        assert other.value("select message_store.stream_version('account-1')") > 0
 
     def test_get_the_positions_of_their_turns(
         self, database_url: str, store: Store, tx: Transaction
@@ -107,6 +174,24 @@ class TestMessageDbsLock:
         with must_wait():
             impatient.write("account-2")
 
+    @pytest.mark.parametrize("way", WAYS)
+    def test_keeps_writers_out_whichever_way_they_write(
+        self, writer: Client, impatient: Client, way: str
+    ) -> None:
+        writer.execute("select message_store.acquire_lock('account-1')")
+
+        with must_wait():
+            impatient.execute(WAYS[way], "account-2")
+
+    @pytest.mark.parametrize("way", OWN_STREAMS)
+    def test_keeps_out_messages_in_streams_of_their_own(
+        self, writer: Client, impatient: Client, way: str
+    ) -> None:
+        writer.execute("select message_store.acquire_lock('account-1')")
+
+        with must_wait():
+            impatient.execute(OWN_STREAMS[way])
+
     def test_leaves_other_categories_alone(self, writer: Client, impatient: Client) -> None:
         writer.execute("select message_store.acquire_lock('account-1')")
 
@@ -122,6 +207,28 @@ class TestMessageDbsLock:
         writer.execute("select message_store.acquire_lock('account-1')")
 
         assert writer.write("account-1") == 1
+
+
+class TestBesideAGenuineMessageDb:
+    """Its readers rely on it that the writers of a category take turns."""
+
+    @pytest.mark.parametrize(
+        "streams",
+        [("account-1", "account-2"), (None, None)],
+        ids=["named streams", "their own streams"],
+    )
+    def test_appends_to_a_category_take_turns(
+        self, new_database: Callable[[str], str], streams: tuple[str | None, str | None]
+    ) -> None:
+        with penstock.connect(new_database("beside")) as store:
+            first, second = store.begin_transaction(), store.begin_transaction()
+            first.append(Message("account"), stream_name=streams[0])
+            second.connection.execute("set local lock_timeout = '100ms'")
+
+            with pytest.raises(TransactionConflict, match="lock timeout"):
+                second.append(Message("account"), stream_name=streams[1])
+            first.rollback()
+            second.rollback()
 
 
 class TestATransactionOfManyStreams:
@@ -143,6 +250,7 @@ class TestATransactionOfManyStreams:
 
     def test_is_told_if_others_write_to_the_category(self, tx: Transaction, writer: Client) -> None:
         writer.write("account-new")
+        tx.connection.execute("set local lock_timeout = '5s'")  # it has to fail without waiting
 
         with pytest.raises(CategoryBusy) as caught:
             fill(tx)
@@ -254,6 +362,7 @@ class TestLockCategories:
     ) -> None:
         writer.write("account-1")
         tx.write_message("account-2", "Opened")
+        tx.connection.execute("set local lock_timeout = '5s'")
 
         with pytest.raises(CategoryBusy):
             tx.lock_categories("account")
@@ -267,6 +376,22 @@ class TestLockCategories:
         for _ in range(20):
             outcomes = at_once(lambda: lock("a", "b", "c"), lambda: lock("c", "b", "a"))
             assert outcomes == [3, 3]
+
+    def test_in_opposite_orders_take_turns(
+        self, database_url: str, store: Store, writer: Client
+    ) -> None:
+        def lock(*categories: str) -> int:
+            with store.transaction() as tx:
+                tx.lock_categories(*categories)
+                return len(categories)
+
+        writer.execute("select message_store.acquire_lock('b-1')")
+        with ThreadPoolExecutor(2) as threads:
+            both = [threads.submit(lock, *order) for order in ("abc", "cba")]
+            wait_until_blocked(database_url, 2)  # each has what comes before b in its order
+            writer.execute("commit")
+
+        assert [one.result() for one in both] == [3, 3]
 
 
 def crossing(store: Store, first: str, second: str, both: Barrier) -> Callable[[], str]:

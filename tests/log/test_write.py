@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from uuid import UUID
 
@@ -10,9 +11,16 @@ import psycopg
 import pytest
 
 import penstock
-from penstock import DuplicateMessageId, Edition, Message, Store, WrongExpectedVersion
+from penstock import (
+    DuplicateMessageId,
+    Edition,
+    Message,
+    Store,
+    Transaction,
+    WrongExpectedVersion,
+)
 from penstock.log import write
-from tests.racing import at_once, wait_until_blocked
+from tests.racing import at_once, wait_until_blocked, wait_until_it_waits
 
 ID = UUID("a1b2c3d4-e5f6-4a5b-8c9d-0e1f2a3b4c5d")
 OTHER_ID = UUID("b1b2c3d4-e5f6-4a5b-8c9d-0e1f2a3b4c5d")
@@ -86,7 +94,32 @@ class TestContent:
         assert (message.data, message.metadata) == ({"given": None}, {})
 
 
+def write_one(log: Store | Transaction, message: Message) -> list[int]:
+    return [log.write_message("account-1", message)]
+
+
+def write_several(log: Store | Transaction, message: Message) -> list[int]:
+    return log.write_messages("account-1", [message])
+
+
+def write_to_many(log: Store | Transaction, message: Message) -> list[int]:
+    return log.write_many([("account-1", message)])
+
+
 class TestIds:
+    @pytest.mark.parametrize("way", [write_one, write_several, write_to_many])
+    def test_a_retry_while_the_first_write_is_under_way_returns_the_first_position(
+        self, any_store: Store, way: Callable[[Store | Transaction, Message], list[int]]
+    ) -> None:
+        message = Message("Opened")
+        with ThreadPoolExecutor(1) as threads, any_store.transaction() as first:
+            written = way(first, message)
+            again = threads.submit(way, any_store, message)
+            wait_until_it_waits(any_store.settings.conninfo(), again)
+            first.commit()
+
+        assert again.result() == written == [0]
+
     @pytest.mark.parametrize("id", [ID, str(ID), str(ID).upper()])
     def test_may_be_a_uuid_or_its_text_in_either_case(self, store: Store, id: UUID | str) -> None:
         store.write_message("account-1", "Opened", id=id)
@@ -342,12 +375,13 @@ class TestWritersSideBySide:
         assert sorted(positions) == list(range(8))  # type: ignore[type-var]
 
     def test_to_two_streams_of_a_category_do_not_wait_for_each_other(self, store: Store) -> None:
-        with store.transaction() as open_one:
+        with store.transaction() as open_one, store.transaction() as other:
             open_one.write_message("account-1", "Opened")
+            other.connection.execute("set local lock_timeout = '2s'")
 
-            other = store.write_message("account-2", "Opened")
+            position = other.write_message("account-2", "Opened")
 
-        assert other == 0
+        assert position == 0
 
 
 def test_an_interrupted_batch_leaves_the_connection_usable(

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from tests.mutants import attributes, decisions, guards, repeated, streams
 from tests.mutants.mutant import Excuse, Mutant
 
-MUTANTS: tuple[Mutant, ...] = ()
+MUTANTS: tuple[Mutant, ...] = (
+    *decisions.MUTANTS,
+    *guards.MUTANTS,
+    *attributes.MUTANTS,
+    *streams.MUTANTS,
+    *repeated.MUTANTS,
+)
 
 EXCUSES: tuple[Excuse, ...] = ()

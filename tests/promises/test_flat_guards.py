@@ -34,7 +34,7 @@ from penstock.guard import grouped_json
 from penstock.log.boundary import lock_guard
 from tests.conftest import FAST
 from tests.promises.test_flat import SLACK, entries_read
-from tests.racing import wait_until_blocked
+from tests.racing import wait_until_it_waits
 
 FEW, MANY = 100, 3_000
 TYPE = QueryCondition("flat.seat_taken")
@@ -265,7 +265,7 @@ def test_a_guard_of_many_conditions_waits_for_a_writer_and_sees_its_message(
     with ThreadPoolExecutor(1) as threads, store.transaction() as writer:
         write(writer)
         decision = threads.submit(ESCALATED[guarded], store)
-        wait_until_blocked(database_url)
+        wait_until_it_waits(database_url, decision)
 
     with pytest.raises(ConcurrentAppendError):
         decision.result()
@@ -288,7 +288,7 @@ def test_a_writer_waits_for_a_guard_of_many_conditions(
     with ThreadPoolExecutor(1) as threads, store.transaction() as decider:
         ESCALATED[guarded](decider)
         later = threads.submit(written)
-        wait_until_blocked(database_url)
+        wait_until_it_waits(database_url, later)
     later.result()
 
 

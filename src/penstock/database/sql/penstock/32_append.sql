@@ -241,7 +241,8 @@ begin
     end if;
   end if;
   done := penstock.lock_keys(wanted, exclusive, nothing_locked);
-  done := set_config('penstock.locks', (held + cardinality(wanted))::text, true);
+  done := set_config('penstock.locks',
+    greatest(held + cardinality(wanted), 1)::text, true);  -- of a category, if of nothing else
 end
 $$;
 
