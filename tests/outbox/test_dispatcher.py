@@ -15,9 +15,11 @@ import pytest
 
 import penstock
 from penstock import (
+    Call,
     ClaimedMessage,
     Dispatcher,
     FailurePolicy,
+    Interceptor,
     JoinNotFound,
     NewMessage,
     PermanentFailure,
@@ -46,6 +48,35 @@ def running(dispatcher: Dispatcher) -> Iterator[None]:
     finally:
         dispatcher.stop()
         thread.join()
+
+
+def handled_until(
+    dispatcher: Dispatcher,
+    store: Store,
+    last: str,
+    after_five: Callable[[], object] = lambda: None,
+) -> list[object]:
+    """Handle one message after the other, each enqueued by the one before, until `last` comes.
+
+    Returns what was handled. The messages end after a thousand, whether it has come or not.
+    """
+    handled: list[object] = []
+    ended = threading.Event()
+
+    @dispatcher.handler("mail")
+    def handle(message: ClaimedMessage) -> None:
+        handled.append(message.payload)
+        if len(handled) == 5:
+            after_five()
+        if message.payload == last or len(handled) == 1000:
+            ended.set()
+        elif not ended.is_set():
+            store.outbox.enqueue("mail", "more")
+
+    store.outbox.enqueue("mail", "more")
+    with running(dispatcher):
+        assert ended.wait(TIMEOUT)
+    return handled
 
 
 def states(store: Store) -> list[str]:
@@ -498,43 +529,22 @@ class TestLeases:
         store.outbox.enqueue("mail", "of the dead")
         claim_one(store, "dead")
         end_leases(store)
-        got = threading.Event()
         dispatcher = Dispatcher(store, concurrency=1, polling_interval_ms=1)
 
-        @dispatcher.handler("mail")
-        def handle(message: ClaimedMessage) -> None:
-            if message.payload == "of the dead":
-                got.set()
-            elif not got.is_set():
-                store.outbox.enqueue("mail", "more")
+        handled = handled_until(dispatcher, store, "of the dead")
 
-        store.outbox.enqueue("mail", "more")
-        with running(dispatcher):
-            assert got.wait(TIMEOUT)
+        assert "of the dead" in handled
 
     def test_a_message_committed_late_is_handled_while_others_keep_coming(
         self, store: Store
     ) -> None:
         late = store.begin_transaction()
         late.outbox.enqueue("mail", "late")
-        got = threading.Event()
         dispatcher = Dispatcher(store, concurrency=1, polling_interval_ms=1)
-        count = 0
 
-        @dispatcher.handler("mail")
-        def handle(message: ClaimedMessage) -> None:
-            nonlocal count
-            count += 1
-            if count == 5:
-                late.commit()
-            if message.payload == "late":
-                got.set()
-            elif not got.is_set():
-                store.outbox.enqueue("mail", "more")
+        handled = handled_until(dispatcher, store, "late", after_five=late.commit)
 
-        store.outbox.enqueue("mail", "more")
-        with running(dispatcher):
-            assert got.wait(TIMEOUT)
+        assert "late" in handled[5:]
 
     def test_a_floor_is_where_the_last_claim_began_between_whole_looks(self, store: Store) -> None:
         store.outbox.enqueue_many([NewMessage("mail", n) for n in range(2)])
@@ -722,18 +732,25 @@ class TestPublish:
         assert {one.state for one in store.outbox.list()} == {"done"}
 
     def test_who_lost_the_lease_publishes_nothing(self, store: Store) -> None:
-        dispatcher = Dispatcher(store)
+        dispatcher, stolen = Dispatcher(store), list[ClaimedMessage]()
 
         def stream(message: ClaimedMessage) -> str:
-            end_leases(store)
-            claim_one(store, "thief")
+            if not stolen:
+                end_leases(store)
+                stolen.append(claim_one(store, "thief"))
             return "counter-1"
 
         dispatcher.publish("counted", stream)
-        store.outbox.enqueue("counted", {})
+        id = store.outbox.enqueue("counted", {})
+        dispatcher.run_until_idle()
+        message, published = store.outbox.get(id), store.get_stream_messages("counter-1")
+        store.outbox.abandon(stolen)
         dispatcher.run_until_idle()
 
-        assert store.get_stream_messages("counter-1") == []
+        assert [one.id for one in stolen] == [id]
+        assert (message.state, message.owner, message.attempts) == ("in_progress", "thief", 2)
+        assert published == []
+        assert [one.id for one in store.get_stream_messages("counter-1")] == [id]
 
     def test_what_can_never_be_published_fails_at_once(self, store: Store) -> None:
         dispatcher = Dispatcher(store)
@@ -750,26 +767,48 @@ class TestPublish:
         assert [one.attempts for one in found] == [1, 1, 1]
         assert all("cannot be published" in str(one.last_error) for one in found)
 
-    def test_a_backend_killed_while_publishing_leaves_nothing_double(self, store: Store) -> None:
-        url, killed = store.settings.conninfo(), list[int]()
-        dispatcher = Dispatcher(store, on_failure=SOON)
+    def test_a_backend_killed_while_publishing_leaves_nothing_half_done(
+        self, database_url: str
+    ) -> None:
+        killing = Killing(database_url)
+        with penstock.connect(database_url, interceptors=[killing]) as store:
+            dispatcher = Dispatcher(store, on_failure=SOON)
+            dispatcher.publish("counted", "counter-1")
+            id = store.outbox.enqueue("counted", {})
 
-        def stream(message: ClaimedMessage) -> str:
-            if not killed:
-                with psycopg.connect(url) as connection:
-                    connection.execute("select from penstock.outbox for update")
-                    killed.append(connection.info.backend_pid)
-                    sql(store, "select pg_terminate_backend(%s)", killed[0])
-                    wait_until_gone(url, killed[0])
-                    connection.close()
-            return "counter-1"
+            dispatcher.run_until_idle()
 
-        dispatcher.publish("counted", stream)
-        store.outbox.enqueue("counted", {})
-        dispatcher.run_until_idle()
+            message = store.outbox.get(id)
+            published = store.get_stream_messages("counter-1")
+        assert list(killing.left_behind.values()) == [0]
+        assert [one.id for one in published] == [id]
+        assert (message.state, message.attempts) == ("done", 2)
 
-        assert len(store.get_stream_messages("counter-1")) == 1
-        assert states(store) == ["done"]
+
+class Killing(Interceptor):
+    """Kills the first backend that has published and not committed."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        #: by backend that was killed, how many messages it had committed
+        self.left_behind: dict[int, int] = {}
+
+    @contextmanager
+    def around(self, call: Call) -> Iterator[None]:
+        yield
+        if call.name == "write_message" and not self.left_behind:
+            self._kill()
+
+    def _kill(self) -> None:
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            publishing = connection.execute(
+                "select pid, pg_terminate_backend(pid) from pg_stat_activity"
+                " where datname = current_database() and state = 'idle in transaction'"
+            ).fetchall()
+            for pid, _ in publishing:
+                wait_until_gone(self.url, pid)
+                count = connection.execute("select count(*) from message_store.messages")
+                self.left_behind[pid] = count.fetchall()[0][0]
 
 
 def test_a_waits_policy_is_its_own(store: Store) -> None:

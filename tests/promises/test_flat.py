@@ -99,8 +99,8 @@ def append(log: BorrowedConnection) -> object:
     return log.append(ReadingTaken(device="1"))
 
 
-def claim(log: BorrowedConnection) -> object:
-    return claim_next(log)
+def claim(log: BorrowedConnection) -> None:
+    assert claim_next(log) is not None
 
 
 def claim_and_acknowledge(log: BorrowedConnection) -> None:
