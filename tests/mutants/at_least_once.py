@@ -82,8 +82,6 @@ _DISPATCHING: tuple[Mutant, ...] = (
         ),
         (
             f"{DISPATCHER}::TestLeases"
-            "::test_messages_of_the_dead_are_handled_while_others_keep_coming",
-            f"{DISPATCHER}::TestLeases"
             "::test_a_message_committed_late_is_handled_while_others_keep_coming",
         ),
     ),
@@ -148,12 +146,6 @@ _DISPATCHING: tuple[Mutant, ...] = (
             f"{DISPATCHER}::TestFailures"
             "::test_a_payload_that_cannot_be_decoded_fails_alone_with_its_reason",
         ),
-    ),
-    Mutant(
-        "outbox-any-error",
-        "If a handler's error other than an Exception ended its thread",
-        (Edit(SERVING, "except BaseException as raised:", "except ValueError as raised:"),),
-        (f"{DISPATCHER}::TestFailures::test_whatever_a_handler_raises_the_dispatcher_goes_on",),
     ),
     Mutant(
         "outbox-outage",

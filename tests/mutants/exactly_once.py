@@ -342,7 +342,7 @@ _COUNTING: tuple[Mutant, ...] = (
             ),
         ),
         (
-            f"{JOIN_TESTS}::TestBadInput::test_a_finished_join_takes_no_more",
+            f"{JOIN_TESTS}::TestBadInput::test_a_finished_join_takes_no_more[cancelled]",
             f"{JOIN_TESTS}::TestDecided"
             "::test_a_join_has_failed_once_its_time_is_up_also_if_nobody_waits",
         ),

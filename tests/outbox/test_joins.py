@@ -143,7 +143,7 @@ class TestSpecification:
 
     def test_join_011_reporting_completion_twice_counts_once(self, store: Store) -> None:
         join = store.joins.start_join(None, 2)
-        [id] = steps(store, join, 1)
+        id, _ = steps(store, join, 2)
 
         store.joins.report_step_completed(join, id)
         store.joins.report_step_completed(join, id)
@@ -160,7 +160,7 @@ class TestSpecification:
 
     def test_join_013_reporting_failure_twice_counts_once(self, store: Store) -> None:
         join = store.joins.start_join(None, 2)
-        [id] = steps(store, join, 1)
+        id, _ = steps(store, join, 2)
 
         store.joins.report_step_failed(join, id)
         store.joins.report_step_failed(join, id)
