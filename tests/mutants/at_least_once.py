@@ -149,7 +149,7 @@ _DISPATCHING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "outbox-outage",
-        "If a dispatcher ended when its connection is lost",
+        "If a dispatcher ended when its database is away",
         (
             Edit(
                 SERVING,
@@ -158,7 +158,7 @@ _DISPATCHING: tuple[Mutant, ...] = (
                 "        except UnavailableError:\n            raise\n",
             ),
         ),
-        (f"{DISPATCHER}::TestFailures::test_a_lost_connection_does_not_end_it",),
+        (f"{DISPATCHER}::TestFailures::test_nor_does_a_database_that_is_away_for_a_while",),
     ),
     Mutant(
         "outbox-identity",

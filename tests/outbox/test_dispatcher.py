@@ -12,6 +12,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 import penstock
 from penstock import (
@@ -29,9 +30,11 @@ from penstock import (
 )
 from penstock.outbox.floor import Floor
 from penstock.outbox.payload import UndecodablePayload
+from tests.conftest import Server
 from tests.outbox.dispatching import dispatching, prepare
 from tests.outbox.outboxes import become_due, claim_one, end_leases, sql
 from tests.racing import at_once, wait_until, wait_until_gone
+from tests.told import told
 
 ONE_TRY = FailurePolicy.retry(attempts=1)
 SOON = FailurePolicy.retry(attempts=3, delay=0.0, longest_delay=0.0)
@@ -40,12 +43,12 @@ PATIENCE = timedelta(seconds=15)
 
 
 @contextmanager
-def running(dispatcher: Dispatcher) -> Iterator[None]:
+def running(dispatcher: Dispatcher) -> Iterator[threading.Thread]:
     """Run a dispatcher on a thread for the length of the block."""
     thread = threading.Thread(target=dispatcher.run)
     thread.start()
     try:
-        yield
+        yield thread
     finally:
         dispatcher.stop()
         thread.join()
@@ -78,6 +81,21 @@ def handled_until(
     with running(dispatcher):
         assert ended.wait(TIMEOUT)
     return handled
+
+
+@contextmanager
+def away(store: Store, server: Server) -> Iterator[None]:
+    """Keep everybody off the store's database for the length of the block."""
+    name = conninfo_to_dict(store.settings.conninfo())["dbname"]
+    server.administer("alter database {} with allow_connections false", str(name))
+    try:
+        with psycopg.connect(server.url("postgres"), autocommit=True) as connection:
+            connection.execute(
+                "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", [name]
+            )
+        yield
+    finally:
+        server.administer("alter database {} with allow_connections true", str(name))
 
 
 def wait_for(store: Store, condition: str, *arguments: object) -> None:
@@ -483,6 +501,24 @@ class TestFailures:
             store.outbox.enqueue("mail")
             wait_for(store, "bool_and(state = 'done')")
 
+        assert states(store) == ["done"]
+
+    def test_nor_does_a_database_that_is_away_for_a_while(
+        self, store: Store, server: Server
+    ) -> None:
+        dispatcher = Dispatcher(store, polling_interval_ms=1)
+        dispatcher.handler("mail")(lambda message: None)
+        store.outbox.enqueue("mail", due=datetime.now(UTC) + timedelta(days=1))
+
+        with told("waits for the database") as waits, running(dispatcher) as thread:
+            with away(store, server):
+                while thread.is_alive() and not waits.wait(0.01):
+                    pass
+            become_due(store)
+            if thread.is_alive():
+                wait_for(store, "bool_and(state = 'done')")
+
+        assert waits.is_set()
         assert states(store) == ["done"]
 
 
