@@ -14,9 +14,7 @@ JOINS = f"{SQL}/41_joins.sql"
 OURS = "tests/log/test_plans.py::TestItReadsNoMoreThanItNeeds::test_in_a_log_of_ours"
 BESIDE = "tests/log/test_plans.py::TestItReadsNoMoreThanItNeeds::test_beside_message_db"
 FLAT = "tests/promises/test_flat.py"
-CALLS = (
-    "tests/promises/test_flat_calls.py::test_a_call_reads_as_much_in_a_busy_store_as_in_a_new_one"
-)
+REPLACED = f"{FLAT}::test_what_is_replaced_each_time_is_found_at_once_while_vacuum_is_held_back"
 GUARDS = "tests/promises/test_flat_guards.py"
 COSTS = "tests/outbox/test_costs.py"
 RETENTION = "tests/consumers/test_retention_cost.py"
@@ -56,7 +54,7 @@ _READS: tuple[Mutant, ...] = (
                 "set plan_cache_mode = force_generic_plan",
             ),
         ),
-        (OURS,),
+        (f"{OURS}[never gathered-a page of the log-force_generic_plan]",),
     ),
     Mutant(
         "flat-stream-sort",
@@ -69,7 +67,7 @@ _READS: tuple[Mutant, ...] = (
                 times=2,
             ),
         ),
-        (OURS,),
+        (f"{OURS}[never gathered-a stream's last message-force_generic_plan]",),
     ),
     Mutant(
         "flat-head",
@@ -82,7 +80,10 @@ _READS: tuple[Mutant, ...] = (
                 "order by m.global_position + 0 desc limit 1",
             ),
         ),
-        (OURS, BESIDE),
+        (
+            f"{OURS}[fresh-the head of a rare category-force_generic_plan]",
+            f"{BESIDE}[the head of a rare category-force_generic_plan]",
+        ),
     ),
     Mutant(
         "flat-correlation",
@@ -94,7 +95,10 @@ _READS: tuple[Mutant, ...] = (
                 "  (metadata ->> 'causation_id'), message_store.category(stream_name)\n)",
             ),
         ),
-        (OURS,),
+        (
+            f"{OURS}[fresh-a rare category, correlated by id with the common one"
+            "-force_generic_plan]",
+        ),
     ),
     Mutant(
         "flat-write",
@@ -109,7 +113,7 @@ _READS: tuple[Mutant, ...] = (
                 "    where m.stream_name = write_message.stream_name), -1);",
             ),
         ),
-        (OURS, f"{CALLS}[write_message]"),
+        (f"{OURS}[fresh-a write-force_generic_plan]",),
     ),
     Mutant(
         "flat-tail",
@@ -148,7 +152,10 @@ _GUARDS: tuple[Mutant, ...] = (
                 "    return after_low;\n",
             ),
         ),
-        (f"{GUARDS}::test_the_guard_of_a_bulk_append_costs_as_much_as_that_of_a_few",),
+        (
+            f"{GUARDS}::test_the_guard_of_a_bulk_append_costs_as_much_as_that_of_a_few"
+            "[attribute-append_alone-held back]",
+        ),
     ),
     Mutant(
         "flat-guard-runs",
@@ -161,7 +168,8 @@ _GUARDS: tuple[Mutant, ...] = (
             ),
         ),
         (
-            f"{GUARDS}::test_the_guard_of_a_bulk_append_costs_as_much_as_that_of_a_few",
+            f"{GUARDS}::test_the_guard_of_a_bulk_append_costs_as_much_as_that_of_a_few"
+            "[attribute-append_alone-held back]",
             f"{GUARDS}::test_a_read_above_a_held_watermark_returns_what_was_seen_once",
         ),
     ),
@@ -190,7 +198,7 @@ _VERSIONS: tuple[Mutant, ...] = (
                 "values (replace_position.consumer_id, coalesce(old.version, 0),",
             ),
         ),
-        (f"{CALLS}[save_position]", f"{CALLS}[position_row]"),
+        (f"{REPLACED}[a consumer's position]",),
     ),
     Mutant(
         "flat-sessions",
@@ -202,7 +210,7 @@ _VERSIONS: tuple[Mutant, ...] = (
                 "replace_session.consumer_id, coalesce(old.version, 0),",
             ),
         ),
-        (f"{CALLS}[commit_session]", f"{CALLS}[open_session]"),
+        (f"{REPLACED}[a session's offset]",),
     ),
     Mutant(
         "flat-deliveries",
@@ -214,7 +222,7 @@ _VERSIONS: tuple[Mutant, ...] = (
                 "values (new.source, coalesce(old.version, 0),",
             ),
         ),
-        (f"{CALLS}[publish]", f"{CALLS}[publish_slice]"),
+        (f"{REPLACED}[a delivery]",),
     ),
 )
 

@@ -168,6 +168,37 @@ def test_a_claim_that_finds_nothing_reads_next_to_nothing(
     assert entries_read(store, idle) <= SLACK
 
 
+#: what is kept in one row, and replaced each time
+REPLACED = {
+    "a consumer's position": "penstock.save_position("
+    "'order-me', {n}, nullif({n} - 1, 0), gen_random_uuid())",
+    "a session's offset": "penstock.commit_session('queue-1', 'me', 1, 1)",
+    "a delivery": "penstock.publish('nightly', {n}, '{{}}', '{{}}')",
+}
+
+
+@pytest.mark.parametrize("what", REPLACED)
+def test_what_is_replaced_each_time_is_found_at_once_while_vacuum_is_held_back(
+    store: Store, database_url: str, what: str
+) -> None:
+    store.write_message("queue-1", "Sent")
+    holder = store.begin_transaction("repeatable read")
+    holder.get_stream_messages("queue-1")
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("select penstock.open_session('queue-1', 'me')")
+        replace, times = REPLACED[what].format(n="n"), 500
+        connection.execute(
+            f"do $$begin for n in 1 .. {times} loop perform {replace}; commit; end loop; end$$"
+        )
+
+    read = entries_read(
+        store, lambda log: log.connection.execute(f"select {REPLACED[what].format(n=times + 1)}")
+    )
+    holder.rollback()
+
+    assert 0 < read <= SLACK
+
+
 @pytest.mark.parametrize("topics", [None, ["mail"]])
 def test_a_claim_of_the_outbox_does_not_read_what_is_not_due_yet(
     store: Store, topics: list[str] | None
