@@ -14,6 +14,8 @@ JOINS = f"{SQL}/41_joins.sql"
 OURS = "tests/log/test_plans.py::TestItReadsNoMoreThanItNeeds::test_in_a_log_of_ours"
 BESIDE = "tests/log/test_plans.py::TestItReadsNoMoreThanItNeeds::test_beside_message_db"
 FLAT = "tests/promises/test_flat.py"
+MANY_PARTITIONS = f"{FLAT}::test_an_operation_reads_as_much_with_many_partitions"
+HOT_KEY = f"{FLAT}::test_an_operation_reads_as_much_with_a_hot_key"
 REPLACED = f"{FLAT}::test_what_is_replaced_each_time_is_found_at_once_while_vacuum_is_held_back"
 GUARDS = "tests/promises/test_flat_guards.py"
 COSTS = "tests/outbox/test_costs.py"
@@ -116,6 +118,18 @@ _READS: tuple[Mutant, ...] = (
         (f"{OURS}[fresh-a write-force_generic_plan]",),
     ),
     Mutant(
+        "flat-write-log",
+        "If a write looked at all of the log for its stream",
+        (
+            Edit(
+                WRITE,
+                "where m.stream_name = write_message.stream_name\n    order by",
+                "where m.stream_name || '' = write_message.stream_name\n    order by",
+            ),
+        ),
+        (f"{MANY_PARTITIONS}[write]", f"{HOT_KEY}[write]"),
+    ),
+    Mutant(
         "flat-tail",
         "If a session looked at all of its queue for the tail",
         (
@@ -126,6 +140,41 @@ _READS: tuple[Mutant, ...] = (
             ),
         ),
         ("tests/consumers/test_session_faults.py::TestCost::test_does_not_grow_with_the_queue",),
+    ),
+)
+
+_CLAIMS: tuple[Mutant, ...] = (
+    Mutant(
+        "flat-claim-partitions",
+        "If a claim of a partition looked at all of them",
+        (
+            Edit(
+                f"{SQL}/35_group_queue.sql",
+                "        and (s.turn, s.version) >= (floor.turn, floor.version)\n"
+                "      order by s.turn, s.version limit 1",
+                "        and (s.turn, s.version) >= (floor.turn, floor.version)\n"
+                "      order by s.turn + 0, s.version limit 1",
+            ),
+        ),
+        (f"{MANY_PARTITIONS}[claim]", f"{MANY_PARTITIONS}[claim_and_acknowledge]"),
+    ),
+    Mutant(
+        "flat-claim-low",
+        "If a claim of a partition looked through the log for the end of what is complete",
+        (
+            Edit(
+                f"{SQL}/36_group_claims.sql",
+                "where m.global_position <= progress.routed_to"
+                " order by m.global_position desc limit 1",
+                "where m.global_position <= progress.routed_to"
+                " order by m.global_position + 0 desc limit 1",
+            ),
+        ),
+        (
+            f"{MANY_PARTITIONS}[claim]",
+            f"{HOT_KEY}[claim]",
+            f"{HOT_KEY}[claim_and_acknowledge]",
+        ),
     ),
 )
 
@@ -300,7 +349,10 @@ _OUTBOX: tuple[Mutant, ...] = (
                 "'alter function %s set jit = off'",
             ),
         ),
-        (f"{COSTS}::test_the_twentieth_call_of_a_session_costs_what_the_first_did",),
+        (
+            f"{COSTS}::test_the_twentieth_call_of_a_session_costs_what_the_first_did"
+            "[of empty tables-nests]",
+        ),
     ),
     Mutant(
         "flat-join-steps",
@@ -348,6 +400,6 @@ _RETENTION: tuple[Mutant, ...] = (
     ),
 )
 
-MUTANTS: tuple[Mutant, ...] = _READS + _GUARDS + _VERSIONS + _OUTBOX + _RETENTION
+MUTANTS: tuple[Mutant, ...] = _READS + _CLAIMS + _GUARDS + _VERSIONS + _OUTBOX + _RETENTION
 
 EXCUSES: tuple[Excuse, ...] = ()
