@@ -249,6 +249,21 @@ _PASSING_BY: tuple[Mutant, ...] = (
         "where l.id = unhandled.id and l.state = 'ready'\n      ",
         "enqueued-reports",
     ),
+    Mutant(
+        "outbox-claim-goes-on",
+        "If a claim of topics ended at messages that others have locked",
+        (
+            Edit(
+                OUTBOX,
+                "    if cardinality(locked) = most or ids[most] is null then\n",
+                "    if true then\n",
+            ),
+        ),
+        (
+            f"{OUTBOX_TESTS}::TestClaim"
+            "::test_a_claim_of_topics_goes_on_behind_what_others_have_locked",
+        ),
+    ),
 )
 
 _JOINS: tuple[Mutant, ...] = (

@@ -603,12 +603,13 @@ class TestDecided:
     def test_a_complete_join_can_be_cancelled_until_it_is_resolved(self, store: Store) -> None:
         join = store.joins.start_join(None, 1)
         steps(store, join, 1)
-        store.joins.enqueue_join_wait(join, on_complete_topic="good")
+        wait = store.joins.enqueue_join_wait(join, on_complete_topic="good")
         finish(store)
 
         store.joins.cancel_join(join)
 
         assert resolved(store, join).status == "cancelled"
+        assert store.outbox.get(wait).state == "done"
         assert follow_ups(store) == []
 
     @pytest.mark.parametrize("payload", ["", b"", {}, [], None])

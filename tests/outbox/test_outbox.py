@@ -419,8 +419,10 @@ class TestSettle:
 
         transaction = store.begin_transaction()
         transaction.outbox.ack(claimed)
+        inside = transaction.outbox.get(claimed.id).state
         transaction.rollback()
 
+        assert inside == "done"
         assert store.outbox.get(claimed.id).state == "in_progress"
 
     def test_two_who_settle_one_message_at_once_do_not_both_succeed(self, store: Store) -> None:
