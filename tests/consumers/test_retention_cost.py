@@ -15,7 +15,8 @@ from penstock.consumers import retention
 from penstock.consumers.retention import Bounds, Keep, Run
 from tests.conftest import Server
 
-MESSAGES, STREAMS, BATCH = 200_000, 500, 500
+MESSAGES, STREAMS = 200_000, 500
+BATCH, BETWEEN = 100, 30_000  # removed at a time; and in one go, before the last batches
 
 FILL: LiteralString = """
 insert into message_store.messages (stream_name, type, position, data, time)
@@ -59,10 +60,8 @@ def run_at(place: int | None) -> Run:
 def test_a_batch_reads_as_many_pages_at_the_end_of_a_run_as_at_its_beginning(
     long_log: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retention, "BATCH", BATCH)
     keep = Keep(age=timedelta(days=1))
     bounds = long_log.run(retention.find_bounds(long_log.context, "order", keep, False))
-    places = [None, *range(BATCH, 20 * BATCH, BATCH), *range(150_000, 150_000 + 20 * BATCH, BATCH)]
 
     with (
         psycopg.connect(long_log.settings.conninfo()) as snapshot,  # keeps vacuum away
@@ -71,14 +70,23 @@ def test_a_batch_reads_as_many_pages_at_the_end_of_a_run_as_at_its_beginning(
         snapshot.execute("set transaction isolation level repeatable read")
         snapshot.execute("select 1")
         connection.execute("set plan_cache_mode = auto")
-        read = [
-            pages(connection, retention.remove_batch(run_at(place), bounds)) for place in places
-        ]
 
-    assert long_log.get_stream_messages("order-0", 0, 1)[0].position > 0
-    # the first calls of a session also read the catalog
-    assert max(read[2:]) <= 1.2 * min(read[2:]), read
-    assert max(read[2:]) <= 12 * BATCH, read
+        def read(*places: int | None) -> list[int]:
+            return [
+                pages(connection, retention.remove_batch(run_at(place), bounds)) for place in places
+            ]
+
+        monkeypatch.setattr(retention, "BATCH", BATCH)
+        early = read(None, *range(BATCH, 20 * BATCH, BATCH))
+        monkeypatch.setattr(retention, "BATCH", BETWEEN)
+        read(20 * BATCH)
+        monkeypatch.setattr(retention, "BATCH", BATCH)
+        late = read(*range(150_000, 150_000 + 20 * BATCH, BATCH))
+
+    counts = [*early[2:], *late]  # the first calls of a session also read the catalog
+    assert long_log.get_stream_messages("order-0", 0, 1)[0].position > BETWEEN // STREAMS
+    assert max(counts) <= 1.2 * min(counts), counts
+    assert max(counts) <= 12 * BATCH, counts
 
 
 @pytest.mark.parametrize(

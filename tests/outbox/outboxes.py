@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import psycopg
 
 from penstock import ClaimedMessage, Dispatcher, Join, JoinId, OutboxMessageId, Store
+
+Result = TypeVar("Result")
+
+_BLOCKED = (
+    "select exists (select from pg_stat_activity"
+    " where datname = current_database() and wait_event_type = 'Lock')"
+)
 
 
 def sql(store: Store, statement: str, *arguments: object) -> list[tuple[Any, ...]]:
@@ -75,3 +83,18 @@ def resolved(store: Store, join_id: JoinId) -> Join:
     """Let a dispatcher look, and return the join."""
     Dispatcher(store, concurrency=2).run_until_idle()
     return store.joins.get_join(join_id)
+
+
+def begin(store: Store, call: Callable[[], Result]) -> Callable[[], Result]:
+    """Begin a call on a thread, and go on when it has ended or waits for a lock.
+
+    What is returned waits for the result.
+    """
+    threads = ThreadPoolExecutor(1)
+    future = threads.submit(call)
+    threads.shutdown(wait=False)
+    with psycopg.connect(store.settings.conninfo(), autocommit=True) as connection:
+        while not future.done():
+            if connection.execute(_BLOCKED).fetchone() == (True,):
+                break
+    return lambda: future.result(timeout=30)

@@ -103,16 +103,19 @@ Call = Callable[[BorrowedConnection], object]
 
 
 def claims(busy: Busy) -> Call:
-    floor = busy.floor
-    return lambda calls: calls.run(
-        operations.claim(calls.context, "me", 1, 30.0, ["mail", "bill"], floor)
-    )
+    return lambda calls: claim_one(calls, ["mail", "bill"], busy.floor)
 
 
 def claims_of_all_topics(busy: Busy) -> Call:
     # from where the dead and the unhandled end: whoever claims all has nothing unhandled
-    floor = busy.floor
-    return lambda calls: calls.run(operations.claim(calls.context, "me", 1, 30.0, None, floor))
+    return lambda calls: claim_one(calls, None, busy.floor)
+
+
+def claim_one(
+    calls: BorrowedConnection, topics: list[str] | None, floor: tuple[datetime, UUID]
+) -> None:
+    [message] = calls.run(operations.claim(calls.context, "me", 1, 30.0, topics, floor))
+    assert message.topic == "mail"
 
 
 def enqueues(busy: Busy) -> Call:

@@ -12,12 +12,15 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 import penstock
 from penstock import (
+    Call,
     ClaimedMessage,
     Dispatcher,
     FailurePolicy,
+    Interceptor,
     JoinNotFound,
     NewMessage,
     PermanentFailure,
@@ -27,25 +30,81 @@ from penstock import (
 )
 from penstock.outbox.floor import Floor
 from penstock.outbox.payload import UndecodablePayload
+from tests.conftest import Server
 from tests.outbox.dispatching import dispatching, prepare
 from tests.outbox.outboxes import become_due, claim_one, end_leases, sql
 from tests.racing import at_once, wait_until, wait_until_gone
+from tests.told import told
 
 ONE_TRY = FailurePolicy.retry(attempts=1)
 SOON = FailurePolicy.retry(attempts=3, delay=0.0, longest_delay=0.0)
 TIMEOUT = 30
+PATIENCE = timedelta(seconds=15)
 
 
 @contextmanager
-def running(dispatcher: Dispatcher) -> Iterator[None]:
+def running(dispatcher: Dispatcher) -> Iterator[threading.Thread]:
     """Run a dispatcher on a thread for the length of the block."""
     thread = threading.Thread(target=dispatcher.run)
     thread.start()
     try:
-        yield
+        yield thread
     finally:
         dispatcher.stop()
         thread.join()
+
+
+def handled_until(
+    dispatcher: Dispatcher,
+    store: Store,
+    last: str,
+    after_five: Callable[[], object] = lambda: None,
+) -> list[object]:
+    """Handle one message after the other, each enqueued by the one before, until `last` comes.
+
+    Returns what was handled. The messages end after a thousand, whether it has come or not.
+    """
+    handled: list[object] = []
+    ended = threading.Event()
+
+    @dispatcher.handler("mail")
+    def handle(message: ClaimedMessage) -> None:
+        handled.append(message.payload)
+        if len(handled) == 5:
+            after_five()
+        if message.payload == last or len(handled) == 1000:
+            ended.set()
+        elif not ended.is_set():
+            store.outbox.enqueue("mail", "more")
+
+    store.outbox.enqueue("mail", "more")
+    with running(dispatcher):
+        assert ended.wait(TIMEOUT)
+    return handled
+
+
+@contextmanager
+def away(store: Store, server: Server) -> Iterator[None]:
+    """Keep everybody off the store's database for the length of the block."""
+    name = conninfo_to_dict(store.settings.conninfo())["dbname"]
+    server.administer("alter database {} with allow_connections false", str(name))
+    try:
+        with psycopg.connect(server.url("postgres"), autocommit=True) as connection:
+            connection.execute(
+                "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", [name]
+            )
+        yield
+    finally:
+        server.administer("alter database {} with allow_connections true", str(name))
+
+
+def wait_for(store: Store, condition: str, *arguments: object) -> None:
+    """Wait until a condition of the outbox holds, or for as long as it should ever take."""
+    wait_until(
+        store.settings.conninfo(),
+        f"select ({condition}) or clock_timestamp() > %s from penstock.outbox",
+        (*arguments, datetime.now(UTC) + PATIENCE),
+    )
 
 
 def states(store: Store) -> list[str]:
@@ -430,9 +489,8 @@ class TestFailures:
         assert min(one.due.year for one in store.outbox.list() if one.due) == 1
 
     def test_a_lost_connection_does_not_end_it(self, store: Store) -> None:
-        handled = threading.Event()
         dispatcher = Dispatcher(store, polling_interval_ms=1)
-        dispatcher.handler("mail")(lambda message: handled.set())
+        dispatcher.handler("mail")(lambda message: None)
 
         with running(dispatcher):
             sql(
@@ -441,10 +499,27 @@ class TestFailures:
                 " where datname = current_database() and pid <> pg_backend_pid()",
             )
             store.outbox.enqueue("mail")
-            assert handled.wait(TIMEOUT)
-            wait_until(
-                store.settings.conninfo(), "select bool_and(state = 'done') from penstock.outbox"
-            )
+            wait_for(store, "bool_and(state = 'done')")
+
+        assert states(store) == ["done"]
+
+    def test_nor_does_a_database_that_is_away_for_a_while(
+        self, store: Store, server: Server
+    ) -> None:
+        dispatcher = Dispatcher(store, polling_interval_ms=1)
+        dispatcher.handler("mail")(lambda message: None)
+        store.outbox.enqueue("mail", due=datetime.now(UTC) + timedelta(days=1))
+
+        with told("waits for the database") as waits, running(dispatcher) as thread:
+            with away(store, server):
+                while thread.is_alive() and not waits.wait(0.01):
+                    pass
+            become_due(store)
+            if thread.is_alive():
+                wait_for(store, "bool_and(state = 'done')")
+
+        assert waits.is_set()
+        assert states(store) == ["done"]
 
 
 _BOUNDS = [(0.5, 1), (1, 2), (2, 4), (30, 60), (30, 60)]
@@ -459,25 +534,23 @@ def _raise(error: BaseException) -> Callable[[ClaimedMessage], None]:
 
 class TestLeases:
     def test_a_handler_may_run_longer_than_its_lease(self, store: Store) -> None:
-        url, handled = store.settings.conninfo(), list[ClaimedMessage]()
-        dispatcher = Dispatcher(store, lease=0.3)
+        dispatcher, stolen = Dispatcher(store, lease=1.0), list[list[ClaimedMessage]]()
 
         @dispatcher.handler("slow")
         def handle(message: ClaimedMessage) -> None:
-            handled.append(message)
             first = store.outbox.get(message.id).lease_until
-            wait_until(
-                url,
-                "select lease_until > %s and clock_timestamp() > %s from penstock.outbox"
-                " where id = %s",
-                (first, first, message.id),
+            wait_for(
+                store,
+                "bool_and(lease_until > %s and clock_timestamp() > %s)",
+                first,
+                first,
             )
-            assert store.outbox.claim("thief") == []
+            stolen.append(store.outbox.claim("thief"))
 
         store.outbox.enqueue("slow")
         dispatcher.run_until_idle()
 
-        assert len(handled) == 1
+        assert stolen == [[]]
         assert states(store) == ["done"]
 
     def test_who_lost_a_lease_does_not_settle_the_message(self, store: Store) -> None:
@@ -498,43 +571,22 @@ class TestLeases:
         store.outbox.enqueue("mail", "of the dead")
         claim_one(store, "dead")
         end_leases(store)
-        got = threading.Event()
         dispatcher = Dispatcher(store, concurrency=1, polling_interval_ms=1)
 
-        @dispatcher.handler("mail")
-        def handle(message: ClaimedMessage) -> None:
-            if message.payload == "of the dead":
-                got.set()
-            elif not got.is_set():
-                store.outbox.enqueue("mail", "more")
+        handled = handled_until(dispatcher, store, "of the dead")
 
-        store.outbox.enqueue("mail", "more")
-        with running(dispatcher):
-            assert got.wait(TIMEOUT)
+        assert "of the dead" in handled
 
     def test_a_message_committed_late_is_handled_while_others_keep_coming(
         self, store: Store
     ) -> None:
         late = store.begin_transaction()
         late.outbox.enqueue("mail", "late")
-        got = threading.Event()
         dispatcher = Dispatcher(store, concurrency=1, polling_interval_ms=1)
-        count = 0
 
-        @dispatcher.handler("mail")
-        def handle(message: ClaimedMessage) -> None:
-            nonlocal count
-            count += 1
-            if count == 5:
-                late.commit()
-            if message.payload == "late":
-                got.set()
-            elif not got.is_set():
-                store.outbox.enqueue("mail", "more")
+        handled = handled_until(dispatcher, store, "late", after_five=late.commit)
 
-        store.outbox.enqueue("mail", "more")
-        with running(dispatcher):
-            assert got.wait(TIMEOUT)
+        assert "late" in handled[5:]
 
     def test_a_floor_is_where_the_last_claim_began_between_whole_looks(self, store: Store) -> None:
         store.outbox.enqueue_many([NewMessage("mail", n) for n in range(2)])
@@ -600,10 +652,7 @@ class TestLeases:
         store.outbox.enqueue_many([NewMessage("work", n) for n in range(300)])
 
         with running(busy):
-            wait_until(
-                store.settings.conninfo(),
-                "select count(*) = 2 from penstock.outbox where state = 'in_progress'",
-            )
+            wait_for(store, "count(*) filter (where state = 'in_progress') = 2")
             idle.run_until_idle()
             release.set()
 
@@ -643,10 +692,7 @@ class TestStop:
         thread.start()
         assert begun.wait(TIMEOUT)
         dispatcher.stop()
-        wait_until(
-            store.settings.conninfo(),
-            "select count(*) = 4 from penstock.outbox where state = 'ready'",
-        )
+        wait_for(store, "count(*) filter (where state = 'ready') = 4")
         go.set()
         thread.join(TIMEOUT)
 
@@ -722,18 +768,21 @@ class TestPublish:
         assert {one.state for one in store.outbox.list()} == {"done"}
 
     def test_who_lost_the_lease_publishes_nothing(self, store: Store) -> None:
-        dispatcher = Dispatcher(store)
+        dispatcher, stolen = Dispatcher(store), list[ClaimedMessage]()
 
         def stream(message: ClaimedMessage) -> str:
             end_leases(store)
-            claim_one(store, "thief")
+            stolen.append(claim_one(store, "thief"))
             return "counter-1"
 
         dispatcher.publish("counted", stream)
-        store.outbox.enqueue("counted", {})
+        id = store.outbox.enqueue("counted", {})
         dispatcher.run_until_idle()
 
+        message = store.outbox.get(id)
+        assert [one.id for one in stolen] == [id]
         assert store.get_stream_messages("counter-1") == []
+        assert (message.state, message.owner, message.attempts) == ("in_progress", "thief", 2)
 
     def test_what_can_never_be_published_fails_at_once(self, store: Store) -> None:
         dispatcher = Dispatcher(store)
@@ -750,26 +799,48 @@ class TestPublish:
         assert [one.attempts for one in found] == [1, 1, 1]
         assert all("cannot be published" in str(one.last_error) for one in found)
 
-    def test_a_backend_killed_while_publishing_leaves_nothing_double(self, store: Store) -> None:
-        url, killed = store.settings.conninfo(), list[int]()
-        dispatcher = Dispatcher(store, on_failure=SOON)
+    def test_a_backend_killed_while_publishing_leaves_nothing_half_done(
+        self, database_url: str
+    ) -> None:
+        killing = Killing(database_url)
+        with penstock.connect(database_url, interceptors=[killing]) as store:
+            dispatcher = Dispatcher(store, on_failure=SOON)
+            dispatcher.publish("counted", "counter-1")
+            id = store.outbox.enqueue("counted", {})
 
-        def stream(message: ClaimedMessage) -> str:
-            if not killed:
-                with psycopg.connect(url) as connection:
-                    connection.execute("select from penstock.outbox for update")
-                    killed.append(connection.info.backend_pid)
-                    sql(store, "select pg_terminate_backend(%s)", killed[0])
-                    wait_until_gone(url, killed[0])
-                    connection.close()
-            return "counter-1"
+            dispatcher.run_until_idle()
 
-        dispatcher.publish("counted", stream)
-        store.outbox.enqueue("counted", {})
-        dispatcher.run_until_idle()
+            message = store.outbox.get(id)
+            published = store.get_stream_messages("counter-1")
+        assert list(killing.left_behind.values()) == [0]
+        assert [one.id for one in published] == [id]
+        assert (message.state, message.attempts) == ("done", 2)
 
-        assert len(store.get_stream_messages("counter-1")) == 1
-        assert states(store) == ["done"]
+
+class Killing(Interceptor):
+    """Kills the first backend that has published and not committed."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        #: by backend that was killed, how many messages it had committed
+        self.left_behind: dict[int, int] = {}
+
+    @contextmanager
+    def around(self, call: Call) -> Iterator[None]:
+        yield
+        if call.name == "write_message" and not self.left_behind:
+            self._kill()
+
+    def _kill(self) -> None:
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            publishing = connection.execute(
+                "select pid, pg_terminate_backend(pid) from pg_stat_activity"
+                " where datname = current_database() and state = 'idle in transaction'"
+            ).fetchall()
+            for pid, _ in publishing:
+                wait_until_gone(self.url, pid)
+                count = connection.execute("select count(*) from message_store.messages")
+                self.left_behind[pid] = count.fetchall()[0][0]
 
 
 def test_a_waits_policy_is_its_own(store: Store) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -17,16 +16,19 @@ from penstock import (
     JoinAwaited,
     JoinFinished,
     JoinFull,
+    JoinId,
     JoinNotFound,
     JoinRing,
     NewMessage,
     NotAJoinMember,
+    StaleLease,
     Store,
     TransactionConflict,
     ValidationError,
 )
 from tests.outbox.outboxes import (
     become_due,
+    begin,
     claim_one,
     counters,
     end_leases,
@@ -36,7 +38,7 @@ from tests.outbox.outboxes import (
     steps,
     time_out_joins,
 )
-from tests.racing import at_once, wait_until_blocked
+from tests.racing import at_once
 
 
 def follow_ups(store: Store) -> list[tuple[str, Any]]:
@@ -141,7 +143,7 @@ class TestSpecification:
 
     def test_join_011_reporting_completion_twice_counts_once(self, store: Store) -> None:
         join = store.joins.start_join(None, 2)
-        [id] = steps(store, join, 1)
+        id, _ = steps(store, join, 2)
 
         store.joins.report_step_completed(join, id)
         store.joins.report_step_completed(join, id)
@@ -158,7 +160,7 @@ class TestSpecification:
 
     def test_join_013_reporting_failure_twice_counts_once(self, store: Store) -> None:
         join = store.joins.start_join(None, 2)
-        [id] = steps(store, join, 1)
+        id, _ = steps(store, join, 2)
 
         store.joins.report_step_failed(join, id)
         store.joins.report_step_failed(join, id)
@@ -197,9 +199,10 @@ class TestSpecification:
         wait = store.joins.enqueue_join_wait(join, on_complete_topic="all done")
         sql(store, "update penstock.outbox set due = clock_timestamp() where id = %s", wait)
 
-        status = resolved(store, join).status
+        looked_at = Dispatcher(store).run_until_idle()
 
-        assert status == "pending"
+        assert looked_at == 1
+        assert store.joins.get_join(join).status == "pending"
         assert store.outbox.get(wait).state == "ready"
 
     def test_join_017_one_failed_step_fails_the_join_if_that_is_asked_for(
@@ -373,9 +376,10 @@ class TestDecided:
         join = store.joins.start_join(None, 2, timeout=3600)
         ids = steps(store, join, 2)
         wait = store.joins.enqueue_join_wait(join, on_complete_topic="all done")
+        looks = 0
         for _ in range(3):
             sql(store, "update penstock.outbox set due = clock_timestamp() where id = %s", wait)
-            resolved(store, join)
+            looks += Dispatcher(store).run_until_idle()
         asleep = store.outbox.get(wait)
 
         store.joins.report_step_completed(join, ids[0])
@@ -383,7 +387,7 @@ class TestDecided:
         store.joins.report_step_completed(join, ids[1])
         awake = store.outbox.get(wait)
 
-        assert asleep.attempts == 0
+        assert (looks, asleep.attempts) == (3, 0)
         assert halfway.due == asleep.due == store.joins.get_join(join).times_out_at
         assert awake.due is not None
         assert asleep.due is not None
@@ -599,12 +603,13 @@ class TestDecided:
     def test_a_complete_join_can_be_cancelled_until_it_is_resolved(self, store: Store) -> None:
         join = store.joins.start_join(None, 1)
         steps(store, join, 1)
-        store.joins.enqueue_join_wait(join, on_complete_topic="good")
+        wait = store.joins.enqueue_join_wait(join, on_complete_topic="good")
         finish(store)
 
         store.joins.cancel_join(join)
 
         assert resolved(store, join).status == "cancelled"
+        assert store.outbox.get(wait).state == "done"
         assert follow_ups(store) == []
 
     @pytest.mark.parametrize("payload", ["", b"", {}, [], None])
@@ -683,6 +688,21 @@ class TestDecided:
         assert first != second
         assert resolved(store, join).status == "completed"
         assert [topic for topic, _ in follow_ups(store)] == ["good"]
+
+    def test_a_wait_that_is_tried_again_finds_the_join_resolved(self, store: Store) -> None:
+        join = store.joins.start_join(None, 1)
+        steps(store, join, 1)
+        first = store.joins.enqueue_join_wait(join, on_complete_topic="good")
+        finish(store)
+        store.outbox.fail(claim_one(store), "by hand")
+        store.joins.enqueue_join_wait(join, on_complete_topic="good")
+        resolved(store, join)
+
+        store.outbox.retry_failed([first])
+        resolved(store, join)
+
+        assert store.outbox.get(first).state == "done"
+        assert follow_ups(store) == [("good", None)]
 
     def test_without_a_topic_for_an_outcome_there_is_no_follow_up(self, store: Store) -> None:
         join = store.joins.start_join(None, 1)
@@ -864,7 +884,7 @@ class TestRaces:
         acking = store.begin_transaction()
         acking.outbox.ack(held)
 
-        attached = _in_thread(store, lambda: store.joins.attach_message_to_join(join, id))
+        attached = begin(store, lambda: store.joins.attach_message_to_join(join, id))
         acking.commit()
         attached()
 
@@ -877,7 +897,7 @@ class TestRaces:
         attaching = store.begin_transaction()
         attaching.joins.attach_message_to_join(join, id)
 
-        acked = _in_thread(store, lambda: store.outbox.ack(held))
+        acked = begin(store, lambda: store.outbox.ack(held))
         attaching.commit()
         acked()
 
@@ -931,7 +951,7 @@ class TestRaces:
         resolving = store.begin_transaction()
         status = resolving.run(penstock.outbox.joins.resolve(waiting))
 
-        acked = _in_thread(store, lambda: store.outbox.ack(held))
+        acked = begin(store, lambda: store.outbox.ack(held))
         resolving.commit()
         acked()
 
@@ -951,9 +971,7 @@ class TestRaces:
             one.outbox.list()
         first.joins.attach_message_to_join(joins[1], waits[2])
 
-        attached = _in_thread(
-            store, lambda: second.joins.attach_message_to_join(joins[3], waits[0])
-        )
+        attached = begin(store, lambda: second.joins.attach_message_to_join(joins[3], waits[0]))
         first.commit()
 
         with pytest.raises((JoinRing, TransactionConflict)) as caught:
@@ -988,12 +1006,124 @@ class TestRaces:
         resolving = store.begin_transaction()
         resolving.run(penstock.outbox.joins.resolve(claim_one(store)))
 
-        cancelled = _in_thread(store, lambda: store.joins.cancel_join(join))
+        cancelled = begin(store, lambda: store.joins.cancel_join(join))
         resolving.commit()
 
         with pytest.raises(JoinFinished):
             cancelled()
         assert store.joins.get_join(join).status == "completed"
+
+    def test_two_steps_that_are_acknowledged_at_once_both_count(self, store: Store) -> None:
+        join = store.joins.start_join(None, 2)
+        steps(store, join, 2)
+        first, second = store.outbox.claim("me", 2)
+        acking = store.begin_transaction()
+        acking.outbox.ack(first)
+
+        acked = begin(store, lambda: store.outbox.ack(second))
+        acking.commit()
+        acked()
+
+        assert counters(store, join) == (2, 0)
+
+    def test_a_wait_that_is_resolved_as_a_step_beside_it_lands_counts_too(
+        self, store: Store
+    ) -> None:
+        inner, outer = store.joins.start_join(None, 1), store.joins.start_join(None, 2)
+        steps(store, inner, 1)
+        wait = store.joins.enqueue_join_wait(inner, on_complete_topic="good")
+        store.joins.attach_message_to_join(outer, wait)
+        finish(store)
+        held = claim_one(store)
+        steps(store, outer, 1)
+        beside = claim_one(store)
+        acking = store.begin_transaction()
+        acking.outbox.ack(beside)
+
+        resolved = begin(store, lambda: store.run(penstock.outbox.joins.resolve(held)))
+        acking.commit()
+
+        assert resolved() == "completed"
+        assert counters(store, outer) == (2, 0)
+
+    def test_two_who_attach_a_last_step_at_once_do_not_both_do_it(self, store: Store) -> None:
+        join = store.joins.start_join(None, 1)
+        first, second = (store.outbox.enqueue("step") for _ in range(2))
+        attaching = store.begin_transaction()
+        attaching.joins.attach_message_to_join(join, first)
+
+        attached = begin(store, lambda: store.joins.attach_message_to_join(join, second))
+        attaching.commit()
+
+        with pytest.raises(JoinFull):
+            attached()
+        assert [one.message_id for one in store.joins.members(join)] == [first]
+
+    @pytest.mark.parametrize("way", ["acks", "enqueues", "resolves"])
+    def test_joins_are_locked_in_the_order_of_their_ids(self, store: Store, way: str) -> None:
+        low, high = sorted(store.joins.start_join(None, 4) for _ in range(2))
+        one, other = (store.outbox.enqueue("other") for _ in range(2))
+        call = _locks_both(store, way, low, high)
+        attaching = store.begin_transaction()
+        attaching.joins.attach_message_to_join(low, one)
+
+        called = begin(store, call)
+        attaching.joins.attach_message_to_join(high, other)
+        attaching.commit()
+
+        called()
+        assert [len(store.joins.members(join)) for join in (low, high)] == [2, 2]
+
+    def test_the_same_resolve_twice_at_once_answers_the_same_twice(self, store: Store) -> None:
+        join = store.joins.start_join(None, 1)
+        wait = store.joins.enqueue_join_wait(join, on_complete_topic="good")
+        sql(store, "update penstock.outbox set due = clock_timestamp() where id = %s", wait)
+        held = claim_one(store)
+        resolving = store.begin_transaction()
+        first = resolving.run(penstock.outbox.joins.resolve(held))
+
+        second = begin(store, lambda: store.run(penstock.outbox.joins.resolve(held)))
+        resolving.commit()
+
+        assert (first, second()) == ("pending", "pending")
+        assert store.outbox.get(wait).attempts == 0
+
+    def test_who_lost_the_wait_does_not_resolve_the_join(self, store: Store) -> None:
+        join = store.joins.start_join(None, 1)
+        steps(store, join, 1)
+        store.joins.enqueue_join_wait(join, on_complete_topic="good")
+        finish(store)
+        slow = claim_one(store, "slow")
+        end_leases(store)
+        quick = claim_one(store, "quick")
+
+        with pytest.raises(StaleLease):
+            store.run(penstock.outbox.joins.resolve(slow))
+        before = store.joins.get_join(join).status
+        store.run(penstock.outbox.joins.resolve(quick))
+
+        assert (before, store.joins.get_join(join).status) == ("pending", "completed")
+        assert follow_ups(store) == [("good", None)]
+
+    def test_a_ring_is_found_by_whose_snapshot_lies_between_two_that_nest(
+        self, store: Store
+    ) -> None:
+        joins = [store.joins.start_join(None, 2) for _ in range(4)]
+        waits = [store.joins.enqueue_join_wait(one, on_complete_topic="good") for one in joins]
+        first, second = (store.begin_transaction() for _ in range(2))
+        first.joins.attach_message_to_join(joins[0], waits[1])
+        attached = begin(store, lambda: second.joins.attach_message_to_join(joins[2], waits[3]))
+        first.commit()
+        attached()
+        third = store.begin_transaction("repeatable read")
+        third.outbox.list()
+        second.commit()
+
+        with pytest.raises(TransactionConflict):
+            third.joins.attach_message_to_join(joins[3], waits[2])
+        third.rollback()
+
+        assert store.joins.members(joins[3]) == []
 
     def test_batches_that_share_joins_do_not_deadlock(self, store: Store) -> None:
         joins = [store.joins.start_join(None, 64) for _ in range(4)]
@@ -1046,12 +1176,23 @@ class TestRaces:
             assert {store.joins.get_join(one).status for one in shared[1:]} == {"completed"}
 
 
-def _in_thread(store: Store, call: Callable[[], object]) -> Callable[[], object]:
-    """Begin a call that has to wait for a lock; return what waits for its result."""
-    threads = ThreadPoolExecutor(1)
-    future = threads.submit(call)
-    wait_until_blocked(store.settings.conninfo())
-    return lambda: future.result(timeout=30)
+def _locks_both(store: Store, way: str, low: JoinId, high: JoinId) -> Callable[[], object]:
+    """Return a call that counts, attaches or resolves a step of both joins."""
+    if way == "enqueues":
+        return lambda: store.outbox.enqueue("step", joins=[high, low])
+    if way == "acks":
+        store.outbox.enqueue("step", joins=[high, low])
+        [held] = store.outbox.claim("me", topics=["step"])
+        return lambda: store.outbox.ack(held)
+    inner = store.joins.start_join(None, 1)
+    store.outbox.enqueue("step", joins=[inner])
+    wait = store.joins.enqueue_join_wait(inner, on_complete_topic="good")
+    for join in (low, high):
+        store.joins.attach_message_to_join(join, wait)
+    [step] = store.outbox.claim("me", topics=["step"])
+    store.outbox.ack(step)
+    [waiting] = store.outbox.claim("me", topics=["join.wait"])
+    return lambda: store.run(penstock.outbox.joins.resolve(waiting))
 
 
 async def test_async_joins_do_the_same(async_store: penstock.AsyncStore) -> None:
@@ -1085,7 +1226,9 @@ async def test_the_async_outbox_joins_the_transaction_of_your_connection(
         mine = async_store.using(connection)
         join = await mine.joins.start_join(None, 1)
         await mine.outbox.enqueue("step", joins=[join])
+        inside = await mine.outbox.list(), await mine.joins.list_joins()
         await connection.rollback()
 
+    assert [len(one) for one in inside] == [1, 1]
     assert await async_store.outbox.list() == []
     assert await async_store.joins.list_joins() == []

@@ -60,9 +60,11 @@ class TestEnqueue:
     def test_a_rollback_leaves_nothing(self, store: Store) -> None:
         transaction = store.begin_transaction()
         transaction.outbox.enqueue("mail", "hello")
+        inside = transaction.outbox.list()
 
         transaction.rollback()
 
+        assert [one.payload for one in inside] == ["hello"]
         assert store.outbox.list() == []
 
     def test_it_joins_the_transaction_of_a_connection_of_your_own(self, store: Store) -> None:
@@ -417,8 +419,10 @@ class TestSettle:
 
         transaction = store.begin_transaction()
         transaction.outbox.ack(claimed)
+        inside = transaction.outbox.get(claimed.id).state
         transaction.rollback()
 
+        assert inside == "done"
         assert store.outbox.get(claimed.id).state == "in_progress"
 
     def test_two_who_settle_one_message_at_once_do_not_both_succeed(self, store: Store) -> None:

@@ -96,6 +96,7 @@ def test_every_join_is_resolved_once_whoever_is_killed(
         enqueue_waits(store, plan, plan.joins[1::2])
         wait_until(database_url, NOTHING_LEFT)
 
+    assert len(store.joins.list_joins(limit=2 * len(plan.joins))) == len(plan.joins)
     assert complaints(store, plan) == []
     assert sql(store, TAKEN_OVER) > [(0,)]
 
@@ -305,16 +306,17 @@ def test_a_dispatcher_goes_on_from_its_floor(database_url: str) -> None:
 def test_the_table_stays_small_however_much_goes_through_it(
     store: Store, database_url: str
 ) -> None:
-    sizes = []
+    sizes, removed = [], 0
     for _ in range(5):
         store.outbox.enqueue_many([NewMessage("mail", {"n": n}) for n in range(1000)])
         store.outbox.ack(store.outbox.claim("me", 1000))
-        store.outbox.clean_up(timedelta(0))
+        removed += store.outbox.clean_up(timedelta(0))
         with psycopg.connect(database_url, autocommit=True) as connection:
             connection.execute("vacuum penstock.outbox")  # as autovacuum does by itself
         [(size,)] = sql(store, "select pg_total_relation_size('penstock.outbox')")
         sizes.append(size)
 
+    assert removed == 5000
     assert max(sizes) <= 2 * sizes[0]
 
 

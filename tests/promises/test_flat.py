@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -99,8 +100,8 @@ def append(log: BorrowedConnection) -> object:
     return log.append(ReadingTaken(device="1"))
 
 
-def claim(log: BorrowedConnection) -> object:
-    return claim_next(log)
+def claim(log: BorrowedConnection) -> None:
+    assert claim_next(log) is not None
 
 
 def claim_and_acknowledge(log: BorrowedConnection) -> None:
@@ -165,6 +166,75 @@ def test_a_claim_that_finds_nothing_reads_next_to_nothing(
         store.claim_next("idle", partition_by="room", handled_types=[ReadingTaken])
 
     assert entries_read(store, idle) <= SLACK
+
+
+#: what is kept in one row, and replaced each time
+REPLACED = {
+    "a consumer's position": "penstock.save_position("
+    "'order-me', {n}, nullif({n} - 1, 0), gen_random_uuid())",
+    "a session's offset": "penstock.commit_session('queue-1', 'me', 1, 1)",
+    "a delivery": "penstock.publish('nightly', {n}, '{{}}', '{{}}')",
+}
+
+
+@pytest.mark.parametrize("what", REPLACED)
+def test_what_is_replaced_each_time_is_found_at_once_while_vacuum_is_held_back(
+    store: Store, database_url: str, what: str
+) -> None:
+    store.write_message("queue-1", "Sent")
+    holder = store.begin_transaction("repeatable read")
+    holder.get_stream_messages("queue-1")
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("select penstock.open_session('queue-1', 'me')")
+        replace, times = REPLACED[what].format(n="n"), 500
+        connection.execute(
+            f"do $$begin for n in 1 .. {times} loop perform {replace}; commit; end loop; end$$"
+        )
+
+    read = entries_read(
+        store, lambda log: log.connection.execute(f"select {REPLACED[what].format(n=times + 1)}")
+    )
+    holder.rollback()
+
+    assert 0 < read <= SLACK
+
+
+@pytest.mark.parametrize("topics", [None, ["mail"]])
+def test_a_claim_of_the_outbox_does_not_read_what_is_not_due_yet(
+    store: Store, topics: list[str] | None
+) -> None:
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    store.outbox.enqueue_many([NewMessage("mail", due=tomorrow)] * LARGE)
+    store.outbox.enqueue("mail")
+
+    read = entries_read(store, lambda log: claim_two_and_get_one(log, topics))
+
+    assert read <= SLACK
+
+
+def test_a_claim_of_the_outbox_does_not_read_topics_that_it_does_not_handle(store: Store) -> None:
+    store.outbox.enqueue_many([NewMessage("bill")] * LARGE)
+    store.outbox.enqueue("mail")
+
+    read = entries_read(store, lambda log: claim_two_and_get_one(log, ["mail"]))
+
+    assert read <= SLACK
+
+
+def claim_two_and_get_one(log: BorrowedConnection, topics: list[str] | None) -> None:
+    """Look for a second message, where there is only one."""
+    claimed = log.outbox.claim("me", 2, topics=topics)
+    assert [one.topic for one in claimed] == ["mail"]
+
+
+def test_the_topics_that_wait_are_found_without_reading_their_messages(store: Store) -> None:
+    store.outbox.enqueue_many([NewMessage("ab"[n % 2]) for n in range(LARGE)])
+
+    def look(log: BorrowedConnection) -> None:
+        found = log.run(operations.report_unhandled(log.context, "me", ["c"], 0))
+        assert [one.topic for one in found] == ["a", "b"]
+
+    assert entries_read(store, look) <= SLACK
 
 
 def test_a_claim_of_the_outbox_goes_on_from_its_floor(store: Store) -> None:
