@@ -27,7 +27,7 @@ class Effort:
 
 
 QUICK = Effort(quick=True, rounds=2, seconds=1)
-FULL = Effort(quick=False, rounds=21, seconds=1)  # more rounds, not longer slices: disks drift
+FULL = Effort(quick=False, rounds=11, seconds=1)  # more rounds, not longer slices: disks drift
 
 
 def measure(

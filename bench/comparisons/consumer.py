@@ -36,7 +36,7 @@ IDLE_NOTES = [
 ]
 
 
-def compare(server: Server, effort: Effort) -> list[Comparison]:
+def compare(server: Server, effort: Effort) -> Iterator[Comparison]:
     """Measure messages per second, and queries per second at rest."""
     messages = 10_000 if effort.quick else 50_000
     ours, genuine = server.ours("consuming", messages), server.genuine("looping", messages)
@@ -55,10 +55,11 @@ def compare(server: Server, effort: Effort) -> list[Comparison]:
     client.connection_pool._connection_pool.closeall()
     table, stream, theirs = figures.values()
     ratios = [ratio(table, theirs, at_least=2), ratio(stream, theirs, at_least=2)]
-    busy = Comparison("A consumer with a trivial handler", list(figures.values()), ratios, NOTES)
-    compared = [busy] if effort.quick else [busy, _idle(ours)]
+    title, sizes = "A consumer with a trivial handler", f"{messages:,} messages"
+    yield Comparison(title, list(figures.values()), ratios, NOTES, sizes)
+    if not effort.quick:
+        yield _idle(ours)
     server.drop("consuming", "looping")
-    return compared
 
 
 def _ours(store: Store, messages: int, positions: str) -> float:

@@ -15,6 +15,7 @@ from bench.spark.driver import MISSING, find_driver
 from penstock.pipeline import session
 
 MASTER = "local[2]"
+LOG = "message_store.messages"
 FETCH = 10_000  # rows: by default this driver fetches a whole partition before the first row
 
 
@@ -55,14 +56,14 @@ class Place:
         }
 
     def jdbc_log(
-        self, database: str, messages: int, partitions: int = 4, **options: str
+        self, database: str, messages: int, partitions: int = 4, table: str = LOG
     ) -> DataFrame:
-        """Return all columns of a log by JDBC, in so many ranges of its primary key."""
+        """Return a log, or a query of it, by JDBC, in so many ranges of its primary key."""
         return (
             self.spark.read.format("jdbc")
-            .options(**self.jdbc(database), dbtable="message_store.messages")
+            .options(**self.jdbc(database), dbtable=table)
             .options(partitionColumn="global_position", lowerBound=1, upperBound=messages)
-            .options(numPartitions=partitions, **options)
+            .options(numPartitions=partitions)
             .load()
         )
 
