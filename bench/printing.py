@@ -93,7 +93,9 @@ def times(value: float) -> str:
 
 def _is_ahead_of_ours(ratio: Ratio) -> bool:
     """Whether the contender that ours is compared with does better, aim or no aim."""
-    return ratio.name.startswith("ours") and ratio.at_most is None and ratio.median < 1
+    one, _, other = ratio.name.partition(" / ")
+    is_against_theirs = one.startswith("ours") and not other.startswith("ours")
+    return is_against_theirs and ratio.at_most is None and ratio.median < 1
 
 
 def _told(comparison: Comparison, ratio: Ratio) -> str:

@@ -27,6 +27,7 @@ from bench.results import Comparison, Run, as_json, load
 DOCS = Path(__file__).parent.parent / "docs"
 DATA = Path("data") / "benchmarks.json"
 PREFIX = "benchmarks"
+PARTS = [part for parts in GROUPS.values() for part in parts]
 
 NO_RUN = """\
 # Benchmarks
@@ -63,11 +64,7 @@ advises, and an aim stands only against the best of their settings.
 def write(results: Path, docs: Path = DOCS) -> Path:
     """Keep a run as the data of the page, write the page and its charts; return the page's path."""
     run = load(results)
-    if run.left:
-        raise SystemExit(
-            f"{results} broke off before {', '.join(run.left)}: "
-            f"`python -m bench --resume {results}`"
-        )
+    page(run)
     (docs / DATA).parent.mkdir(parents=True, exist_ok=True)
     (docs / DATA).write_bytes(as_json(run))
     for old in (docs / "images").glob(f"{PREFIX}-*.png"):
@@ -94,7 +91,10 @@ def draw(results: Path, prefix: Path) -> list[Path]:
 
 
 def page(run: Run) -> str:
-    """Return the page in Markdown."""
+    """Return the page of a full run in Markdown; others have none."""
+    if run.quick or (missing := [one for one in PARTS if one not in {*run.done, *run.failed}]):
+        what = "a quick run" if run.quick else f"not measured yet: {', '.join(missing)}"
+        raise SystemExit(f"no page is made of it: {what}")
     drawn = charts(run)
     sections = [_opening(run), _behind(run), _HOW, _aims(run)]
     for group in GROUPS:
@@ -110,7 +110,7 @@ def _opening(run: Run) -> str:
     settings = {one.name: one.value for one in run.settings}
     return _OPENING.format(
         met=aims_met(run),
-        when=f"{run.began:%d %B %Y, %H:%M} UTC" + (", in its quick form" if run.quick else ""),
+        when=f"{run.began:%d %B %Y, %H:%M} UTC",
         more=_more(run),
         machine=", ".join(f"{name} {value}" for name, value in run.machine.items()),
         low=f"{min(synced, default=0):.2f}",

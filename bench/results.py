@@ -151,8 +151,13 @@ def ratio(
     of: Figure, to: Figure, *, at_least: float | None = None, at_most: float | None = None
 ) -> Ratio:
     """Return how one contender compares with another, round by round."""
-    values = [one / other for one, other in zip(of.values, to.values, strict=True)]
+    values = [significant(one / other) for one, other in zip(of.values, to.values, strict=True)]
     return Ratio(f"{of.name} / {to.name}", values, at_least, at_most)
+
+
+def significant(value: float) -> float:
+    """Return a value with as many digits as a measurement has, and some more."""
+    return float(f"{value:.6g}")
 
 
 def as_json(run: Run) -> bytes:

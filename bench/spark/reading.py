@@ -25,8 +25,8 @@ TYPED_NOTE = (
 )
 #: Spark's JDBC takes a query in parentheses where a table could stand
 FIELDS_IN_SQL = """(
-  select global_position, (data->>'amount')::float8 as amount, data->>'currency' as currency,
-    data->>'customer' as customer
+  select global_position, metadata, (data->>'amount')::float8 as amount,
+    data->>'currency' as currency, data->>'customer' as customer
   from message_store.messages
 ) fields"""
 
@@ -86,7 +86,8 @@ def _our_fields(place: Place, database: str) -> DataFrame:
 
 
 def _fields_in_sql(place: Place, database: str, messages: int) -> DataFrame:
-    return place.jdbc_log(database, messages, 4, FIELDS_IN_SQL).drop("global_position")
+    names = [one.split()[0] for one in FIELDS.split(",")]
+    return place.jdbc_log(database, messages, 4, FIELDS_IN_SQL).select(*names)
 
 
 def _fields_in_spark(place: Place, database: str, messages: int) -> DataFrame:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 
 from bench.measuring import Contender, measure
 from bench.results import Comparison, ratio
-from bench.spark.place import Place
+from bench.spark.place import FETCH, Place
 
 DATABASE = "spark_writing"
 WRITERS = 2
@@ -28,9 +28,9 @@ OURS = (
 THEIRS = (
     "JDBC inserts rows that have their positions already, in a transaction for each partition: "
     "if one fails, half is there, and a retry doubles it. Its table has the columns and indexes "
-    "of message_store.messages and ids in the order of time, as ours, but no triggers. Batches "
-    "are Spark's default of 1,000 rows, and the driver's reWriteBatchedInserts, which its "
-    "documentation advises, makes one INSERT of many. All tables are empty before each write."
+    "of message_store.messages and ids in the order of time, as ours, but no triggers. Its batches "
+    f"are {FETCH:,} rows, and the driver's reWriteBatchedInserts, which its documentation advises, "
+    "makes one INSERT of many. All tables are empty before each write."
 )
 _PLAIN = """
 create table public.plain (like message_store.messages including all);
@@ -77,8 +77,7 @@ def _ours(place: Place, frame: DataFrame) -> None:
 
 
 def _theirs(place: Place, frame: DataFrame) -> None:
-    options = {**place.jdbc(DATABASE), "reWriteBatchedInserts": "true"}
-    frame.write.format("jdbc").options(**options, dbtable="public.plain").mode("append").save()
+    place.jdbc_append(frame, DATABASE, "public.plain")
 
 
 def _rows_per_second(

@@ -75,9 +75,10 @@ def test_what_is_behind_names_missed_aims_first_then_contenders_that_are_ahead()
     slower = Ratio("ours / bare", [0.7, 0.6, 1.1])
     met_but_slower = Ratio("ours / bare", [0.8, 0.9, 1.1], at_least=0.7)
     met = ratio(OURS, THEIRS, at_least=1.5)
+    ours_too = Ratio("ours, held back / ours", [0.9, 0.9, 0.9], at_least=0.8)
     missed = ratio(OURS, THEIRS, at_least=3)
 
-    assert behind(run_of(slower, met_but_slower, met, missed)) == [
+    assert behind(run_of(slower, met_but_slower, met, ours_too, missed)) == [
         "writes (100 messages): ours / theirs is 2.00, aim at least 3, missed in 2 of 3 rounds",
         "writes (100 messages): ours / bare is 0.70, no aim, behind in 2 of 3 rounds",
         "writes (100 messages): ours / bare is 0.90, aim at least 0.7, met in 3 of 3 rounds, "
