@@ -50,9 +50,10 @@ SHOWN = (
     "jit",
 )
 _SETTINGS = """
-select name, current_setting(name), case unit
-    when 'MB' then pg_size_pretty(boot_val::bigint * 1024 * 1024)
-    when '8kB' then pg_size_pretty(boot_val::bigint * 8192)
+select name, current_setting(name), case
+    when setting = boot_val then current_setting(name)
+    when unit = 'MB' then pg_size_pretty(boot_val::bigint * 1024 * 1024)
+    when unit = '8kB' then pg_size_pretty(boot_val::bigint * 8192)
     else boot_val || coalesce(unit, '')
   end
 from pg_settings
