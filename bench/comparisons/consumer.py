@@ -24,6 +24,7 @@ from penstock import Call, Consumer, Interceptor, RecordedMessage, Store
 
 PAGE = 1000  # message-db-py's own default
 WATCHED = 3.0  # seconds, of a consumer at rest
+PATIENCE = 120.0  # seconds until it is at rest
 NOTES = [
     "Both read a category of ten messages to a stream from its start, 1,000 at a time, and call a "
     "function that counts. Ours also stores its position after each 1,000, in a table or in a "
@@ -142,9 +143,11 @@ def _queries_per_second(url: str, longest_interval_ms: int) -> float:
             positions="table",
             longest_polling_interval_ms=longest_interval_ms,
         )
-        thread = Thread(target=consumer.run)
+        consumer.handler("Deposited")(lambda message: None)
+        thread = Thread(target=consumer.run, daemon=True)
         thread.start()
-        queries.at_rest.wait()
+        if not queries.at_rest.wait(PATIENCE):
+            raise RuntimeError(f"the consumer was not at rest within {PATIENCE:.0f} seconds")
         before, began = queries.count, time.perf_counter()
         time.sleep(WATCHED)
         rate = (queries.count - before) / (time.perf_counter() - began)

@@ -23,6 +23,7 @@ from bench.results import Comparison, ratio
 from bench.server import Server, settle
 
 WORKERS = 10
+PATIENCE = 600  # seconds for a slice
 SCRIPTS = Path(__file__).parent.parent / "workers"
 NOTES = [
     "The seconds to enqueue and to process are counted, not those to start Python. Every contender "
@@ -81,7 +82,7 @@ def _slice(url: str, command: list[str], messages: int) -> float:
 
 
 def _run(command: list[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
     if done.returncode != 0:
         raise RuntimeError(f"{Path(command[1]).name} failed:\n{done.stderr}")
     return done.stdout
