@@ -11,7 +11,7 @@ TYPED := $(wildcard src tests bench examples)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install demo test check format bench bench-quick chaos mutants docs clean
+.PHONY: help install demo test check format bench bench-quick bench-report chaos mutants docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,11 +34,14 @@ format: .venv/.dev ## format the code and mend what ruff can mend
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: .venv/.dev ## measure, side by side with the alternatives
+bench: .venv/.dev ## measure, side by side with the alternatives: about half an hour
 	$(BIN)/python -m bench
 
 bench-quick: .venv/.dev ## the same, small: in three minutes
 	$(BIN)/python -m bench --quick
+
+bench-report: .venv/.dev ## write docs/benchmarks.md and its charts from the newest full run
+	$(BIN)/python -m bench --report
 
 chaos: .venv/.dev ## everything at once through faults for CHAOS_SECONDS (600), into docs/; then parts
 	$(BIN)/python -m pytest tests/chaos -m chaos --chaos-report $(if $(CHAOS_SEED),--chaos-seed=$(CHAOS_SEED)) \

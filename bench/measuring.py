@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from bench.results import Figure
+from bench.results import Figure, significant
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Effort:
 
 
 QUICK = Effort(quick=True, rounds=2, seconds=1)
-FULL = Effort(quick=False, rounds=21, seconds=1)  # more rounds, not longer slices: disks drift
+FULL = Effort(quick=False, rounds=11, seconds=1)  # more rounds, not longer slices: disks drift
 
 
 def measure(
@@ -45,7 +45,7 @@ def measure(
             tell(f"{title}: {f'round {number} of {rounds}' if number else 'warming up'}")
             value = contender.slice()
             if number:
-                values[contender.name].append(value)
+                values[contender.name].append(significant(value))
     return {name: Figure(name, unit, figures) for name, figures in values.items()}
 
 

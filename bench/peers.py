@@ -15,6 +15,7 @@ from pathlib import Path
 from bench.measuring import tell
 
 FOLDER = Path(__file__).parent / ".venv"
+PEERS = ("procrastinate", "pgqueuer", "asyncpg", "eventsourcing[postgres]")
 REQUIREMENTS = Path(__file__).parent / "requirements.txt"
 
 
@@ -30,3 +31,10 @@ def python() -> Path:
         subprocess.run([interpreter, "-m", "pip", *install, "-r", REQUIREMENTS], check=True)
         mark.write_text(digest)
     return interpreter
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that are asked for, by package."""
+    lines = REQUIREMENTS.read_text(encoding="utf-8").splitlines()
+    pinned = [line.partition("==") for line in lines if "==" in line]
+    return {name.partition("[")[0]: version for name, _, version in pinned if name in PEERS}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from statistics import median, quantiles
@@ -57,12 +56,30 @@ class Ratio(msgspec.Struct, frozen=True):
 
     @property
     def verdict(self) -> str:
-        """`met` or `behind`; empty without an aim."""
+        """`met` or `missed`, by the median; empty without an aim."""
         if not self.aim:
             return ""
-        enough = self.at_least is None or self.median >= self.at_least
-        not_too_much = self.at_most is None or self.median <= self.at_most
-        return "met" if enough and not_too_much else "behind"
+        return "met" if self._meets(self.median) else "missed"
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds there were."""
+        return len(self.values)
+
+    @property
+    def rounds_met(self) -> int:
+        """In how many rounds the aim was met."""
+        return sum(self._meets(value) for value in self.values)
+
+    @property
+    def rounds_ahead(self) -> int:
+        """In how many rounds the first was no worse than the second, if more is better."""
+        return sum(value >= 1 for value in self.values)
+
+    def _meets(self, value: float) -> bool:
+        enough = self.at_least is None or value >= self.at_least
+        not_too_much = self.at_most is None or value <= self.at_most
+        return enough and not_too_much
 
 
 class Comparison(msgspec.Struct, frozen=True):
@@ -72,6 +89,21 @@ class Comparison(msgspec.Struct, frozen=True):
     figures: list[Figure]
     ratios: list[Ratio]
     notes: list[str] = []
+    #: the sizes it was measured at, as far as the title does not say them
+    sizes: str = ""
+    #: the part of the run that measured it
+    part: str = ""
+    #: milliseconds of one fdatasync, before and after
+    sync_ms: list[float] = []
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """A setting of the server, PostgreSQL's default, and why they differ if they do."""
+
+    name: str
+    value: str
+    default: str
+    reason: str = ""
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -81,24 +113,56 @@ class Run(msgspec.Struct, frozen=True):
     quick: bool
     seconds: float
     machine: dict[str, str]
-    settings: dict[str, str]
-    comparisons: list[Comparison]
+    versions: dict[str, str]
+    settings: list[Setting]
+    #: the parts that were asked for, and those that are done
+    parts: list[str]
+    done: list[str] = []
+    #: the parts that failed, with the error
+    failed: dict[str, str] = {}
+    comparisons: list[Comparison] = []
+    #: when it went on after it had broken off
+    resumed: list[datetime] = []
 
-    def save(self, *, whole: bool) -> Path:
-        """Write the run to the results folder and return the file.
+    @property
+    def left(self) -> list[str]:
+        """The parts that are not done and did not fail either: the run broke off before them."""
+        return [part for part in self.parts if part not in self.done and part not in self.failed]
 
-        Only a whole run, of all comparisons, is what `newest` looks for.
-        """
-        kind = ("quick" if self.quick else "full") if whole else "part"
-        return _write(self, kind)
+    @property
+    def ratios(self) -> list[tuple[Comparison, Ratio]]:
+        """All ratios, each with its comparison."""
+        return [(comparison, one) for comparison in self.comparisons for one in comparison.ratios]
+
+    @property
+    def aimed(self) -> list[tuple[Comparison, Ratio]]:
+        """The ratios that have an aim."""
+        return [(comparison, one) for comparison, one in self.ratios if one.aim]
+
+    def save(self, path: Path) -> None:
+        """Write the run to a file, whole or not at all."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(".unfinished")
+        unfinished.write_bytes(as_json(self))
+        unfinished.replace(path)
 
 
 def ratio(
     of: Figure, to: Figure, *, at_least: float | None = None, at_most: float | None = None
 ) -> Ratio:
     """Return how one contender compares with another, round by round."""
-    values = [one / other for one, other in zip(of.values, to.values, strict=True)]
+    values = [significant(one / other) for one, other in zip(of.values, to.values, strict=True)]
     return Ratio(f"{of.name} / {to.name}", values, at_least, at_most)
+
+
+def significant(value: float) -> float:
+    """Return a value with as many digits as a measurement has, and some more."""
+    return float(f"{value:.6g}")
+
+
+def as_json(run: Run) -> bytes:
+    """Return a run as it is kept in a file."""
+    return msgspec.json.format(msgspec.json.encode(run)) + b"\n"
 
 
 def load(path: Path) -> Run:
@@ -106,36 +170,17 @@ def load(path: Path) -> Run:
     return msgspec.json.decode(path.read_bytes(), type=Run)
 
 
-def joined(paths: Sequence[Path]) -> Path:
-    """Return a file with all that several runs measured, such as one for each comparison.
-
-    What was measured again replaces what was measured before.
-    """
-    if len(paths) == 1:
-        return paths[0]
-    runs = [load(path) for path in paths]
-    first = min(runs, key=lambda run: run.began)
-    machine = {
-        name: ", ".join(dict.fromkeys(run.machine[name] for run in runs)) for name in first.machine
-    }
-    compared = list({one.title: one for run in runs for one in run.comparisons}.values())
-    seconds, quick = sum(run.seconds for run in runs), any(run.quick for run in runs)
-    return _write(Run(first.began, quick, seconds, machine, first.settings, compared), "joined")
+def file_of(began: datetime, kind: str) -> Path:
+    """Return the file for a run: `kind` is full, quick, or part if only some parts are run."""
+    return FOLDER / f"{began:%Y-%m-%dT%H-%M-%S}-{kind}.json"
 
 
 def newest() -> Path:
-    """Return the newest whole run of the results folder: a full one, if there is any."""
-    found = sorted(FOLDER.glob("*-full.json")) or sorted(FOLDER.glob("*-quick.json"))
+    """Return the newest full run of the results folder."""
+    found = sorted(FOLDER.glob("*-full.json"))
     if not found:
-        raise SystemExit(f"no results in {FOLDER}: run `make bench` first")
+        raise SystemExit(f"no full run in {FOLDER}: run `make bench` first")
     return found[-1]
-
-
-def _write(run: Run, kind: str) -> Path:
-    FOLDER.mkdir(exist_ok=True)
-    path = FOLDER / f"{run.began:%Y-%m-%dT%H-%M-%S}-{kind}.json"
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(run)) + b"\n")
-    return path
 
 
 def _middle_half(values: list[float]) -> tuple[float, float]:

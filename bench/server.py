@@ -6,10 +6,12 @@ import os
 import platform
 import shutil
 import socket
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -18,20 +20,49 @@ import psycopg
 from psycopg import sql
 
 import penstock
+from bench import peers
+from bench.results import Setting
 from penstock.database.embedded import EmbeddedServer, start
 from tests import message_db
 
-#: what differs from PostgreSQL's defaults; no checkpoint and no vacuum falls into a slice
-SETTINGS = {
-    "fsync": "on",
-    "synchronous_commit": "on",
-    "full_page_writes": "on",
-    "shared_buffers": "1GB",
-    "max_wal_size": "16GB",
-    "checkpoint_timeout": "1h",
-    "autovacuum": "off",
-    "jit": "off",
+#: what differs from PostgreSQL's defaults
+SETTINGS = {"max_wal_size": "16GB", "checkpoint_timeout": "1h"}
+_NO_CHECKPOINT = (
+    "A checkpoint makes the next write to every page dearer. It would fall into the slice of one "
+    "contender and not of its neighbour, so checkpoints are made between the measurements."
+)
+_EMBEDDED = "The embedded server's own setting, as its users have it."
+#: why a setting differs
+REASONS = {
+    "max_wal_size": _NO_CHECKPOINT,
+    "checkpoint_timeout": _NO_CHECKPOINT,
+    "max_connections": _EMBEDDED,
+    "max_locks_per_transaction": _EMBEDDED,
 }
+#: what a reader asks about first, as it is by default
+SHOWN = (
+    "autovacuum",
+    "autovacuum_naptime",
+    "fsync",
+    "synchronous_commit",
+    "full_page_writes",
+    "shared_buffers",
+    "jit",
+)
+_SETTINGS = """
+select name, current_setting(name), case
+    when setting = boot_val then current_setting(name)
+    when unit = 'MB' then pg_size_pretty(boot_val::bigint * 1024 * 1024)
+    when unit = '8kB' then pg_size_pretty(boot_val::bigint * 8192)
+    else boot_val || coalesce(unit, '')
+  end
+from pg_settings
+where name = any (%s)
+  or source = 'configuration file' and setting is distinct from boot_val
+    and name not in ('listen_addresses', 'port', 'unix_socket_directories')
+    and category !~ 'Locale and Formatting|Logging'
+order by setting is not distinct from boot_val, name
+"""
 
 #: what every message carries
 DATA = '{"amount": 50, "currency": "EUR", "account_id": "a1b2c3d4"}'
@@ -94,16 +125,39 @@ class Server:
 
     def machine(self) -> dict[str, str]:
         """Return what a reader has to know of the machine."""
-        with psycopg.connect(self.url("postgres")) as connection:
-            version = connection.info.parameter_status("server_version")
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1024**3
         return {
-            "PostgreSQL": str(version),
-            "Python": platform.python_version(),
             "system": f"{platform.system()} {platform.machine()}",
             "processors": str(os.cpu_count()),
+            "memory": f"{memory:.0f} GB",
             "load when it began": f"{os.getloadavg()[0]:.1f}",
-            "one fdatasync": f"{_sync_seconds(self._folder) * 1000:.2f} ms",
         }
+
+    def versions(self) -> dict[str, str]:
+        """Return the versions of all that is measured."""
+        with psycopg.connect(self.url("postgres")) as connection:
+            postgres = connection.info.parameter_status("server_version")
+        installed = {name: version(name) for name in ("pyspark", "psycopg", "message-db-py")}
+        return {
+            "Penstock": f"{penstock.__version__}{_commit()}",
+            "PostgreSQL": str(postgres),
+            "Python": platform.python_version(),
+            "Message DB": message_db.PACKAGE.rpartition("@")[2],
+            **installed,
+            **peers.versions(),
+        }
+
+    def settings(self) -> list[Setting]:
+        """Return the settings that differ from PostgreSQL's defaults, and some that do not."""
+        with psycopg.connect(self.url("postgres")) as connection:
+            rows = connection.execute(_SETTINGS, (list(SHOWN),)).fetchall()
+        return [
+            Setting(name, value, default, REASONS.get(name, "")) for name, value, default in rows
+        ]
+
+    def sync_ms(self) -> float:
+        """Return how long the disk takes to keep 8 kB, which every single commit waits for."""
+        return _sync_seconds(self._folder) * 1000
 
     def _create(self, database: str) -> str:
         self.drop(database)
@@ -139,6 +193,12 @@ def fill(url: str, table: str, messages: int, category: str = "account") -> None
             count=sql.Literal(messages),
         )
         connection.execute(statement)
+    settle(url)
+
+
+def settle(url: str) -> None:
+    """Do at once what autovacuum and the checkpointer would do sooner or later."""
+    with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("vacuum analyze")
         connection.execute("checkpoint")
 
@@ -154,6 +214,15 @@ def busy_seconds(connection: psycopg.Connection[Any]) -> float:
     return int(clock.read_text().split()[0]) / 1_000_000_000
 
 
+def _commit() -> str:
+    """Return the commit that is measured, if git can tell."""
+    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    done = subprocess.run(
+        command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+    )
+    return f", commit {done.stdout.strip()}" if done.returncode == 0 else ""
+
+
 def _free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
@@ -161,7 +230,6 @@ def _free_port() -> int:
 
 
 def _sync_seconds(folder: Path) -> float:
-    """Return how long the disk takes to keep 8 kB, which every single commit waits for."""
     path = folder / "sync"
     seconds: list[float] = []
     with path.open("wb", buffering=0) as file:

@@ -1,8 +1,8 @@
-"""All comparisons, by the name that `python -m bench NAME` takes, in the order they run."""
+"""All parts of a run, by the name that `python -m bench NAME` takes, in the order they run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from bench.comparisons import (
     category_read,
@@ -21,7 +21,8 @@ from bench.measuring import Effort
 from bench.results import Comparison
 from bench.server import Server
 
-Compare = Callable[[Server, Effort], list[Comparison]]
+#: yields each comparison as soon as it is measured, so that a failure loses none of them
+Compare = Callable[[Server, Effort], Iterator[Comparison]]
 
 COMPARISONS: dict[str, Compare] = {
     "write-message": write_message.compare,

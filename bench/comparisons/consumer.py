@@ -24,6 +24,7 @@ from penstock import Call, Consumer, Interceptor, RecordedMessage, Store
 
 PAGE = 1000  # message-db-py's own default
 WATCHED = 3.0  # seconds, of a consumer at rest
+PATIENCE = 120.0  # seconds until it is at rest
 NOTES = [
     "Both read a category of ten messages to a stream from its start, 1,000 at a time, and call a "
     "function that counts. Ours also stores its position after each 1,000, in a table or in a "
@@ -36,7 +37,7 @@ IDLE_NOTES = [
 ]
 
 
-def compare(server: Server, effort: Effort) -> list[Comparison]:
+def compare(server: Server, effort: Effort) -> Iterator[Comparison]:
     """Measure messages per second, and queries per second at rest."""
     messages = 10_000 if effort.quick else 50_000
     ours, genuine = server.ours("consuming", messages), server.genuine("looping", messages)
@@ -55,10 +56,11 @@ def compare(server: Server, effort: Effort) -> list[Comparison]:
     client.connection_pool._connection_pool.closeall()
     table, stream, theirs = figures.values()
     ratios = [ratio(table, theirs, at_least=2), ratio(stream, theirs, at_least=2)]
-    busy = Comparison("A consumer with a trivial handler", list(figures.values()), ratios, NOTES)
-    compared = [busy] if effort.quick else [busy, _idle(ours)]
+    title, sizes = "A consumer with a trivial handler", f"{messages:,} messages"
+    yield Comparison(title, list(figures.values()), ratios, NOTES, sizes)
+    if not effort.quick:
+        yield _idle(ours)
     server.drop("consuming", "looping")
-    return compared
 
 
 def _ours(store: Store, messages: int, positions: str) -> float:
@@ -141,9 +143,11 @@ def _queries_per_second(url: str, longest_interval_ms: int) -> float:
             positions="table",
             longest_polling_interval_ms=longest_interval_ms,
         )
-        thread = Thread(target=consumer.run)
+        consumer.handler("Deposited")(lambda message: None)
+        thread = Thread(target=consumer.run, daemon=True)
         thread.start()
-        queries.at_rest.wait()
+        if not queries.at_rest.wait(PATIENCE):
+            raise RuntimeError(f"the consumer was not at rest within {PATIENCE:.0f} seconds")
         before, began = queries.count, time.perf_counter()
         time.sleep(WATCHED)
         rate = (queries.count - before) / (time.perf_counter() - began)

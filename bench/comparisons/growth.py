@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from bench.growing import PAGE, SLICE, Log
@@ -40,21 +40,18 @@ OPERATIONS: dict[str, tuple[Callable[[Log], float], str]] = {
 }
 
 
-def compare(server: Server, effort: Effort) -> list[Comparison]:
+def compare(server: Server, effort: Effort) -> Iterator[Comparison]:
     """Measure each operation on logs of different sizes."""
     rounds = effort.rounds * 2
     logs = []
     for messages in SIZES_WHEN_QUICK if effort.quick else SIZES:
         tell(f"growth: making a log of {messages:,} messages")
         logs.append(Log(server, messages, claims=(rounds + 1) * SLICE))
-    compared = [
-        _compare(title, operation, [NOTE, note], logs, rounds)
-        for title, (operation, note) in OPERATIONS.items()
-    ]
+    for title, (operation, note) in OPERATIONS.items():
+        yield _compare(title, operation, [NOTE, note], logs, rounds)
     for log in logs:
         log.close()
         server.drop(log.name)
-    return compared
 
 
 def _compare(

@@ -6,6 +6,7 @@ function, no lock, no version, no trigger. Nobody who has to keep this table can
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 
 from bench.measuring import Contender, Effort, measure
@@ -24,7 +25,7 @@ NOTES = [
 ]
 
 
-def compare(server: Server, effort: Effort) -> list[Comparison]:
+def compare(server: Server, effort: Effort) -> Iterator[Comparison]:
     """Measure each number of writers; at 8, also writers in Python through `Store`."""
     contenders = {
         "ours": (server.ours("ours"), WRITE_MESSAGE),
@@ -32,9 +33,9 @@ def compare(server: Server, effort: Effort) -> list[Comparison]:
         "bare INSERT": (server.bare("bare"), INSERT),
     }
     counts = (PYTHON_WRITERS,) if effort.quick else (1, PYTHON_WRITERS, 32)
-    compared = [_compare(clients, contenders, effort) for clients in counts]
+    for clients in counts:
+        yield _compare(clients, contenders, effort)
     server.drop("ours", "genuine", "bare")
-    return compared
 
 
 def _compare(clients: int, contenders: dict[str, tuple[str, str]], effort: Effort) -> Comparison:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import time
+from collections.abc import Iterator
 from functools import partial
 
 import penstock
@@ -18,7 +19,7 @@ NOTES = ["One writer in Python; a batch is one call, one round trip and one comm
 _streams = itertools.count(1)
 
 
-def compare(server: Server, effort: Effort) -> list[Comparison]:
+def compare(server: Server, effort: Effort) -> Iterator[Comparison]:
     """Measure single writes, batches of 100 and batches of 1,000."""
     with penstock.connect(server.ours("batches")) as store:
         figures = measure(
@@ -34,7 +35,7 @@ def compare(server: Server, effort: Effort) -> list[Comparison]:
     server.drop("batches")
     single, hundred, thousand = figures.values()
     ratios = [ratio(hundred, single, at_least=10), ratio(thousand, single, at_least=10)]
-    return [Comparison("write_messages through Store", list(figures.values()), ratios, NOTES)]
+    yield Comparison("write_messages through Store", list(figures.values()), ratios, NOTES)
 
 
 def _singles(store: Store, seconds: float) -> float:

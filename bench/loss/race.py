@@ -26,6 +26,7 @@ READERS = 2
 LONGEST = 20  # messages in a transaction
 CATEGORIES = [f"account{number}" for number in range(WRITERS)]
 PAGE = 1000
+PATIENCE = 120.0  # seconds until all are ready: if one fails, none waits for ever
 
 #: writes so many messages to a stream of this category in one transaction
 Write = Callable[[str, int], object]
@@ -73,7 +74,7 @@ def _write(side: str, url: str, seconds: float) -> None:
     with ExitStack() as stack:
         with _turn:  # the first may have to make the tables
             write = stack.enter_context(_module(side).writer(url))
-        _begin.wait()
+        _begin.wait(PATIENCE)
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             write(random.choice(CATEGORIES), random.randint(1, LONGEST))
@@ -83,7 +84,7 @@ def _read(side: str, url: str) -> set[int]:
     pages = _module(side).tail(url)
     with _turn:
         seen = set(next(pages))
-    _begin.wait()
+    _begin.wait(PATIENCE)
     last_look = False
     while True:
         page = set(next(pages))

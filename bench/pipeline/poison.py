@@ -42,10 +42,11 @@ def compare(place: Place, messages: int, bad: int, rounds: int) -> Comparison:
     }
     contenders = [Contender(name, run) for name, run in runs.items()]
     title = f"A pipeline with {bad} bad messages"
-    clean, *poisoned = measure(title, "s", contenders, rounds, warm_up=rounds > 1).values()
+    clean, *poisoned = measure(title, "s", contenders, rounds, warm_up=False).values()
     place.server.drop(good, spoilt)
     ratios = [ratio(one, clean) for one in poisoned]
-    return Comparison(title, [clean, *poisoned], ratios, [NOTE.format(messages=messages, bad=bad)])
+    notes, sizes = [NOTE.format(messages=messages, bad=bad)], f"{messages:,} messages"
+    return Comparison(title, [clean, *poisoned], ratios, notes, sizes)
 
 
 def _spoil(url: str, messages: int, bad: int) -> None:

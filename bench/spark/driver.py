@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
+import zipfile
 from pathlib import Path
 
 from bench.measuring import tell
@@ -32,6 +34,17 @@ def find_driver() -> Path | None:
     for package in CACHE.glob(f"{PACKAGE}_*.deb"):
         _run("dpkg-deb", "-x", package.name, ".")
     return CACHE / JAR if (CACHE / JAR).exists() else None
+
+
+def versions() -> dict[str, str]:
+    """Return the driver's version; nothing if there is no driver."""
+    jar = find_driver()
+    if jar is None:
+        return {}
+    with zipfile.ZipFile(jar) as files:
+        manifest = files.read("META-INF/MANIFEST.MF").decode()
+    found = re.search(r"^Implementation-Version: (\S+)", manifest, re.MULTILINE)
+    return {"PostgreSQL's JDBC driver": found[1] if found else "unknown"}
 
 
 def _run(*command: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 
@@ -26,16 +26,15 @@ NOTE = (
 )
 
 
-def compare(place: Place, database: str, messages: int) -> list[Comparison]:
-    """Measure megabytes while a tenth of the messages are read or written, and all of them."""
-    sizes = (messages // 10, messages)
-    reads = {size: partial(_read, place, database, size) for size in sizes}
-    writes = {size: partial(_write, place, size) for size in sizes}
+def reading(place: Place, database: str, messages: int) -> Comparison:
+    """Measure megabytes while a tenth of the messages are read, and all of them."""
+    return _compared("reading", messages, partial(_read, place, database))
+
+
+def writing(place: Place, messages: int) -> Comparison:
+    """Measure megabytes while a tenth of the messages are written, and all of them."""
     place.server.ours(DATABASE, 0)
-    compared = [
-        _compared("A Python worker of Spark, reading", reads),
-        _compared("A Python worker of Spark, writing", writes),
-    ]
+    compared = _compared("writing", messages, partial(_write, place))
     place.server.drop(DATABASE)
     return compared
 
@@ -58,10 +57,11 @@ def peak_megabytes(work: Callable[[], object]) -> float:
     return max([*seen, *_resident()]) / 1_000_000
 
 
-def _compared(title: str, works: Mapping[int, Callable[[], object]]) -> Comparison:
+def _compared(what: str, messages: int, work: Callable[[int], object]) -> Comparison:
+    title = f"A Python worker of Spark, {what}"
     contenders = [
-        Contender(f"at {size:,} messages", partial(peak_megabytes, work))
-        for size, work in works.items()
+        Contender(f"at {size:,} messages", partial(peak_megabytes, partial(work, size)))
+        for size in (messages // 10, messages)
     ]
     tenth, whole = measure(title, "MB", contenders, ROUNDS).values()
     return Comparison(title, [tenth, whole], [ratio(whole, tenth, at_most=1.2)], [NOTE])

@@ -19,27 +19,38 @@ NOTE = (
     f"JDBC is told the range of the primary key, and fetches {FETCH:,} rows at a time."
 )
 TYPED_NOTE = (
-    "Ours reads `data` as a struct that PostgreSQL fills; JDBC reads the column `data` alone and "
-    "Spark decodes it with from_json. Four partitions."
+    "Ours reads `data` as a struct that PostgreSQL fills. JDBC does as well as it can when its "
+    "dbtable is a query that takes the fields out of the JSON: that is what the aim is against. "
+    "The other way, the column `data` and Spark's from_json, is shown beside it. Four partitions."
 )
+#: Spark's JDBC takes a query in parentheses where a table could stand
+FIELDS_IN_SQL = """(
+  select global_position, metadata, (data->>'amount')::float8 as amount,
+    data->>'currency' as currency, data->>'customer' as customer
+  from message_store.messages
+) fields"""
 
 
 def typed(place: Place, database: str, messages: int, rounds: int) -> Comparison:
     """Measure rows per second of three typed fields."""
     contenders = [_contender("ours", messages, partial(_our_fields, place, database))]
     if place.has_jdbc:
-        theirs = partial(_their_fields, place, database, messages)
-        contenders.append(_contender("JDBC and from_json", messages, theirs))
+        in_sql = partial(_fields_in_sql, place, database, messages)
+        in_spark = partial(_fields_in_spark, place, database, messages)
+        contenders.append(_contender("JDBC, fields by SQL", messages, in_sql))
+        contenders.append(_contender("JDBC and from_json", messages, in_spark))
     title = "Spark reads three typed fields of data"
     figures = list(measure(title, "rows/s", contenders, rounds).values())
     notes = [NOTE.format(messages=messages), TYPED_NOTE, *place.notes]
-    return Comparison(title, figures, against_first(figures, at_least=1.5), notes)
+    return Comparison(title, figures, against(figures, at_least=1), notes, _sizes(messages))
 
 
-def against_first(figures: list[Figure], *, at_least: float | None) -> list[Ratio]:
-    """Return how the first of the contenders compares with each of the others."""
+def against(figures: list[Figure], *, at_least: float | None) -> list[Ratio]:
+    """Return how the first compares with the others; the aim is against the best of them."""
     ours, *theirs = figures
-    return [ratio(ours, one, at_least=at_least) for one in theirs]
+    return [
+        ratio(ours, one, at_least=None if number else at_least) for number, one in enumerate(theirs)
+    ]
 
 
 def all_columns(
@@ -54,7 +65,11 @@ def all_columns(
     figures = list(measure(title, "rows/s", contenders, rounds).values())
     aim = 1.0 if partitions == 4 else None
     notes = [NOTE.format(messages=messages), *place.notes]
-    return Comparison(title, figures, against_first(figures, at_least=aim), notes)
+    return Comparison(title, figures, against(figures, at_least=aim), notes, _sizes(messages))
+
+
+def _sizes(messages: int) -> str:
+    return f"{messages:,} messages"
 
 
 def _contender(name: str, messages: int, frame: Callable[[], DataFrame]) -> Contender:
@@ -70,7 +85,12 @@ def _our_fields(place: Place, database: str) -> DataFrame:
     return reader.schema(f"data struct<{_struct(FIELDS)}>").load().select("data.*")
 
 
-def _their_fields(place: Place, database: str, messages: int) -> DataFrame:
+def _fields_in_sql(place: Place, database: str, messages: int) -> DataFrame:
+    names = [one.split()[0] for one in FIELDS.split(",")]
+    return place.jdbc_log(database, messages, 4, FIELDS_IN_SQL).select(*names)
+
+
+def _fields_in_spark(place: Place, database: str, messages: int) -> DataFrame:
     log = place.jdbc_log(database, messages, 4)
     return log.select(f.from_json("data", FIELDS).alias("data")).select("data.*")
 

@@ -1,4 +1,4 @@
-"""Procrastinate: `batch_defer_async`, and a worker that does not wait for more."""
+"""Procrastinate: `batch_defer_async`, and a worker that deletes what succeeded."""
 
 import asyncio
 import json
@@ -31,7 +31,10 @@ async def main(url: str, count: str, workers: str = "10") -> None:
             await task.batch_defer_async(*({"n": n} for n in numbers))
         enqueued = time.perf_counter()
         await app.run_worker_async(
-            concurrency=int(workers), wait=False, install_signal_handlers=False
+            concurrency=int(workers),
+            wait=False,
+            delete_jobs="successful",
+            install_signal_handlers=False,
         )
         ended = time.perf_counter()
     assert handled == int(count)

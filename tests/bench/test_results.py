@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from bench import report, results
-from bench.measuring import Contender, measure
-from bench.printing import as_text, behind, verdicts
+from bench import __main__ as command
+from bench import results
+from bench.measuring import Contender, Effort, measure
+from bench.printing import as_text, behind, verdict, verdicts
 from bench.results import Comparison, Figure, Ratio, Run, ratio
-
-OURS = Figure("ours", "messages/s", [200.0, 100.0, 400.0])
-THEIRS = Figure("theirs", "messages/s", [100.0, 100.0, 100.0])
-
-
-def run_of(*ratios: Ratio, title: str = "writes") -> Run:
-    compared = Comparison(title, [OURS, THEIRS], list(ratios), ["One writer."])
-    settings = {"fsync": "on"}
-    return Run(datetime(2026, 1, 2, tzinfo=UTC), True, 12.5, {"cores": "2"}, settings, [compared])
-
-
-def later(run: Run) -> Run:
-    began = datetime(2026, 1, 3, tzinfo=UTC)
-    return msgspec.structs.replace(run, began=began, machine={"cores": "4"})
+from bench.server import Server
+from tests.bench.runs import OURS, THEIRS, run_of
 
 
 def test_contenders_take_turns_and_the_first_round_does_not_count() -> None:
@@ -56,39 +45,44 @@ def test_a_ratio_is_taken_round_by_round() -> None:
 
 
 @pytest.mark.parametrize(
-    ("at_least", "at_most", "verdict"),
+    ("at_least", "at_most", "told"),
     [
         (None, None, ""),
-        (2.0, None, "met"),
-        (2.1, None, "behind"),
-        (None, 2.0, "met"),
-        (None, 1.9, "behind"),
+        (2.0, None, "met in 2 of 3 rounds"),
+        (2.1, None, "missed in 2 of 3 rounds"),
+        (None, 2.0, "met in 2 of 3 rounds"),
+        (None, 0.9, "missed in 3 of 3 rounds"),
     ],
 )
-def test_the_verdict_is_that_of_the_median(
-    at_least: float | None, at_most: float | None, verdict: str
+def test_the_verdict_is_that_of_the_median_with_the_rounds_that_agree(
+    at_least: float | None, at_most: float | None, told: str
 ) -> None:
     found = ratio(OURS, THEIRS, at_least=at_least, at_most=at_most)
 
-    assert found.verdict == verdict
+    assert verdict(found) == told
 
 
 def test_the_summary_names_what_is_behind() -> None:
     run = run_of(ratio(OURS, THEIRS, at_least=1.5), ratio(OURS, THEIRS, at_least=3))
 
     assert verdicts(run) == (
-        "1 of 2 aims met. Behind: writes: ours / theirs is 2.00, aim at least 3."
+        "1 of 2 aims met. Behind: writes (100 messages): ours / theirs is 2.00, aim at least 3, "
+        "missed in 2 of 3 rounds."
     )
 
 
-def test_what_is_behind_names_missed_aims_and_contenders_that_are_ahead() -> None:
-    missed = ratio(OURS, THEIRS, at_least=3)
-    slower = Ratio("ours / bare", [0.7])
+def test_what_is_behind_names_missed_aims_first_then_contenders_that_are_ahead() -> None:
+    slower = Ratio("ours / bare", [0.7, 0.6, 1.1])
+    met_but_slower = Ratio("ours / bare", [0.8, 0.9, 1.1], at_least=0.7)
     met = ratio(OURS, THEIRS, at_least=1.5)
+    ours_too = Ratio("ours, held back / ours", [0.9, 0.9, 0.9], at_least=0.8)
+    missed = ratio(OURS, THEIRS, at_least=3)
 
-    assert behind(run_of(missed, slower, met)) == [
-        "writes: ours / theirs is 2.00, aim at least 3",
-        "writes: ours / bare is 0.70",
+    assert behind(run_of(slower, met_but_slower, met, ours_too, missed)) == [
+        "writes (100 messages): ours / theirs is 2.00, aim at least 3, missed in 2 of 3 rounds",
+        "writes (100 messages): ours / bare is 0.70, no aim, behind in 2 of 3 rounds",
+        "writes (100 messages): ours / bare is 0.90, aim at least 0.7, met in 3 of 3 rounds, "
+        "behind in 2 of 3 rounds",
     ]
 
 
@@ -111,53 +105,68 @@ def test_a_table_shows_figures_ratio_aim_and_verdict() -> None:
         "  ours    200     150 to 300   messages/s\n"
         "  theirs  100     100 to 100   messages/s\n\n"
         "  ratio          median  middle half   aim           verdict\n"
-        "  ours / theirs  2.00    1.50 to 3.00  at least 1.5  met\n"
+        "  ours / theirs  2.00    1.50 to 3.00  at least 1.5  met in 2 of 3 rounds\n"
     )
 
 
-def test_the_page_says_what_was_measured_where_and_how_it_ended() -> None:
-    page = report.page(run_of(ratio(OURS, THEIRS, at_least=3)))
-
-    assert "began on 02 January 2026, in its quick form" in page
-    assert "0 of 1 aims met." in page
-    assert "## Where Penstock is behind\n\n- writes: ours / theirs is 2.00, aim at least 3" in page
-    assert "| ours / theirs | 2.00 | 1.50 to 3.00 | at least 3 | behind |" in page
-    assert "| fsync | on |" in page
-
-
-def test_the_page_shows_its_charts() -> None:
-    charts = ["benchmarks-aims.png", "benchmarks-by-clients-1.png", "benchmarks-by-messages-2.png"]
-
-    page = report.page(run_of(), charts)
-
-    assert "![Aims](images/benchmarks-aims.png)\n\n![By clients](images/benchmarks-by-cl" in page
-    assert "-1.png)\n![By messages](images/benchmarks-by-messages-2.png)\n\n" in page
-
-
-def test_a_run_comes_back_from_json_as_it_was() -> None:
+def test_a_run_comes_back_from_its_file_as_it_was(tmp_path: Path) -> None:
     run = run_of(ratio(OURS, THEIRS, at_most=3))
 
-    assert msgspec.json.decode(msgspec.json.encode(run), type=Run) == run
+    run.save(tmp_path / "run.json")
+
+    assert results.load(tmp_path / "run.json") == run
 
 
-def test_runs_of_a_part_each_are_joined_into_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+class Disk:
+    """A server of which only the disk is asked."""
+
+    def sync_ms(self) -> float:
+        return 0.5
+
+
+def reads(server: Server, effort: Effort) -> Iterator[Comparison]:
+    yield Comparison("read one", [OURS], [])
+    yield Comparison("read two", [OURS], [])
+
+
+def breaks(server: Server, effort: Effort) -> Iterator[Comparison]:
+    yield Comparison("broken one", [OURS], [])
+    raise RuntimeError("the disk is full\nand more")
+
+
+def measured(run: Run, part: str, path: Path) -> Run:
+    return command._with_part(run, part, Disk(), path, 0.0)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def _parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "COMPARISONS", {"breaks": breaks, "reads": reads})
+
+
+@pytest.mark.usefixtures("_parts")
+def test_a_part_that_fails_loses_neither_the_others_nor_what_it_had_measured(
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(results, "FOLDER", tmp_path)
-    early, late = run_of(ratio(OURS, THEIRS)), later(run_of(ratio(THEIRS, OURS), title="reads"))
+    run = msgspec.structs.replace(run_of(), parts=["breaks", "reads"], done=[], comparisons=[])
 
-    run = results.load(results.joined([early.save(whole=False), late.save(whole=False)]))
+    run = measured(measured(run, "breaks", tmp_path / "run.json"), "reads", tmp_path / "run.json")
 
-    assert [one.title for one in run.comparisons] == ["writes", "reads"]
-    assert (run.began, run.seconds, run.machine) == (early.began, 25.0, {"cores": "2, 4"})
+    kept = results.load(tmp_path / "run.json")
+    assert kept == run
+    assert [one.title for one in kept.comparisons] == ["broken one", "read one", "read two"]
+    assert kept.comparisons[0].sync_ms == [0.5, 0.5]
+    assert (kept.failed, kept.done) == ({"breaks": "RuntimeError: the disk is full"}, ["reads"])
+    assert kept.left == []
 
 
-def test_what_was_measured_again_replaces_what_was_measured_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(results, "FOLDER", tmp_path)
-    early, late = run_of(ratio(OURS, THEIRS)), later(run_of(ratio(THEIRS, OURS)))
+@pytest.mark.usefixtures("_parts")
+def test_a_run_that_broke_off_goes_on_with_the_parts_that_are_not_whole(tmp_path: Path) -> None:
+    parts = ["breaks", "reads", "writes"]
+    run = msgspec.structs.replace(run_of(), parts=parts, done=[], comparisons=[])
+    run = measured(measured(run, "reads", tmp_path / "run.json"), "breaks", tmp_path / "run.json")
 
-    run = results.load(results.joined([early.save(whole=False), late.save(whole=False)]))
+    resumed = command._resumed(run)
 
-    assert [one.ratios[0].name for one in run.comparisons] == ["theirs / ours"]
+    assert resumed.left == ["breaks", "writes"]
+    assert [one.title for one in resumed.comparisons] == ["read one", "read two"]
+    assert len(resumed.resumed) == 1
