@@ -33,6 +33,11 @@ for name in ("SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--chaos-seconds", type=float, default=5, help="how long a chaos test runs")
     parser.addoption("--chaos-seed", type=int, default=None, help="repeat a chaos test's choices")
+    parser.addoption(
+        "--crash-report",
+        action="store_true",
+        help="kill drivers at every point, however long it takes, and keep what was found",
+    )
 
 
 #: they take long: begun first, they do not keep one worker busy when the others have nothing left
