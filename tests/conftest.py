@@ -41,7 +41,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 #: they take long: begun first, they do not keep one worker busy when the others have nothing left
-LONG = ("tests/docs/", "tests/pipeline/connect/", "tests/pipeline/faults/")
+LONG = (
+    *("tests/docs/", "tests/pipeline/connect/", "tests/pipeline/faults/"),
+    "tests/pipeline/steps/test_crash_matrix.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

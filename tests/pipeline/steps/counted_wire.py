@@ -79,6 +79,8 @@ class CountedWire:
         return self
 
     def __exit__(self, *_: object) -> None:
+        with suppress(OSError):
+            self._door.shutdown(socket.SHUT_RDWR)  # or whoever waits at it would do so for good
         self._door.close()
         self._cut.set()
 
@@ -99,7 +101,7 @@ class CountedWire:
         return self.passes()
 
     def _let_in(self) -> None:
-        with suppress(OSError):  # the door is closed
+        with suppress(OSError, psutil.NoSuchProcess):  # the door is closed, or the driver killed
             while True:
                 client, (_, port) = self._door.accept()
                 server = socket.socket(socket.AF_UNIX)

@@ -1,6 +1,6 @@
 """A driver that runs pipelines side by side, each on an address of its own, until it is killed.
 
-It is told on its standard input what to run. None of the pipelines is to come to its end.
+Each line of its standard input says what to run. None of the pipelines is to come to its end.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from threading import Thread
 from typing import TypedDict
 
 from pyspark.sql import SparkSession
@@ -31,11 +31,10 @@ class Job(TypedDict):
     driver_rows: int
 
 
-def main(jobs: list[Job]) -> None:
+def main() -> None:
     spark = session("doomed", master="local[99]", config={**SETTINGS, **SLOTS})
-    with ThreadPoolExecutor(len(jobs)) as threads:
-        for job in jobs:
-            threads.submit(run, spark, job)
+    for line in sys.stdin:
+        Thread(target=run, args=(spark, json.loads(line)), daemon=True).start()
 
 
 def run(spark: SparkSession, job: Job) -> None:
@@ -49,4 +48,4 @@ def run(spark: SparkSession, job: Job) -> None:
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.stdin.read()))
+    main()
