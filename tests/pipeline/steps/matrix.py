@@ -17,7 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,7 +31,6 @@ from penstock.errors import PenstockError
 from penstock.pipeline import Runner
 from penstock.pipeline.frames import DRIVER_ROWS
 from tests.conftest import Server
-from tests.pipeline.faults.drivers import kill_trees
 from tests.pipeline.steps.counted_wire import CountedWire, Point
 from tests.pipeline.steps.doomed_driver import Job
 from tests.pipeline.steps.shapes import SHAPES, fill, pipeline, result
@@ -40,8 +39,8 @@ from tests.pipeline.steps.workshop import Workshop
 ROOT = Path(__file__).parents[3]
 DRIVER = "tests.pipeline.steps.doomed_driver"
 PATIENCE = 600  # seconds, until all have come to their points
-AT_ONCE = 58  # pipelines that one driver runs
-SIDE_BY_SIDE = 3  # of them, before they have come to their points
+AT_ONCE = 64  # pipelines that one driver runs
+SIDE_BY_SIDE = 4  # of them, before they have come to their points
 
 #: who reads and stages in a step, and up to how many rows the driver does it alone
 STEPS = {"driver": DRIVER_ROWS, "executors": 0}
@@ -222,7 +221,10 @@ def _driver() -> Iterator[subprocess.Popen[str]]:
             if process.poll() is None:
                 others = psutil.Process(process.pid).children(recursive=True)
                 process.kill()
-                kill_trees(others)
+                for one in others:
+                    with suppress(psutil.NoSuchProcess):
+                        one.kill()
+                psutil.wait_procs(others, timeout=60)
 
 
 def _order(process: subprocess.Popen[str], job: Job) -> None:

@@ -18,17 +18,17 @@ Declare = Callable[[Pipeline, str], None]
 SHAPES: dict[str, Declare] = {}
 #: the queues that are filled: each shape has its own, so that all can live in one database
 INPUTS: dict[str, tuple[int, ...]] = {
-    "one_in": (1, 2, 3, 4),
+    "one_in": (1, 2),
     "left_in": (1, 2),
     "right_in": (10, 20),
-    "urgent_in": (1,),
-    "normal_in": (2, 3),
+    "urgent_in": (),
+    "normal_in": (1, 2),
     "sort_in": (1, 2),
     "drop_in": (1, 2),
     "poison_in": (1, 2),
     "column_in": (1, 2),
     "sink_in": (1, 2, 3, 4),
-    "file_in": (1, 2, 3, 4),
+    "file_in": (1, 2),
     "fold_in-1": (1, 2, 3),
 }
 
@@ -75,7 +75,7 @@ def result(workshop: Workshop, name: str, folder: str) -> dict[str, Any]:
 
 @shape
 def one_input(pipe: Pipeline, folder: str) -> None:
-    @pipe.stream(inputs="one_in", output="one_out", limit=2)
+    @pipe.stream(inputs="one_in", output="one_out")
     def copy(one_in: DataFrame) -> DataFrame:
         return renumbered(numbered(one_in).repartition(2), "n * 2")  # so there are two tasks
 
@@ -138,7 +138,7 @@ def sink_with_upsert(pipe: Pipeline, folder: str) -> None:
 
 @shape
 def sink_with_files(pipe: Pipeline, folder: str) -> None:
-    @pipe.sink(inputs="file_in", limit=2)
+    @pipe.sink(inputs="file_in")
     def archive(file_in: DataFrame, delivery: Delivery) -> None:
         delivery.write_files(numbered(file_in).select("n"), folder, format="json")
 
