@@ -74,15 +74,17 @@ def _shown(report: Report) -> str:
     )
     return (
         f"The crash matrix runs {pipelines} pipelines, each with steps that the driver reads and "
-        "stages, and again\nwith steps that executors do. A point is a statement that has reached "
-        "the server while its answer has not\ncome back; those that only read are left out. At "
-        "each point the driver is killed with `kill -9`, a fresh run\ngoes on, and its messages, "
-        "tailers, tables and files are compared with those of an undisturbed run. The last\n"
-        f"run, on {report.began:%d %B %Y} with Python {report.python} and PostgreSQL "
-        f"{report.postgresql}, took {report.seconds / 60:.0f} minutes (seed {report.seed}). It\n"
-        f"covered {report.kills} of {points} points, with {report.drivers} drivers. {verdict}.\n\n"
-        "| what was done last | staged by the driver | by executors |\n| --- | --- | --- |\n"
-        f"{rows}\n[The whole report](data/crash-matrix.json). `make crash-matrix` does it again.\n"
+        "stages, and again with\nsteps that executors read and stage. A point is a statement that "
+        "the server has answered, while its answer has\nnot arrived; statements that only read "
+        "leave nothing behind, and are no points. At each point the driver and its\ntasks are "
+        "killed with `kill -9`, a fresh run goes on, and its messages, tailers, tables and files "
+        "are compared\nwith those of an undisturbed run. The last run, on "
+        f"{report.began:%d %B %Y} with Python {report.python} and\nPostgreSQL "
+        f"{report.postgresql}, took {report.seconds / 60:.0f} minutes (seed {report.seed}). It "
+        f"covered {report.kills} of {points} points, and killed {report.drivers} drivers\nfor it. "
+        f"{verdict}.\n\n"
+        "| what was done last | steps of the driver | steps of executors |\n| --- | --- | --- |\n"
+        f"{rows}\n[The report](data/crash-matrix.json). `make crash-matrix` makes it anew.\n"
     )
 
 

@@ -18,8 +18,14 @@ from penstock.pipeline import Runner, session
 from tests.pipeline.conftest import SETTINGS
 from tests.pipeline.steps.shapes import pipeline
 
-#: as many tasks as may stand at a point at once; but pieces of work as on two cores
-SLOTS = {"spark.default.parallelism": "2"}
+#: as many tasks as may stand at a point at once; but pieces of work as on two cores, and no
+#: compiler, since a query is run once or twice
+SETTINGS_HERE = {
+    **SETTINGS,
+    "spark.default.parallelism": "2",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 
 
 class Job(TypedDict):
@@ -32,7 +38,7 @@ class Job(TypedDict):
 
 
 def main() -> None:
-    spark = session("doomed", master="local[99]", config={**SETTINGS, **SLOTS})
+    spark = session("doomed", master="local[99]", config=SETTINGS_HERE)
     for line in sys.stdin:
         Thread(target=run, args=(spark, json.loads(line)), daemon=True).start()
 
