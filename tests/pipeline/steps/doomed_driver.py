@@ -20,7 +20,7 @@ from tests.pipeline.steps.shapes import pipeline
 
 #: as many tasks as may stand at a point at once; but pieces of work as on two cores, and no
 #: compiler, since a query is run once or twice
-SETTINGS_HERE = {
+BRIEF = {
     **SETTINGS,
     "spark.default.parallelism": "2",
     "spark.sql.codegen.wholeStage": "false",
@@ -38,7 +38,7 @@ class Job(TypedDict):
 
 
 def main() -> None:
-    spark = session("doomed", master="local[99]", config=SETTINGS_HERE)
+    spark = session("doomed", master="local[99]", config=BRIEF)
     for line in sys.stdin:
         Thread(target=run, args=(spark, json.loads(line)), daemon=True).start()
 

@@ -77,7 +77,8 @@ def result(workshop: Workshop, name: str, folder: str) -> dict[str, Any]:
 def one_input(pipe: Pipeline, folder: str) -> None:
     @pipe.stream(inputs="one_in", output="one_out")
     def copy(one_in: DataFrame) -> DataFrame:
-        return renumbered(numbered(one_in).repartition(2), "n * 2")  # so there are two tasks
+        in_two_tasks = numbered(one_in).repartition(2, "n")
+        return renumbered(in_two_tasks, "n * 2")
 
 
 @shape
