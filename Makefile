@@ -11,7 +11,7 @@ TYPED := $(wildcard src tests bench examples)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install demo test check format bench bench-quick bench-report chaos mutants docs clean
+.PHONY: help install demo test check format bench bench-quick bench-report chaos crash-matrix mutants docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,10 @@ chaos: .venv/.dev ## everything at once through faults for CHAOS_SECONDS (600), 
 	$(BIN)/python -m pytest tests --ignore=tests/chaos -m chaos -rP \
 	  $(if $(CHAOS_SEED),--chaos-seed=$(CHAOS_SEED)) \
 	  --chaos-seconds=$$(( $(CHAOS_SECONDS) / 10 )) --timeout=$$(( $(CHAOS_SECONDS) + 600 ))
+
+crash-matrix: .venv/.dev ## kill drivers at every point of every step, and note it in docs/
+	$(BIN)/python -m pytest tests/pipeline/steps/test_crash_matrix.py -m chaos -rP \
+	  --crash-report $(if $(CHAOS_SEED),--chaos-seed=$(CHAOS_SEED)) --timeout=0
 
 mutants: .venv/.dev ## remove one mechanism at a time: the tests that claim it have to fail
 	$(BIN)/python -m tests.mutants --workers $(WORKERS)

@@ -35,10 +35,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--chaos-seed", type=int, default=None, help="repeat a chaos test's choices")
     parser.addoption("--chaos-report", action="store_true", help="keep the run in docs/chaos.md")
     parser.addoption("--server", type=Path, default=None, help="join the server of this folder")
+    parser.addoption(
+        "--crash-report",
+        action="store_true",
+        help="kill drivers at every point, however long it takes, and keep what was found",
+    )
 
 
 #: they take long: begun first, they do not keep one worker busy when the others have nothing left
-LONG = ("tests/docs/", "tests/pipeline/connect/", "tests/pipeline/faults/")
+LONG = (
+    *("tests/docs/", "tests/pipeline/connect/", "tests/pipeline/faults/"),
+    "tests/pipeline/steps/test_crash_matrix.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

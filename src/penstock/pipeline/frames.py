@@ -25,8 +25,8 @@ from penstock.pipeline.cutting import Piece
 from penstock.pipeline.driver_read import read_table
 from penstock.pipeline.target import Target
 
-#: up to here the driver reads by itself
-SMALL = 20_000
+#: so many messages the driver reads by itself
+DRIVER_ROWS = 20_000
 
 Connection = psycopg.Connection[Any]
 
@@ -42,13 +42,15 @@ class Slice:
     after: int
     until: int
     count: int
+    #: up to here the driver reads by itself
+    driver_rows: int = DRIVER_ROWS
     #: it has no messages, and Spark is not to find that out before it has run
     opaque: bool = False
 
     @property
     def is_small(self) -> bool:
         """Whether the driver reads it by itself."""
-        return self.count <= SMALL
+        return self.count <= self.driver_rows
 
     @cached_property
     def table(self) -> pa.Table:

@@ -31,7 +31,6 @@ from pyspark.sql.types import IntegralType, StructType
 from penstock import names
 from penstock.database.execute import typed_errors
 from penstock.errors import WrongColumns, WrongValue
-from penstock.pipeline import frames
 from penstock.pipeline.connections import Place, connect
 from penstock.pipeline.frames import Slice
 from penstock.pipeline.json_texts import json_texts
@@ -170,13 +169,15 @@ def output(
     return Output(queue, columns, follows, errors, tuple(names.category(one) for one in inputs))
 
 
-def stage_frame(place: Place, frame: DataFrame, made: Output, *, is_small: bool) -> list[Staged]:
+def stage_frame(
+    place: Place, frame: DataFrame, made: Output, driver_rows: int, *, is_small: bool
+) -> list[Staged]:
     """Evaluate a frame and stage it: from here if it is small, else from the executors."""
     if is_small:
         batches = frame.toArrow().to_batches()
         with connect(place) as connection:
             return made.stage(connection, batches, place.where)
-    few = min(FEW, frames.SMALL)
+    few = min(FEW, driver_rows)
     parts = frame.mapInArrow(_Stager(place, made, few), _PARTS).collect()
     staged: list[Staged] = []
     lent: Connection | None = None
@@ -192,10 +193,10 @@ def stage_frame(place: Place, frame: DataFrame, made: Output, *, is_small: bool)
     return staged
 
 
-def is_known_to_be_small(frame: DataFrame) -> bool:
-    """Whether Spark can tell from the plan that the driver can hold all rows of a frame."""
+def is_known_to_be_small(frame: DataFrame, driver_rows: int) -> bool:
+    """Whether Spark can tell from the plan that a frame has no more rows than that."""
     most = frame._jdf.queryExecution().optimizedPlan().maxRows()
-    return bool(most.isDefined()) and int(str(most.get())) <= frames.SMALL
+    return bool(most.isDefined()) and int(str(most.get())) <= driver_rows
 
 
 def without_repeated_errors(connection: Connection, staged: Sequence[Staged]) -> list[Staged]:

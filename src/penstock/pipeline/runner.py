@@ -44,7 +44,7 @@ from penstock.pipeline.checks import check_schemas
 from penstock.pipeline.choosing import Memory
 from penstock.pipeline.connections import Place, connect
 from penstock.pipeline.failures import is_passing
-from penstock.pipeline.frames import queue_target
+from penstock.pipeline.frames import DRIVER_ROWS, queue_target
 from penstock.pipeline.graph import Pipeline, Processor
 from penstock.pipeline.restart import restart
 from penstock.pipeline.run_lock import ProcessorLocks, RunLock, lock_run
@@ -136,9 +136,22 @@ class Runner:
         spark: SparkSession | None = None,
         *,
         on_step: Callable[[StepReport], None] | None = None,
+        driver_rows: int = DRIVER_ROWS,
     ) -> None:
+        """Prepare to run it.
+
+        Args:
+            pipeline: what to run.
+            store: the database that it reads and writes.
+            spark: the session to use; without it, one is made.
+            on_step: called after each step.
+            driver_rows: up to so many messages a step is read and staged by the driver alone,
+                beyond it by the executors.
+        """
         if not isinstance(pipeline, Pipeline):
             raise ValidationError("pipeline", pipeline, "a Pipeline")
+        if not isinstance(driver_rows, int) or driver_rows < 0:
+            raise ValidationError("driver_rows", driver_rows, "a whole number, 0 or more")
         check_graph(pipeline)
         self.pipeline = pipeline
         self.place = Place(store.settings)
@@ -151,6 +164,7 @@ class Runner:
             raise ValidationError("spark", self.spark, expected)
         check_schemas(pipeline)
         self._on_step = on_step
+        self._driver_rows = driver_rows
         self._schedule = Schedule(pipeline)
         self._failure: PenstockError | None = None
 
@@ -340,7 +354,7 @@ class Runner:
             connection.execute("set enable_sort = off")  # pages come from the index in its order
             bench = Bench(
                 self.pipeline, one, self.place, connection, spark, work.memory,
-                lambda: schedule.has_all(one.name),
+                lambda: schedule.has_all(one.name), self._driver_rows,
             )  # fmt: skip
             schedule.wait_to_begin(one.name)
             while (woken := schedule.wait_for_turn(one.name)) is not None:

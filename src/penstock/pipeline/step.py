@@ -50,7 +50,13 @@ from penstock.pipeline.files import (
     move_into_place,
     remove_older,
 )
-from penstock.pipeline.frames import SMALL, Slice, count_up_to, first_position, queue_target
+from penstock.pipeline.frames import (
+    DRIVER_ROWS,
+    Slice,
+    count_up_to,
+    first_position,
+    queue_target,
+)
 from penstock.pipeline.graph import Pipeline, Processor
 from penstock.pipeline.outputs import (
     ErrorsQueue,
@@ -82,6 +88,8 @@ class Bench:
     memory: Memory = field(default_factory=Memory)
     #: whether those of the pipeline that feed it have caught up
     has_all: Callable[[], bool] = lambda: True
+    #: up to here the driver reads and stages by itself, beyond it the executors do
+    driver_rows: int = DRIVER_ROWS
 
 
 @dataclass
@@ -241,11 +249,12 @@ def _run_function(
     outputs = {
         queue: output(queue, frame.schema, errors, inputs) for queue, frame in frames.items()
     }
-    small = {queue: is_known_to_be_small(frame) for queue, frame in frames.items()}
+    most = bench.driver_rows
+    small = {queue: is_known_to_be_small(frame, most) for queue, frame in frames.items()}
     staged: list[Staged] = []
     with evaluated_once([*frames.values(), *(each.frame for each in delivery.upserts)]) as all_of:
         for frame, (queue, made) in zip(all_of, outputs.items(), strict=False):
-            staged += stage_frame(bench.place, frame, made, is_small=small[queue])
+            staged += stage_frame(bench.place, frame, made, most, is_small=small[queue])
         delivery.upserts = [
             each.evaluated(frame)
             for each, frame in zip(delivery.upserts, all_of[len(outputs) :], strict=True)
@@ -439,10 +448,12 @@ def _inputs(bench: Bench, snapshot: Snapshot) -> dict[str, Slice]:
 
 def _slice(bench: Bench, queue: str, after: int, until: int, types: tuple[str, ...] = ()) -> Slice:
     target = queue_target(queue, types)
-    most = max(SMALL + 1, bench.processor.limit)  # a table may be of any size
+    most = max(bench.driver_rows + 1, bench.processor.limit)  # a table may be of any size
     count = count_up_to(bench.connection, target, after, until, most)
     schema = frame_schema(bench.pipeline, queue)
-    return Slice(bench.place, bench.connection, target, schema, after, until, count)
+    return Slice(
+        bench.place, bench.connection, target, schema, after, until, count, bench.driver_rows
+    )
 
 
 def _project(bench: Bench, current: state.State, events: Slice) -> Made:

@@ -8,7 +8,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock import Store
-from penstock.pipeline import frames
 from tests.pipeline.steps.workshop import Workshop
 
 
@@ -20,8 +19,8 @@ def workshop(store: Store, spark: SparkSession) -> Iterator[Workshop]:
 
 
 @pytest.fixture(params=["driver", "executors"])
-def shape(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def shape(request: pytest.FixtureRequest, workshop: Workshop) -> str:
     """Both shapes of a step: read and staged by the driver, and by the executors."""
     if request.param == "executors":
-        monkeypatch.setattr(frames, "SMALL", 0)
+        workshop.driver_rows = 0
     return str(request.param)

@@ -1,54 +1,57 @@
-"""A driver that runs all shapes side by side until each has come to its place, and is then killed.
+"""A driver that runs pipelines side by side, each on an address of its own, until it is killed.
 
-Whoever has come to its place stands there: with its connections, and whatever it has begun.
+Each line of its standard input says what to run. None of the pipelines is to come to its end.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
-from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
+from threading import Thread
+from typing import TypedDict
+
+from pyspark.sql import SparkSession
 
 import penstock
-from penstock.pipeline import session
-from penstock.pipeline.step import run_step
+from penstock.pipeline import Runner, session
 from tests.pipeline.conftest import SETTINGS
-from tests.pipeline.steps.points import INSIDE, points_are_noticed, reach, walking
 from tests.pipeline.steps.shapes import pipeline
-from tests.pipeline.steps.workshop import Workshop
+
+#: as many tasks as may stand at a point at once; but pieces of work as on two cores, and no
+#: compiler, since a query is run once or twice
+BRIEF = {
+    **SETTINGS,
+    "spark.default.parallelism": "2",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 
 
-def main(url: str, places: dict[str, int]) -> None:
-    all_are_there = Barrier(len(places), action=die)
-    with (
-        points_are_noticed(),
-        penstock.connect(url) as store,
-        ThreadPoolExecutor(len(places)) as threads,
-    ):
-        workshop = Workshop(store, session("doomed", master="local[2]", config=SETTINGS))
-        for name, at in places.items():
-            threads.submit(go_to, workshop, name, at, all_are_there)
+class Job(TypedDict):
+    """A pipeline, the address of its database, and up to how many rows the driver works alone."""
+
+    url: str
+    pipeline: str
+    folder: str
+    driver_rows: int
 
 
-def go_to(workshop: Workshop, name: str, at: int, all_are_there: Barrier) -> None:
-    """Run the steps of a shape up to a place, and stand there."""
-
-    def stand() -> None:
-        os.write(1, b"arrived\n")
-        all_are_there.wait()
-
-    bench = workshop.bench(pipeline(name), before_commit=lambda: reach(INSIDE))
-    with walking(lambda passed: len(passed) == at + 1, stand):
-        while run_step(bench) is not None:
-            pass
+def main() -> None:
+    spark = session("doomed", master="local[99]", config=BRIEF)
+    for line in sys.stdin:
+        Thread(target=run, args=(spark, json.loads(line)), daemon=True).start()
 
 
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+def run(spark: SparkSession, job: Job) -> None:
+    try:
+        with penstock.connect(job["url"]) as store:
+            pipe = pipeline(job["pipeline"], job["folder"])
+            Runner(pipe, store, spark, driver_rows=job["driver_rows"]).once()
+    finally:
+        print(job["pipeline"], "came to its end", flush=True)
+        os._exit(1)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], json.loads(sys.argv[2]))
+    main()

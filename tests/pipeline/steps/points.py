@@ -1,7 +1,6 @@
-"""The points of a step at which a driver may die: before and after all that it does.
+"""The points of a step at which a server may go away: before and after what a step does.
 
-They are found by wrapping the functions that a step calls. Each thread has its own points, so that
-several steps can be stopped at once, each somewhere else.
+They are found by wrapping the functions that a step calls. Each thread has points of its own.
 """
 
 from __future__ import annotations
@@ -12,32 +11,15 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
-from penstock.pipeline import state, step
-from penstock.pipeline.outputs import ErrorsQueue
-from penstock.pipeline.upsert import Upsert
+from penstock.pipeline import step
 
-#: whatever a step calls that could leave something behind
 CALLED = (
     (step, "begin"),
-    (state, "write_snapshot"),
     (step, "perform"),
-    (step, "call"),
     (step, "stage_frame"),
-    (ErrorsQueue, "stage"),
     (step, "commit"),
-    (Upsert, "apply"),
-    (step, "clean_up"),
-)
-INSIDE = "inside commit"  # all is written, and not yet committed
-POINTS = (
-    *(f"{when} {name}" for _, name in CALLED for when in ("before", "after")),
-    INSIDE,
 )
 _here = threading.local()
-
-
-class Death(BaseException):
-    """What no code may catch: the driver is gone."""
 
 
 class Path:
@@ -62,10 +44,7 @@ def reach(point: str) -> None:
 
 
 @contextmanager
-def walking(
-    stop_at: Callable[[list[str]], bool] = lambda passed: False,
-    stop: Callable[[], None] = lambda: None,
-) -> Iterator[Path]:
+def walking(stop_at: Callable[[list[str]], bool], stop: Callable[[], None]) -> Iterator[Path]:
     """Let this thread note its points, and do something at one of them."""
     _here.path = Path(stop_at, stop)
     try:

@@ -1,9 +1,10 @@
-"""Pipelines of every shape, each with messages for a few steps, and what must come of them."""
+"""Pipelines of every kind, each with messages for a step or two, and what must come of them."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -13,20 +14,21 @@ from penstock import RecordedMessage, Store
 from penstock.pipeline import Delivery, Pipeline
 from tests.pipeline.steps.workshop import Workshop, numbered, renumbered
 
-Declare = Callable[[Pipeline], None]
+Declare = Callable[[Pipeline, str], None]
 SHAPES: dict[str, Declare] = {}
 #: the queues that are filled: each shape has its own, so that all can live in one database
 INPUTS: dict[str, tuple[int, ...]] = {
-    "one_in": (1, 2, 3, 4),
-    "left_in": (1, 2, 3),
-    "right_in": (10, 20, 30),
-    "urgent_in": (1,),
-    "normal_in": (2, 3),
-    "sort_in": (1, 2, 3, 4),
-    "drop_in": (1, 2, 3),
-    "poison_in": (1, 2, 3),
-    "column_in": (1, 2, 3, 4),
+    "one_in": (1, 2),
+    "left_in": (1, 2),
+    "right_in": (10, 20),
+    "urgent_in": (),
+    "normal_in": (1, 2),
+    "sort_in": (1, 2),
+    "drop_in": (1, 2),
+    "poison_in": (1, 2),
+    "column_in": (1, 2),
     "sink_in": (1, 2, 3, 4),
+    "file_in": (1, 2),
     "fold_in-1": (1, 2, 3),
 }
 
@@ -36,10 +38,13 @@ def shape(declare: Declare) -> Declare:
     return declare
 
 
-def pipeline(name: str) -> Pipeline:
-    """Return the pipeline of a shape. It has one processor."""
+def pipeline(name: str, folder: str) -> Pipeline:
+    """Return a pipeline, which has one processor; its files, if it writes any, go to a folder."""
     pipe = Pipeline(name)
-    SHAPES[name](pipe)
+    SHAPES[name](pipe, folder)
+    (processor,) = pipe.processors.values()
+    for queue in processor.reads:
+        pipe.queue(queue)
     return pipe
 
 
@@ -50,9 +55,9 @@ def fill(store: Store) -> None:
         workshop.write(queue, *numbers)
 
 
-def result(workshop: Workshop, name: str) -> dict[str, Any]:
-    """Return what came of a shape: its messages, its tailers, its rows."""
-    pipe = pipeline(name)
+def result(workshop: Workshop, name: str, folder: str) -> dict[str, Any]:
+    """Return what came of a pipeline: its messages, its tailers, its rows, its files."""
+    pipe = pipeline(name, folder)
     (processor,) = pipe.processors.values()
     found: dict[str, Any] = {
         queue: [(one.type, one.data) for one in workshop.messages(queue)]
@@ -63,34 +68,37 @@ def result(workshop: Workshop, name: str) -> dict[str, Any]:
     for table in ("totals", "states"):
         if processor.name == table:
             found["rows"] = sorted(workshop.rows(f"select * from {table}"))
+    if processor.name == "archive":
+        found["files"] = sorted(_lines(Path(folder)))
     return found
 
 
 @shape
-def one_input(pipe: Pipeline) -> None:
-    @pipe.stream(inputs="one_in", output="one_out", limit=2)
+def one_input(pipe: Pipeline, folder: str) -> None:
+    @pipe.stream(inputs="one_in", output="one_out")
     def copy(one_in: DataFrame) -> DataFrame:
-        return renumbered(numbered(one_in), "n * 2")
+        in_two_tasks = numbered(one_in).repartition(2, "n")
+        return renumbered(in_two_tasks, "n * 2")
 
 
 @shape
-def several_inputs(pipe: Pipeline) -> None:
-    @pipe.stream(inputs=["left_in", "right_in"], output="pair_out", limit=2)
+def several_inputs(pipe: Pipeline, folder: str) -> None:
+    @pipe.stream(inputs=["left_in", "right_in"], output="pair_out")
     def pair(left_in: DataFrame, right_in: DataFrame) -> DataFrame:
         right = numbered(right_in).selectExpr("n / 10 as m", "n as other")
         return renumbered(numbered(left_in).join(right, f.expr("n = m")), "n + other")
 
 
 @shape
-def alternatives(pipe: Pipeline) -> None:
+def alternatives(pipe: Pipeline, folder: str) -> None:
     @pipe.stream(alts=["urgent_in", "normal_in"], output="served_out")
     def serve(messages: DataFrame, delivery: Delivery) -> DataFrame:
         return renumbered(numbered(messages), type=delivery.input or "")
 
 
 @shape
-def several_outputs(pipe: Pipeline) -> None:
-    @pipe.stream(inputs="sort_in", output=["odd_out", "even_out"], limit=2)
+def several_outputs(pipe: Pipeline, folder: str) -> None:
+    @pipe.stream(inputs="sort_in", output=["odd_out", "even_out"])
     def sort(sort_in: DataFrame) -> dict[str, DataFrame]:
         found = numbered(sort_in)
         return {
@@ -100,29 +108,29 @@ def several_outputs(pipe: Pipeline) -> None:
 
 
 @shape
-def no_output(pipe: Pipeline) -> None:
-    @pipe.stream(inputs="drop_in", output="drop_out", limit=2)
+def no_output(pipe: Pipeline, folder: str) -> None:
+    @pipe.stream(inputs="drop_in", output="drop_out")
     def drop(drop_in: DataFrame) -> DataFrame:
         return drop_in.where("false")
 
 
 @shape
-def error_output(pipe: Pipeline) -> None:
+def error_output(pipe: Pipeline, folder: str) -> None:
     @pipe.stream(inputs="poison_in", output="cured_out", errors="poison_lost")
     def cure(poison_in: DataFrame) -> DataFrame:
         return renumbered(numbered(poison_in), "if(n = 2, cast('poison' as int), n)")
 
 
 @shape
-def error_column(pipe: Pipeline) -> None:
-    @pipe.stream(inputs="column_in", output="column_out", errors="column_lost", limit=2)
+def error_column(pipe: Pipeline, folder: str) -> None:
+    @pipe.stream(inputs="column_in", output="column_out", errors="column_lost")
     def check(column_in: DataFrame) -> DataFrame:
         even = f.expr("if(get_json_object(data, '$.n') % 2 = 0, 'even', null)")
         return column_in.withColumn("error", even)
 
 
 @shape
-def sink_with_upsert(pipe: Pipeline) -> None:
+def sink_with_upsert(pipe: Pipeline, folder: str) -> None:
     @pipe.sink(inputs="sink_in", limit=2)
     def totals(sink_in: DataFrame, delivery: Delivery) -> None:
         sums = numbered(sink_in).groupBy().sum("n").selectExpr("'all' as name", "`sum(n)` as n")
@@ -130,7 +138,14 @@ def sink_with_upsert(pipe: Pipeline) -> None:
 
 
 @shape
-def projection(pipe: Pipeline) -> None:
+def sink_with_files(pipe: Pipeline, folder: str) -> None:
+    @pipe.sink(inputs="file_in")
+    def archive(file_in: DataFrame, delivery: Delivery) -> None:
+        delivery.write_files(numbered(file_in).select("n"), folder, format="json")
+
+
+@shape
+def projection(pipe: Pipeline, folder: str) -> None:
     @pipe.project("fold_in", into="states", columns="sum int, count int", limit=2)
     def states(state: dict[str, int] | None, message: RecordedMessage) -> dict[str, int]:
         before = state or {"sum": 0, "count": 0}
@@ -138,7 +153,7 @@ def projection(pipe: Pipeline) -> None:
 
 
 @shape
-def source_with_cursor(pipe: Pipeline) -> None:
+def source_with_cursor(pipe: Pipeline, folder: str) -> None:
     @pipe.source(output="source_out")
     def bring(spark: SparkSession, delivery: Delivery) -> DataFrame | None:
         number = delivery.cursor or 1
@@ -147,6 +162,16 @@ def source_with_cursor(pipe: Pipeline) -> None:
         delivery.advance(number + 1)
         row = ("Brought", json.dumps({"n": number}))
         return spark.createDataFrame([row], "type string, data string")
+
+
+def _lines(folder: Path) -> list[str]:
+    """Return what a reader of a folder sees, who passes over hidden files and folders."""
+    return [
+        line
+        for one in folder.rglob("*.json")
+        if not any(part.startswith(("_", ".")) for part in one.relative_to(folder).parts)
+        for line in one.read_text().splitlines()
+    ]
 
 
 def _each_attempt_is_the_only_one(workshop: Workshop, pipe: Pipeline) -> bool:

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from penstock.errors import StepFailed
-from penstock.pipeline import Delivery, Pipeline, frames
+from penstock.pipeline import Delivery, Pipeline
 from tests.pipeline.steps.workshop import Stop, Workshop, numbered, pipeline, renumbered
 
 ORDERS = tuple(range(20))
@@ -36,7 +36,6 @@ class TestTable:
     def test_a_bad_row_of_a_table(
         self,
         workshop: Workshop,
-        monkeypatch: pytest.MonkeyPatch,
         schema: str | None,
         price: str,
         where: str,
@@ -53,7 +52,7 @@ class TestTable:
         workshop.write("price", 1, 2, cents=5)
         workshop.write("price", 3, cents="dear")
         if where == "executors":
-            monkeypatch.setattr(frames, "SMALL", 0)
+            workshop.driver_rows = 0
 
         reason = stopped(workshop, pipe)
 

@@ -1,141 +1,141 @@
-"""A driver that dies at any point of any step: after a restart all is as if it had not.
+"""A driver killed at any point of any step: after a restart all is as if it had not been.
 
-The matrix is made of what an undisturbed run passes: every shape of a pipeline, at every point of
-its steps. Here the driver's death is an exception that nothing catches, and the loss of its
-connection, which leaves the database as the death of the process does. The last test kills
-processes, at the same points: some in `make test`, all of them in `make chaos`.
+The points are statements on the wire, so nothing of the code that is tested is replaced; see
+`counted_wire` and `matrix`. In `make test` one driver is killed, with a pipeline at a point of each
+kind, in both shapes of a step. In `make chaos` as many points as there is time for, in
+`make crash-matrix` all of them.
 """
 
 from __future__ import annotations
 
-import json
-import os
+import platform
 import random
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from datetime import UTC, datetime
 
+import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
-import penstock
-from penstock import Store
-from penstock.pipeline.step import run_step
-from tests.pipeline.steps.points import (
-    INSIDE,
-    POINTS,
-    Death,
-    points_are_noticed,
-    reach,
-    walking,
+from tests.conftest import Server
+from tests.pipeline.steps import crash_report
+from tests.pipeline.steps.counted_wire import READS, name_of
+from tests.pipeline.steps.crash_report import Report, by_kind, by_pipeline
+from tests.pipeline.steps.matrix import (
+    CASES,
+    KINDS,
+    STEPS,
+    Case,
+    Kill,
+    Matrix,
+    in_rounds,
 )
-from tests.pipeline.steps.shapes import SHAPES, fill, pipeline, result
-from tests.pipeline.steps.undisturbed import Undisturbed, run_undisturbed
-from tests.pipeline.steps.workshop import Workshop
 
-ROOT = Path(__file__).parents[3]
-DRIVER = "tests.pipeline.steps.doomed_driver"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _points() -> Iterator[None]:
-    with points_are_noticed():
-        yield
+#: pipelines that pass points of every kind
+VARIED = ("one_input", "error_column", "sink_with_upsert", "projection")
+EACH_KIND = {(step, kind) for step in STEPS for kind in KINDS}
 
 
 @pytest.fixture(scope="module")
-def undisturbed(shared_store: Store, spark: SparkSession, _points: None) -> Undisturbed:
-    """What comes of each shape when nobody dies, and the points that it passes."""
-    return run_undisturbed(shared_store, spark)
+def matrix(server: Server, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Matrix:
+    return Matrix(server, spark, tmp_path_factory.mktemp("files"))
 
 
-def test_the_matrix_has_every_point_and_every_shape(undisturbed: Undisturbed) -> None:
-    passed = {point for path in undisturbed.paths.values() for point in path}
-
-    assert passed == set(POINTS)
-    assert set(undisturbed.paths) == set(SHAPES)
+@pytest.fixture(scope="module")
+def seed(request: pytest.FixtureRequest) -> int:
+    return int(request.config.getoption("--chaos-seed") or random.randrange(10**6))
 
 
-@pytest.mark.parametrize("point", POINTS)
-def test_death_at_a_point(
-    workshop: Workshop, store: Store, undisturbed: Undisturbed, point: str
-) -> None:
-    fill(store)
-    doomed = [name for name, path in undisturbed.paths.items() if point in path]
-    for number, name in enumerate(doomed):
-        times = undisturbed.paths[name].count(point)
-        die(workshop, name, point, 1 + (number + POINTS.index(point)) % min(2, times))
-
-    for name in doomed:
-        workshop.steps(pipeline(name))
-
-    for name in doomed:
-        assert result(workshop, name) == undisturbed.results[name], name
+@pytest.fixture(scope="module")
+def report() -> Report:
+    """The run of the whole matrix that the repository keeps."""
+    return crash_report.load()
 
 
 @pytest.mark.chaos
-def test_killed_anywhere(
-    workshop: Workshop,
-    undisturbed: Undisturbed,
-    new_database: Callable[[str], str],
-    chaos_seconds: float,
-    request: pytest.FixtureRequest,
+def test_killed_at_a_point_of_each_kind_and_at_all_that_there_is_time_for(
+    matrix: Matrix, seed: int, chaos_seconds: float, request: pytest.FixtureRequest
 ) -> None:
-    """Kill -9, each shape at another point of its own path, until each was killed at each."""
-    longest = max(len(path) for path in undisturbed.paths.values())
-    seed = request.config.getoption("--chaos-seed") or 1
-    order = random.Random(seed).sample(range(longest), longest)
-    end = time.monotonic() + chaos_seconds
-    for number in order:
-        with penstock.connect(new_database("penstock")) as store:
-            fill(store)
-            places = {
-                name: (number + 3 * place) % len(path)
-                for place, (name, path) in enumerate(undisturbed.paths.items())
-            }
-            kill_at(store, places)
-            restarted = Workshop(store, workshop.spark)
-            for name, at in places.items():
-                restarted.steps(pipeline(name))
-                died = f"{name} died {undisturbed.paths[name][at]}, at {at}: seed {seed}"
-                assert result(restarted, name) == undisturbed.results[name], died
-            restarted.close()
-        if time.monotonic() > end:
+    whole = request.config.getoption("--crash-report")
+    began, started = datetime.now(UTC), time.monotonic()
+    killed: list[Kill] = []
+    wrong: list[str] = []
+
+    for drivers, kills in enumerate(in_rounds(matrix, VARIED, seed), start=1):
+        wrong += matrix.killed(kills)
+        killed += kills
+        print(f"killed at {len(killed)} points, seed {seed}: {len(wrong)} wrong")
+        if whole:  # also what a run found that is ended before its end
+            crash_report.save(
+                Report(
+                    began, round(time.monotonic() - started, 1), seed, platform.python_version(),
+                    _postgresql(matrix.server), drivers,
+                    by_pipeline(matrix.all_kills(CASES)), by_kind(killed), wrong,
+                )
+            )  # fmt: skip
+        elif time.monotonic() > started + chaos_seconds:
             break
 
+    assert {(kill.case.step, kill.kind) for kill in killed} == EACH_KIND
+    if whole:
+        assert sorted(killed) == sorted(matrix.all_kills(CASES))
+    assert wrong == [], f"seed {seed}"
 
-def kill_at(store: Store, places: dict[str, int]) -> None:
-    """Run all shapes in a process that is killed when each has come to its place."""
-    killed = subprocess.run(
-        [sys.executable, "-m", DRIVER, store.settings.conninfo(), json.dumps(places)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        check=False,
-        stdout=subprocess.PIPE,
-        text=True,
+
+def test_the_run_that_is_kept_knows_every_pipeline_and_covered_each_kind(report: Report) -> None:
+    points = {step: sum(found.values()) for step, found in report.points.items()}
+    killed = {step: sum(found.values()) for step, found in report.killed.items()}
+
+    assert report.wrong == []
+    assert all(killed[step] <= points[step] for step in STEPS)
+    assert {Case(step, name) for step in STEPS for name in report.points[step]} == set(CASES)
+    assert {(step, kind) for step in STEPS for kind in report.killed[step]} == EACH_KIND
+
+
+def test_the_page_says_what_the_run_found(report: Report) -> None:
+    text = crash_report.PAGE.read_text(encoding="utf-8")
+
+    assert "<!-- crash matrix -->" in text
+    assert crash_report.filled(text, report) == text
+
+
+def test_functions_that_are_no_points_write_nothing(database_url: str) -> None:
+    calls = (
+        "select penstock.category_head('a')",
+        "select penstock.messages_to_read('{p}', '{a}', '{0}', '{1}')",
+        "select penstock.missed('a', 0, 9)",
+        "select penstock.watermark()",
+        "select message_store.category('a-1')",
+        "select message_store.message_store_version()",
     )
-    assert killed.stdout.split() == ["arrived"] * len(places)
-    assert killed.returncode == -signal.SIGKILL
+    read_only = "-c default_transaction_read_only=on"
+
+    with psycopg.connect(database_url, options=read_only, autocommit=True) as connection:
+        for call in calls:
+            connection.execute(call)  # it raises if it writes
+
+    ours = {name for name in READS if name.startswith(("penstock.", "message_store."))}
+    assert {name_of(call) for call in calls} == ours
 
 
-def die(workshop: Workshop, name: str, point: str, time: int) -> None:
-    """Run the steps of a shape and die when they come to a point for the nth time."""
+@pytest.mark.parametrize(
+    ("statement", "name"),
+    [
+        ("select * from penstock.commit_step($1, $2)", "penstock.commit_step"),
+        ("copy penstock.staged (token, type) from stdin", "copy penstock.staged"),
+        ('create table if not exists "totals" ("n" int)', "create totals"),
+        ('drop table if exists pg_temp."a"; create temp table "a"', "drop pg_temp.a"),
+        ("update penstock.processor_progress p set n = 1", "update penstock.processor_progress"),
+        ("insert into penstock.stagings (token) values ($1)", "insert penstock.stagings"),
+        ("COMMIT", "commit"),
+        ("set timezone = 'UTC'", "set timezone"),
+        ("vacuum full", "vacuum full"),
+    ],
+)
+def test_a_statement_is_named_by_what_it_does(statement: str, name: str) -> None:
+    assert name_of(statement) == name
 
-    def is_there(passed: list[str]) -> bool:
-        return passed[-1] == point and passed.count(point) == time
 
-    def stop() -> None:
-        raise Death
-
-    bench = workshop.bench(pipeline(name), before_commit=lambda: reach(INSIDE))
-    with pytest.raises(Death), walking(is_there, stop):
-        run_to_the_end(lambda: run_step(bench))
-    bench.connection.close()
-
-
-def run_to_the_end(step: Callable[[], object]) -> None:
-    while step() is not None:
-        pass
+def _postgresql(server: Server) -> str:
+    with psycopg.connect(server.url("postgres")) as connection:
+        return str(connection.info.server_version // 10_000)

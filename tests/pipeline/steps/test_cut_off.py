@@ -53,8 +53,7 @@ def ended(database_url: str) -> Iterator[Wire]:
 
 
 @pytest.fixture
-def _on_executors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.pipeline.frames.SMALL", 0)
+def _again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.pipeline.runner.TRY_AGAIN", 0.0)
 
 
@@ -74,7 +73,6 @@ def test_the_users_process_outlives_it(
     assert workshop.numbers("b") == [1, 2]
 
 
-@pytest.mark.usefixtures("_on_executors")
 def test_a_step_whose_task_is_cut_off_says_that_the_database_cannot_be_reached(
     workshop: Workshop, spark: SparkSession, cut: Wire
 ) -> None:
@@ -84,20 +82,20 @@ def test_a_step_whose_task_is_cut_off_says_that_the_database_cannot_be_reached(
         penstock.connect(cut.url) as store,
         pytest.raises(DatabaseUnreachable, match="its worker was aborted") as caught,
     ):
-        run_step(Workshop(store, spark).bench(reading()))
+        run_step(Workshop(store, spark, driver_rows=0).bench(reading()))
 
     assert "\n" not in str(caught.value)
     assert workshop.status(reading()).error is None
 
 
-@pytest.mark.usefixtures("_on_executors")
+@pytest.mark.usefixtures("_again_at_once")
 def test_a_run_goes_on_whose_task_was_aborted(
     workshop: Workshop, spark: SparkSession, ended: Wire
 ) -> None:
     workshop.write("a", 1, 2)
 
     with penstock.connect(ended.url) as store:
-        summary = Workshop(store, spark).run(reading())
+        summary = Workshop(store, spark, driver_rows=0).run(reading())
 
     assert ended.was_said
     assert summary.succeeded

@@ -28,14 +28,10 @@ from penstock.pipeline import Pipeline, Runner
 from penstock.pipeline.connections import Place, connect
 from tests.conftest import FAST
 from tests.pipeline.faults.waiting import STAGINGS, end_blocked, held, wait_until_blocked
-from tests.pipeline.steps.points import points_are_noticed, walking
+from tests.pipeline.steps.points import CALLED, points_are_noticed, walking
 from tests.pipeline.steps.workshop import Workshop, numbered, renumbered
 
-AT = [
-    f"{when} {name}"
-    for name in ("begin", "perform", "stage_frame", "commit")
-    for when in ("before", "after")
-]
+AT = [f"{when} {name}" for _, name in CALLED for when in ("before", "after")]
 
 
 class Machine(logging.Handler):
@@ -159,8 +155,8 @@ class TestTask:
     """A task on an executor loses its connection: the step is tried again."""
 
     @pytest.fixture(autouse=True)
-    def _on_executors(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("penstock.pipeline.frames.SMALL", 0)
+    def _on_executors(self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+        workshop.driver_rows = 0
         monkeypatch.setattr("penstock.pipeline.runner.TRY_AGAIN", 0.0)
 
     def test_while_it_stages(self, workshop: Workshop) -> None:

@@ -15,7 +15,6 @@ from penstock.pipeline import Delivery, Pipeline, Runner, step
 from penstock.pipeline.files import Files, move_into_place
 from penstock.pipeline.step import run_step
 from tests.conftest import Server
-from tests.pipeline.steps.points import Death
 from tests.pipeline.steps.workshop import Stop, Workshop, numbered, pipeline
 
 
@@ -167,9 +166,9 @@ def test_killed_between_commit_and_files_it_is_made_good(
     def die(spark: SparkSession, files: list[Files]) -> None:
         if when == "after" and files:
             move_into_place(spark, files)
-        raise Death
+        raise Stop
 
-    with mock.patch.object(step, "move_into_place", die), pytest.raises(Death):
+    with mock.patch.object(step, "move_into_place", die), pytest.raises(Stop):
         run_step(workshop.bench(pipe))
     assert [one.type for one in workshop.records(pipe)] == ["Snapshot", "NilAttempt"]
 

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from penstock.pipeline.frames import DRIVER_ROWS
 from penstock.pipeline.outputs import FEW, is_known_to_be_small
 from tests.pipeline.steps.workshop import Workshop, numbered, pipeline
 
@@ -99,7 +100,7 @@ def test_what_is_known_of_a_frame_is_read_from_its_plan(
 
     @pipe.stream(inputs="number", output="out")
     def look(number: DataFrame) -> None:
-        found.append(is_known_to_be_small(numbered(number).selectExpr(change)))
+        found.append(is_known_to_be_small(numbered(number).selectExpr(change), DRIVER_ROWS))
 
     workshop.write("number", 1)
     workshop.steps(pipe)

@@ -178,10 +178,8 @@ def add(account):
 """
 
 
-def test_functions_of_a_file_work_on_executors_too(
-    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("penstock.pipeline.frames.SMALL", 0)
+def test_functions_of_a_file_work_on_executors_too(workshop: Workshop, tmp_path: Path) -> None:
+    workshop.driver_rows = 0
     file = tmp_path / "own_shop.py"
     file.write_text(FILE)
     write_events(workshop.store, "account", [(1, "Changed", 5), (1, "Changed", 6)])

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import itertools
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from penstock import Store
-from penstock.pipeline import frames
+from penstock.pipeline.frames import DRIVER_ROWS
 from tests.pipeline.steps.accounts import Event, accounts, folded, write_events
 from tests.pipeline.steps.workshop import Workshop
 
@@ -24,11 +23,16 @@ events = st.lists(
 
 
 def check(
-    store: Store, spark: SparkSession, rounds: list[tuple[list[Event], int]], *, again: bool
+    store: Store,
+    spark: SparkSession,
+    rounds: list[tuple[list[Event], int]],
+    *,
+    again: bool,
+    driver_rows: int = DRIVER_ROWS,
 ) -> None:
     """Write events in rounds, take each up in steps of some size, and compare."""
     category = f"account{next(numbers)}"
-    workshop = Workshop(store, spark)
+    workshop = Workshop(store, spark, driver_rows=driver_rows)
     for written, limit in rounds:
         pipe = accounts(f"shop_{category}", category, f"t_{category}", limit=limit)
         write_events(store, category, written)
@@ -60,6 +64,4 @@ def test_on_the_driver(
 def test_on_the_executors(
     shared_store: Store, spark: SparkSession, rounds: list[tuple[list[Event], int]]
 ) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(frames, "SMALL", 0)
-        check(shared_store, spark, rounds, again=False)
+    check(shared_store, spark, rounds, again=False, driver_rows=0)

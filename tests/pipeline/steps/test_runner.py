@@ -29,6 +29,12 @@ def test_a_store_in_the_place_of_the_pipeline_is_refused_by_name(workshop: Works
         Runner(workshop.store, chain(), workshop.spark)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("rows", [-1, 0.5, None])
+def test_a_number_of_rows_that_makes_no_sense_is_refused(workshop: Workshop, rows: object) -> None:
+    with pytest.raises(ValidationError, match="driver_rows"):
+        Runner(chain(1), workshop.store, workshop.spark, driver_rows=rows)  # type: ignore[arg-type]
+
+
 class TestOnce:
     def test_all_that_is_there_goes_all_the_way(self, workshop: Workshop) -> None:
         workshop.write("q0", *range(5))

@@ -13,6 +13,7 @@ from penstock import Message, RecordedMessage, Store
 from penstock.database.execute import typed_errors
 from penstock.pipeline import Pipeline, Runner, StepReport, Summary
 from penstock.pipeline.connections import Place, connect
+from penstock.pipeline.frames import DRIVER_ROWS
 from penstock.pipeline.overview import ProcessorStatus, processors
 from penstock.pipeline.state import backing_stream
 from penstock.pipeline.step import Bench, run_step
@@ -33,10 +34,14 @@ class Watched(psycopg.Connection[Any]):
 class Workshop:
     """Benches for processors, on one database and one Spark."""
 
-    def __init__(self, store: Store, spark: SparkSession) -> None:
+    def __init__(
+        self, store: Store, spark: SparkSession, *, driver_rows: int = DRIVER_ROWS
+    ) -> None:
         self.store = store
         self.spark = spark
         self.place = Place(store.settings)
+        #: up to here a step is the driver's, beyond it the executors'
+        self.driver_rows = driver_rows
         self._open = ExitStack()
 
     def close(self) -> None:
@@ -56,7 +61,10 @@ class Workshop:
         connection.before_commit = before_commit
         self._open.callback(connection.close)
         connection.execute("set timezone = 'UTC'; set enable_sort = off")
-        return Bench(pipe, pipe.processors[name], self.place, connection, self.spark)
+        return Bench(
+            pipe, pipe.processors[name], self.place, connection, self.spark,
+            driver_rows=self.driver_rows,
+        )  # fmt: skip
 
     def step(self, pipe: Pipeline, processor: str | None = None) -> StepReport | None:
         """Run one step, as a run that has just begun."""
@@ -71,7 +79,7 @@ class Workshop:
 
     def run(self, pipe: Pipeline) -> Summary:
         """Run the whole pipeline once."""
-        return Runner(pipe, self.store, self.spark).once(check=False)
+        return Runner(pipe, self.store, self.spark, driver_rows=self.driver_rows).once(check=False)
 
     def write(self, queue: str, *numbers: int, type: str = "Numbered", **facts: Any) -> None:
         """Write numbers, each to a stream of its own, or all to one if the queue is a stream."""
