@@ -8,6 +8,8 @@ SQL = "database/sql/penstock/50_staging.sql"
 PYTHON = "pipeline/staging.py"
 STAGING = "tests/pipeline/test_staging.py"
 SLICES = "tests/pipeline/test_slices.py"
+KILLED = "tests/pipeline/faults/test_driver_killed.py"
+CRASHED = "tests/pipeline/faults/test_server_lost.py"
 BETWEEN = f"{SLICES}::TestFailedInBetween"
 
 _KNOWN = "elsif old.batch >= batch then"
@@ -74,11 +76,50 @@ _DELIVERIES = (
         clean_up(connection, staged)
         staged = []
 """),),
-        (f"{STAGING}::test_a_twin_waits_and_finds_the_delivery_made",),
+        (
+            f"{STAGING}::test_a_twin_waits_and_finds_the_delivery_made",
+            f"{KILLED}::test_killed_before_it_commits_nothing_is_published_until_it_is_done_again",
+        ),
     ),
 )  # fmt: skip
 
+_NAMES = (
+    Mutant(
+        "query_delivery",
+        "If the delivery of a streaming query were not named by its id and its batch",
+        (
+            Edit(
+                "pipeline/sink.py",
+                'f"query:{query}", batchId',
+                'f"query:{_parts(messages)[0].staged.token}", batchId',
+            ),
+        ),
+        (f"{KILLED}::test_killed_after_it_committed_nothing_is_published_again",),
+    ),
+    Mutant(
+        "job_delivery",
+        "If the option delivery of a batch job named nothing",
+        (
+            Edit(
+                "pipeline/sink.py",
+                'f"batch:{delivery}"',
+                'f"batch:{_parts(messages)[0].staged.token}"',
+            ),
+        ),
+        (
+            "tests/pipeline/test_spark_sink.py"
+            "::test_a_delivery_is_written_once_and_a_write_without_one_each_time",
+        ),
+    ),
+)
+
 _ROWS = (
+    Mutant(
+        "staged_locks_bounded",
+        "If a delivery locked every stream of thousands",
+        (Edit(SQL, "staged.named >= 400", "false"),),
+        (f"{STAGING}::test_a_delivery_to_many_streams_holds_a_bounded_number_of_locks",),
+    ),
     Mutant(
         "tokens",
         "If everything that is staged were published, whatever its token",
@@ -118,7 +159,13 @@ _ROWS = (
         "If the rows were not counted before they are published",
         (Edit(SQL, "  if wrong is not null then\n    raise exception using errcode = 'PS070',",
               "  if false then\n    raise exception using errcode = 'PS070',"),),
-        (f"{STAGING}::test_rows_that_a_crash_took_are_missed",),
+        (
+            f"{STAGING}::test_rows_that_a_crash_took_are_missed",
+            f"{CRASHED}::TestWithoutSpark"
+            "::test_what_was_staged_is_gone_and_nothing_is_published",
+            f"{CRASHED}::test_after_a_crash_between_staging_and_commit_nothing_is_published_until"
+            "_it_is_done_again",
+        ),
     ),
     Mutant(
         "staged_versions",
@@ -163,10 +210,28 @@ _ROWS = (
 
 _SLICES = (
     Mutant(
+        "slices_logged",
+        "If slices lay in an unlogged table",
+        (
+            Edit(
+                SQL,
+                "create table if not exists penstock.staged_slices",
+                "create unlogged table if not exists penstock.staged_slices",
+            ),
+        ),
+        (
+            f"{CRASHED}::TestWithoutSpark::test_slices_that_are_not_published_yet_are_still_there",
+            f"{CRASHED}::test_crashed_between_two_slices_the_rest_is_still_there",
+        ),
+    ),
+    Mutant(
         "slices_of_first_attempt",
         "If who goes on with a sliced delivery published its own rows",
         (Edit(SQL, _KNOWN, "elsif old.batch >= batch and penstock.remaining(old) = 0 then"),),
-        (f"{BETWEEN}::test_a_retry_goes_on_with_the_rows_of_the_first_attempt",),
+        (
+            f"{BETWEEN}::test_a_retry_goes_on_with_the_rows_of_the_first_attempt",
+            f"{KILLED}::test_killed_between_two_slices_the_rest_comes_from_the_first_attempt",
+        ),
     ),
     Mutant(
         "slices_done",
@@ -210,4 +275,4 @@ _SLICES = (
     ),
 )  # fmt: skip
 
-MUTANTS: tuple[Mutant, ...] = (*_DELIVERIES, *_ROWS, *_SLICES)
+MUTANTS: tuple[Mutant, ...] = (*_DELIVERIES, *_NAMES, *_ROWS, *_SLICES)

@@ -101,6 +101,12 @@ _ONCE = (
 
 _MOMENT = (
     Mutant(
+        "step_cursor",
+        "If the cursor of a source did not move with its messages",
+        (Edit(SQL, "  if report ? 'cursor' then", "  if false then"),),
+        (f"{MOMENT}::test_the_cursor_of_a_source_moves_with_it",),
+    ),
+    Mutant(
         "step_messages_apart",
         "If the messages of a step were published before its transaction",
         (Edit(STEP, _BEGIN, """\
@@ -174,6 +180,15 @@ _MOMENT = (
 )  # fmt: skip
 
 _SAME_STEP = (
+    Mutant(
+        "scratch_floors",
+        "If after a start from scratch what was made before were read again",
+        (Edit("pipeline/restart.py", "                if queue in made\n",
+              "                if False\n"),),
+        (
+            f"{COMMIT}::TestWhatIsRead::test_what_is_made_anew_from_scratch_is_read_once",
+        ),
+    ),
     Mutant(
         "snapshot_taken_up",
         "If a step that is run again were another step",

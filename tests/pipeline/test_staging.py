@@ -129,6 +129,19 @@ def test_a_delivery_waits_for_who_has_its_category_alone(
     assert [m.type for m in store.get_stream_messages("a-1")] == ["First", "Second"]
 
 
+def test_a_delivery_to_many_streams_holds_a_bounded_number_of_locks(writer: Writer) -> None:
+    staged = writer.stage(MESSAGE, *((f"a-{number}", "T", "{}") for number in range(1000)))
+
+    with writer.connection.transaction():
+        writer.publish(staged)
+        held = writer.connection.execute(
+            "select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()"
+        ).fetchone()
+
+    assert held is not None
+    assert held[0] < 100
+
+
 def test_a_delivery_is_not_published_on_an_old_snapshot(writer: Writer, store: Store) -> None:
     staged = writer.stage(VERSIONED, ("a-1", "T", "{}", -1))
     writer.connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ

@@ -60,7 +60,7 @@ class Run:
         state.place_tailers(self.connection, "shop", self.bench.processor.name, tailers)
 
     def begin(self) -> Snapshot:
-        self.place(number=0)
+        self.place(**dict.fromkeys(self.bench.processor.reads, 0))
         snapshot = begin(self.bench, self.open())
         assert snapshot is not None
         return snapshot
@@ -68,9 +68,12 @@ class Run:
     def stage(self) -> Staged:
         return Writer(self.connection).stage(MESSAGE, ("out-1", "Made", "{}"))
 
-    def commit(self, snapshot: Snapshot, *staged: Staged, **made: Any) -> Published:
+    def commit(
+        self, snapshot: Snapshot, *staged: Staged, cursor: int | None = None, **made: Any
+    ) -> Published:
+        report = {} if cursor is None else {"cursor": cursor}
         with typed_errors("here"):
-            return commit(self.bench, snapshot, Made(list(staged), **made), {}, 0.0)
+            return commit(self.bench, snapshot, Made(list(staged), **made), report, 0.0)
 
 
 Start = Callable[..., Run]
@@ -81,7 +84,8 @@ def start(database_url: str, store: Store) -> Iterator[Start]:
     """Start runs of a stream, or of a source, that has a message to read."""
     pipe = pipeline()
     pipe.stream(inputs="number", output="out")(copy)
-    pipe.source(output="out")(bring)
+    pipe.sink(inputs="out")(send)
+    pipe.source(output="brought")(bring)
     store.write_message("number-1", "Numbered")
     with ExitStack() as connections:
 
@@ -96,6 +100,9 @@ def start(database_url: str, store: Store) -> Iterator[Start]:
 
 def copy(number: DataFrame) -> DataFrame:
     return number
+
+
+def send(out: DataFrame) -> None: ...
 
 
 def bring() -> None: ...
@@ -138,8 +145,7 @@ class TestWhoMayCommit:
         self, start: Start, database_url: str
     ) -> None:
         first, second = start("bring"), start("bring")
-        snapshot = begin(first.bench, first.open())
-        assert snapshot is not None
+        snapshot = first.begin()
         first.commit(snapshot, first.stage())
 
         with pytest.raises(StepSuperseded, match="not the last one"):
@@ -224,6 +230,20 @@ class TestOneMoment:
 
         assert seen(database_url) == ALL
 
+    def test_the_cursor_of_a_source_moves_with_it(self, start: Start) -> None:
+        run = start("bring")
+        snapshot = run.begin()
+        run.connection.before_commit = stop
+        with pytest.raises(Stop):
+            run.commit(snapshot, run.stage(), cursor=5)
+        before = run.open().cursor
+
+        run.connection.before_commit, run.connection.after_commit = None, stop
+        with pytest.raises(Stop):
+            run.commit(snapshot, run.stage(), cursor=5)
+
+        assert (before, run.open().cursor) == (None, 5)
+
 
 class TestWhatIsRead:
     def test_a_step_that_was_begun_is_taken_up_as_it_stands(
@@ -241,8 +261,8 @@ class TestWhatIsRead:
     def test_it_is_written_down_before_it_is_read(self, start: Start, store: Store) -> None:
         snapshot = start().begin()
 
-        [record] = store.get_stream_messages(state.backing_stream("shop", "copy"))
-        assert record.data["hash"] == snapshot.hash
+        records = store.get_stream_messages(state.backing_stream("shop", "copy"))
+        assert [one.data["hash"] for one in records] == [snapshot.hash]
 
     def test_it_ends_before_a_message_that_is_not_committed(
         self, start: Start, store: Store
@@ -256,6 +276,27 @@ class TestWhatIsRead:
 
         assert snapshot is not None
         assert snapshot.ranges == {"number": (0, 1)}
+
+    def test_what_is_made_anew_from_scratch_is_read_once(
+        self, start: Start, database_url: str
+    ) -> None:
+        maker, reader = start(), start("send")
+        for _ in range(2):
+            maker.commit(maker.begin(), maker.stage())
+            made = seen(database_url)["messages"]
+            restart(maker.connection, maker.bench.pipeline)
+        maker.commit(maker.begin(), maker.stage())
+
+        snapshot = begin(reader.bench, reader.open())
+
+        assert made == 2
+        assert snapshot is not None
+        (count,) = reader.connection.execute(
+            "select count(*) from message_store.messages"
+            " where stream_name = 'out-1' and global_position > %s and global_position <= %s",
+            snapshot.ranges["out"],
+        ).fetchone() or (None,)
+        assert count == 1
 
 
 class TestTailers:
