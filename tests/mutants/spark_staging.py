@@ -163,8 +163,6 @@ _ROWS = (
             f"{STAGING}::test_rows_that_a_crash_took_are_missed",
             f"{CRASHED}::TestWithoutSpark"
             "::test_what_was_staged_is_gone_and_nothing_is_published",
-            f"{CRASHED}::test_after_a_crash_between_staging_and_commit_nothing_is_published_until"
-            "_it_is_done_again",
         ),
     ),
     Mutant(
@@ -221,7 +219,6 @@ _SLICES = (
         ),
         (
             f"{CRASHED}::TestWithoutSpark::test_slices_that_are_not_published_yet_are_still_there",
-            f"{CRASHED}::test_crashed_between_two_slices_the_rest_is_still_there",
         ),
     ),
     Mutant(

@@ -54,14 +54,14 @@ def test_one_commits_and_the_other_is_superseded(workshop: Workshop, processor: 
 
     became = race(workshop, pipe, processor)
 
-    (lost,) = [one for one in became if isinstance(one, Exception)]
-    assert isinstance(lost, StepSuperseded)
-    assert lost.processor == processor
-    assert lost.retryable
     if processor == "copy":
         assert workshop.numbers("out") == [1, 2]
     else:
         assert workshop.rows("select n from totals") == [(3,)]
+    (lost,) = [one for one in became if isinstance(one, Exception)]
+    assert isinstance(lost, StepSuperseded)
+    assert lost.processor == processor
+    assert lost.retryable
     attempts = [one for one in workshop.records(pipe, processor) if one.type.endswith("Attempt")]
     assert len(attempts) == 1
 

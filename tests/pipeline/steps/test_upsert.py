@@ -28,15 +28,15 @@ class TestUpsert:
             delivery.upsert(sums, "totals", key="name", add=["n"])
             calls.append(1)
 
-        workshop.write("number", 1, 2, 3, 4)
+        workshop.write("number", *range(1, 7))
         before, after = (stop, None) if when == "before" else (None, stop)
         for _ in range(2):
             with pytest.raises(Stop):
                 run_step(workshop.bench(pipe, before_commit=before, after_commit=after))
         workshop.steps(pipe)
 
-        assert workshop.rows("select * from totals") == [("all", 10)]
-        assert len(calls) == (4 if when == "before" else 2)
+        assert workshop.rows("select * from totals") == [("all", 21)]
+        assert len(calls) == (5 if when == "before" else 3)
 
     def test_a_step_that_fails_when_it_commits_leaves_nothing(self, workshop: Workshop) -> None:
         pipe = pipeline()
