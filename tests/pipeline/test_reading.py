@@ -194,6 +194,21 @@ def test_a_message_that_is_not_committed_hides_itself_and_all_later_ones(
     assert positions(read(database_url, category="$all")) == [1, 2, 3]
 
 
+@pytest.mark.parametrize(
+    "target", [{"category": "account"}, {"attributes": '{"course_name": "Algebra"}'}]
+)
+def test_nor_is_it_passed_by_who_says_how_far_to_read(
+    store: Store, database_url: str, target: dict[str, str]
+) -> None:
+    store.declare(CourseCreated)
+    store.write_message("account-1", "course.created", {"course_name": "Algebra"})
+    with store.transaction() as late:
+        late.write_message("a-1", "T")
+        store.write_message("account-1", "course.created", {"course_name": "Algebra"})
+
+        assert positions(read(database_url, None, until="9", **target)) == [1]
+
+
 def test_what_is_written_after_the_plan_is_not_read(store: Store, database_url: str) -> None:
     store.write_message("account-1", "Seen")
     reader = reader_of(database_url, category="account")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import psycopg
+import pytest
 
+from penstock.errors import PipelineRunning, RunLockLost
 from penstock.pipeline.connections import find_place
-from penstock.pipeline.run_lock import lock_run
+from penstock.pipeline.run_lock import _PROCESSOR, _RUN, ProcessorLocks, hold_off, lock_run
 
 HELD = """
 select count(*) from pg_locks l join pg_database d on d.oid = l.database
@@ -33,3 +35,82 @@ def test_to_release_what_the_server_took_away_is_no_error(database_url: str) -> 
     held.release()
 
     lock_run(find_place(database_url), "shop").release()
+
+
+def end_holder(url: str, kind: int) -> None:
+    """End the session that holds a lock of this kind."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "select pg_terminate_backend(pid, 5000) from pg_locks"
+            " where locktype = 'advisory' and classid = %s and granted",
+            (kind,),
+        )
+
+
+def test_a_second_run_is_refused(database_url: str) -> None:
+    place = find_place(database_url)
+    held = lock_run(place, "shop")
+
+    with pytest.raises(PipelineRunning):
+        lock_run(place, "shop")
+
+    held.release()
+    lock_run(place, "shop").release()
+
+
+def test_who_lost_it_to_another_run_is_told(database_url: str) -> None:
+    place = find_place(database_url)
+    first = lock_run(place, "shop")
+    end_holder(database_url, _RUN)
+    second = lock_run(place, "shop")
+
+    with pytest.raises(RunLockLost):
+        first.regain()
+
+    second.release()
+
+
+class TestAProcessor:
+    """Its lock is held by the connection that commits its steps."""
+
+    @staticmethod
+    def locks(url: str) -> ProcessorLocks:
+        """Return the locks of a run that does not wait."""
+        return ProcessorLocks(find_place(url), "shop", lambda: True)
+
+    def test_is_run_by_one_at_a_time(self, database_url: str) -> None:
+        with self.locks(database_url).connection("send") as connection:
+            assert connection is not None
+            with self.locks(database_url).connection("send") as other:
+                assert other is None
+
+        with self.locks(database_url).connection("send") as other:
+            assert other is not None
+
+    def test_is_not_committed_by_who_lost_the_lock(self, database_url: str) -> None:
+        with self.locks(database_url).connection("send") as connection:
+            assert connection is not None
+
+            end_holder(database_url, _PROCESSOR)
+
+            with pytest.raises(psycopg.OperationalError):
+                connection.execute("select 1")
+
+    def test_that_lost_its_client_is_had_again_by_the_same_run(self, database_url: str) -> None:
+        locks = self.locks(database_url)
+
+        with locks.connection("send") as lost, locks.connection("send") as again:
+            # the first is one of a client that is gone, which the server has not noticed
+            assert lost is not None
+            assert again is not None
+            with pytest.raises(psycopg.OperationalError):
+                lost.execute("select 1")
+
+    def test_is_not_touched_by_others_while_it_runs(self, database_url: str) -> None:
+        with psycopg.connect(database_url) as other:
+            with self.locks(database_url).connection("send"):
+                assert not hold_off(other, "shop", "send")
+
+            assert hold_off(other, "shop", "send")
+            with self.locks(database_url).connection("send") as connection:
+                assert connection is None

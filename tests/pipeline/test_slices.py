@@ -14,6 +14,7 @@ import penstock
 from penstock import Store
 from penstock.errors import DuplicateMessageId, TransactionConflict, WrongExpectedVersion
 from penstock.pipeline.staging import Published, Staged
+from tests.pipeline.faults.waiting import wait_until_blocked
 from tests.pipeline.reading import struct
 from tests.pipeline.writing import IDENTIFIED, MESSAGE, VERSIONED, Writer
 
@@ -188,6 +189,25 @@ class TestFailedInBetween:
             assert [one.position for one in found] == list(range(len(found)))
             ours = [one.data["n"] for one in found if one.type == "first"]
             assert all(low < high for low, high in pairwise(ours))
+
+    def test_two_publish_the_same_slice(
+        self, writer: Writer, store: Store, database_url: str
+    ) -> None:
+        rows = [(None, "late", f'{{"n": {number}}}') for number in range(25)]
+        fail_at_the_last_slice(writer, writer.stage(MESSAGE, *rows), database_url)
+        publish_slice = "select published, remaining from penstock.publish_slice('job')"
+        with (
+            psycopg.connect(database_url, autocommit=True) as other,
+            ThreadPoolExecutor() as threads,
+        ):
+            with writer.connection.transaction():
+                first = writer.connection.execute(publish_slice).fetchone()
+                waiting = threads.submit(other.execute, publish_slice)
+                wait_until_blocked(database_url, 1, waiting)
+            second = waiting.result().fetchone()
+
+        assert (first, second) == ((10, 15), (20, 5))
+        assert numbers(store) == list(range(20))
 
     def test_two_go_on_at_once(self, writer: Writer, store: Store, database_url: str) -> None:
         fail_at_the_last_slice(writer, stage_numbers(writer, 95), database_url)

@@ -9,12 +9,17 @@ import psycopg
 import pytest
 
 from penstock import Store
-from penstock.errors import DuplicateMessageId, StagingLost, WrongExpectedVersion
+from penstock.errors import (
+    DuplicateMessageId,
+    StagingLost,
+    WatermarkRequired,
+    WrongExpectedVersion,
+)
 from penstock.pipeline.staging import Published, clean_up
 from tests.groups.school import CourseCreated
+from tests.pipeline.faults.waiting import wait_until_blocked
 from tests.pipeline.reading import read, struct
 from tests.pipeline.writing import IDENTIFIED, MESSAGE, VERSIONED, Writer
-from tests.racing import wait_until_blocked
 
 
 def test_staged_rows_become_messages_and_leave_the_staging(writer: Writer, store: Store) -> None:
@@ -85,10 +90,66 @@ def test_a_twin_waits_and_finds_the_delivery_made(
         with writer.connection.transaction():
             writer.publish(writer.stage(MESSAGE, ("a-1", "T", "{}")), source="job", batch=batch)
             waiting = threads.submit(twin.publish, other, source="job", batch=batch)
-            wait_until_blocked(database_url)
+            wait_until_blocked(database_url, 1, waiting)
 
     assert waiting.result().repeated
     assert len(store.get_category_messages("a")) == batch + 1
+
+
+def test_two_deliveries_to_one_stream_come_one_after_the_other(
+    writer: Writer, store: Store, database_url: str
+) -> None:
+    with (
+        psycopg.connect(database_url, autocommit=True) as connection,
+        ThreadPoolExecutor() as threads,
+    ):
+        other = Writer(connection)
+        second = other.stage(MESSAGE, ("a-1", "Second", "{}"))
+        with writer.connection.transaction():
+            writer.publish(writer.stage(MESSAGE, ("a-1", "First", "{}")))
+            waiting = threads.submit(other.publish, second)
+            wait_until_blocked(database_url, 1, waiting)
+
+    assert waiting.result().count == 1
+    found = [(m.position, m.type) for m in store.get_stream_messages("a-1")]
+    assert found == [(0, "First"), (1, "Second")]
+
+
+def test_a_delivery_waits_for_who_has_its_category_alone(
+    writer: Writer, store: Store, database_url: str
+) -> None:
+    staged = writer.stage(MESSAGE, ("a-1", "Second", "{}"))
+    with ThreadPoolExecutor() as threads, store.transaction() as busy:
+        busy.lock_categories("a")
+        waiting = threads.submit(writer.publish, staged)
+        wait_until_blocked(database_url, 1, waiting)
+        busy.write_message("a-1", "First")
+
+    assert waiting.result().count == 1
+    assert [m.type for m in store.get_stream_messages("a-1")] == ["First", "Second"]
+
+
+def test_a_delivery_to_many_streams_holds_a_bounded_number_of_locks(writer: Writer) -> None:
+    staged = writer.stage(MESSAGE, *((f"a-{number}", "T", "{}") for number in range(1000)))
+
+    with writer.connection.transaction():
+        writer.publish(staged)
+        held = writer.connection.execute(
+            "select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()"
+        ).fetchone()
+
+    assert held is not None
+    assert held[0] < 100
+
+
+def test_a_delivery_is_not_published_on_an_old_snapshot(writer: Writer, store: Store) -> None:
+    staged = writer.stage(VERSIONED, ("a-1", "T", "{}", -1))
+    writer.connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+
+    with pytest.raises(WatermarkRequired), writer.connection.transaction():
+        writer.publish(staged, source="job")
+
+    assert store.get_category_messages("$all") == []
 
 
 def test_batches_of_a_delivery_go_forward_only(writer: Writer, store: Store) -> None:

@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 
 import penstock
 from penstock.database.embedded import EmbeddedServer, start
+from penstock.errors import StagingLost
 from tests.conftest import FAST
 from tests.pipeline.faults.gates import Gate
 from tests.pipeline.faults.jobs import (
@@ -39,6 +40,7 @@ from tests.pipeline.faults.waiting import (
     wait_until_blocked,
     wait_until_staged,
 )
+from tests.pipeline.writing import MESSAGE, Writer
 
 
 class Machine:
@@ -71,6 +73,43 @@ def machine() -> Iterator[Machine]:
     yield machine
     machine._server.leave()
     shutil.rmtree(folder, ignore_errors=True)
+
+
+class TestWithoutSpark:
+    """What a crash of the server takes, and what it leaves."""
+
+    ROWS = tuple((f"a-{number}", "T", f'{{"n": {number}}}') for number in range(25))
+
+    def test_what_was_staged_is_gone_and_nothing_is_published(self, machine: Machine) -> None:
+        with psycopg.connect(machine.url, autocommit=True) as connection:
+            staged = Writer(connection).stage(MESSAGE, *self.ROWS)
+
+        machine.crash()
+
+        with psycopg.connect(machine.url, autocommit=True) as connection:
+            with pytest.raises(StagingLost):
+                Writer(connection).publish(staged, source="job")
+            assert numbers_in(machine.url, "a") == []
+            again = Writer(connection).stage(MESSAGE, *self.ROWS)
+            Writer(connection).publish(again, source="job")
+        assert numbers_in(machine.url, "a") == list(range(25))
+
+    def test_slices_that_are_not_published_yet_are_still_there(self, machine: Machine) -> None:
+        with psycopg.connect(machine.url, autocommit=True) as connection:
+            staged = Writer(connection).stage(MESSAGE, *self.ROWS)
+            connection.execute(
+                "select penstock.publish_delivery('job', 0, %s, %s, false, 10, false)",
+                ([staged.token], [staged.count]),
+            )
+            connection.execute("select penstock.publish_slice('job')")
+
+        machine.crash()
+
+        meanwhile = numbers_in(machine.url, "a")
+        with psycopg.connect(machine.url, autocommit=True) as connection:
+            Writer(connection).publish(source="job", rows_per_transaction=10)
+        assert meanwhile == list(range(10))
+        assert numbers_in(machine.url, "a") == list(range(25))
 
 
 def stage_half(

@@ -137,21 +137,6 @@ def test_who_begins_from_scratch_waits_for_the_step_of_a_run_that_lost_it(
     assert (before, workshop.status(sink.pipe).generation) == (0, 1)
 
 
-def test_a_processor_s_lock_survives_neither_its_connection_nor_its_ghost(
-    workshop: Workshop,
-) -> None:
-    locks = ProcessorLocks(workshop.place, "shop", lambda: True)
-
-    with locks.connection("send") as lost, locks.connection("send") as again:
-        # the first is one of a client that is gone, which the server has not noticed
-        assert lost is not None
-        assert again is not None
-        with pytest.raises(psycopg.OperationalError):
-            lost.execute("select 1")
-        with ProcessorLocks(workshop.place, "shop", lambda: True).connection("send") as other:
-            assert other is None
-
-
 def take_over(workshop: Workshop, url: str) -> RunLock:
     """Have the lock of the run at the very moment at which its session ends."""
     thief: psycopg.Connection[Any] = psycopg.connect(url, autocommit=True, application_name="thief")

@@ -12,11 +12,14 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.errors import StepFailed
 from penstock.pipeline import Delivery
 from penstock.pipeline.step import run_step
-from tests.pipeline.steps.workshop import Stop, Workshop, numbered, pipeline
+from tests.pipeline.steps.workshop import Stop, Workshop, numbered, pipeline, stop
 
 
 class TestUpsert:
-    def test_rows_are_there_exactly_once_whatever_was_run_again(self, workshop: Workshop) -> None:
+    @pytest.mark.parametrize("when", ["before", "after"])
+    def test_rows_are_there_exactly_once_whatever_was_run_again(
+        self, workshop: Workshop, when: str
+    ) -> None:
         pipe, calls = pipeline(), []
 
         @pipe.sink(inputs="number", limit=2)
@@ -24,18 +27,16 @@ class TestUpsert:
             sums = numbered(number).groupBy().sum("n").selectExpr("'all' as name", "`sum(n)` as n")
             delivery.upsert(sums, "totals", key="name", add=["n"])
             calls.append(1)
-            if len(calls) in (1, 3):
-                raise Stop
 
-        workshop.write("number", 1, 2, 3, 4)
-        with pytest.raises(Stop):
-            workshop.steps(pipe)
-        with pytest.raises(Stop):
-            workshop.steps(pipe)
+        workshop.write("number", *range(1, 7))
+        before, after = (stop, None) if when == "before" else (None, stop)
+        for _ in range(2):
+            with pytest.raises(Stop):
+                run_step(workshop.bench(pipe, before_commit=before, after_commit=after))
         workshop.steps(pipe)
 
-        assert workshop.rows("select * from totals") == [("all", 10)]
-        assert len(calls) == 4
+        assert workshop.rows("select * from totals") == [("all", 21)]
+        assert len(calls) == (5 if when == "before" else 3)
 
     def test_a_step_that_fails_when_it_commits_leaves_nothing(self, workshop: Workshop) -> None:
         pipe = pipeline()
@@ -43,9 +44,6 @@ class TestUpsert:
         @pipe.sink(inputs="number")
         def keep(number: DataFrame, delivery: Delivery) -> None:
             delivery.upsert(numbered(number).select("n"), "kept", key="n")
-
-        def stop() -> None:
-            raise Stop
 
         workshop.write("number", 1)
         with pytest.raises(Stop):

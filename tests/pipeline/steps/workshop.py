@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import psycopg
@@ -20,15 +20,27 @@ from penstock.pipeline.step import Bench, run_step
 
 
 class Watched(psycopg.Connection[Any]):
-    """A connection that lets one look on when all of a step is written and not yet committed."""
+    """A connection that can be stopped just before and just after a step is committed."""
 
-    before_commit: Callable[[], None] | None = None
+    before_commit: Callable[[], None] | None = None  # all of it is written by then
+    after_commit: Callable[[], None] | None = None
+    _commits_step = False
 
     def execute(self, query: Any, *arguments: Any, **options: Any) -> psycopg.Cursor[Any]:
-        cursor = super().execute(query, *arguments, **options)
-        if self.before_commit is not None and "commit_step" in str(query):
-            self.before_commit()
-        return cursor
+        self._commits_step |= "commit_step" in str(query)
+        return super().execute(query, *arguments, **options)
+
+    @contextmanager
+    def transaction(
+        self, savepoint_name: str | None = None, force_rollback: bool = False
+    ) -> Iterator[psycopg.Transaction]:
+        self._commits_step = False
+        with super().transaction(savepoint_name, force_rollback) as transaction:
+            yield transaction
+            if self._commits_step and self.before_commit is not None:
+                self.before_commit()
+        if self._commits_step and self.after_commit is not None:
+            self.after_commit()
 
 
 class Workshop:
@@ -54,11 +66,12 @@ class Workshop:
         processor: str | None = None,
         *,
         before_commit: Callable[[], None] | None = None,
+        after_commit: Callable[[], None] | None = None,
     ) -> Bench:
         """Return a bench for a processor, as a run that has just begun has one."""
         name = processor or next(iter(pipe.processors))
         connection = Watched.connect(self.place.settings.conninfo(), autocommit=True)
-        connection.before_commit = before_commit
+        connection.before_commit, connection.after_commit = before_commit, after_commit
         self._open.callback(connection.close)
         connection.execute("set timezone = 'UTC'; set enable_sort = off")
         return Bench(
@@ -147,3 +160,8 @@ def pipeline(schema: str | None = None) -> Pipeline:
 
 class Stop(BaseException):
     """The process ends here."""
+
+
+def stop() -> None:
+    """End the process here."""
+    raise Stop

@@ -1,0 +1,123 @@
+"""What Spark reads is complete, and the log that it goes on with is the one that it began with."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Edit, Mutant
+
+TARGET = "pipeline/target.py"
+STREAM = "pipeline/stream_reader.py"
+PLANNING = "pipeline/planning.py"
+READING = "tests/pipeline/test_reading.py"
+OFFSETS = "tests/pipeline/test_offsets.py"
+RESTORED = "tests/pipeline/faults/test_restored.py::TestOffsets"
+STREAMING = "tests/pipeline/faults/test_streaming.py"
+
+_HEAD = 'sql.SQL("select penstock.category_head({})").format(self.category)'
+
+_COMPLETE = (
+    Mutant(
+        "spark_watermark",
+        "If Spark read a category up to the last message that is visible",
+        (Edit(TARGET, _HEAD, """sql.SQL(
+            "select coalesce(max(m.global_position), 0) from message_store.messages m"
+            " where {} in ('$all', message_store.category(m.stream_name))"
+        ).format(self.category)"""),),
+        (
+            f"{READING}::test_a_message_that_is_not_committed_hides_itself_and_all_later_ones",
+            f"{OFFSETS}::test_a_batch_ends_before_a_message_that_is_not_committed",
+            "tests/pipeline/steps/test_commit.py::TestWhatIsRead"
+            "::test_it_ends_before_a_message_that_is_not_committed",
+        ),
+    ),
+    Mutant(
+        "spark_offset_is_a_message",
+        "If an offset were the watermark, and not a message that was read",
+        (Edit(TARGET, _HEAD, 'sql.SQL("select penstock.watermark()").format()'),),
+        (f"{OFFSETS}::test_it_ends_at_a_message_and_not_at_a_position_that_was_rolled_back",),
+    ),
+    Mutant(
+        "spark_until",
+        "If who says how far to read were not held to the watermark",
+        (Edit("pipeline/batch_reader.py",
+              "until = head if options.until is None else min(head, options.until)",
+              "until = head if options.until is None else options.until"),),
+        (f"{READING}::test_nor_is_it_passed_by_who_says_how_far_to_read",),
+    ),
+    Mutant(
+        "spark_stream_until",
+        "If a stream that ends somewhere were not held to the watermark",
+        (Edit(STREAM, "self._latest = head if self._until is None else min(head, self._until)",
+              "self._latest = head if self._until is None else self._until"),),
+        (f"{OFFSETS}::test_a_batch_ends_before_a_message_that_is_not_committed",),
+    ),
+    Mutant(
+        "spark_planned",
+        "If a task read what was written after the plan",
+        (Edit(TARGET, '            " <= ({category}, {until})"\n',
+              '            " <= ({category}, {until} + 1000)"\n'),),
+        (
+            f"{READING}::test_what_is_written_after_the_plan_is_not_read",
+            f"{OFFSETS}::test_all_batches_together_have_every_message_once",
+        ),
+    ),
+    Mutant(
+        "spark_offsets_forward",
+        "If an offset could go back",
+        (
+            Edit(STREAM, "        if head <= after:\n", "        if head == after:\n"),
+            Edit(STREAM, "return self._offset(max(after, head))", "return self._offset(head)"),
+        ),
+        (f"{OFFSETS}::test_it_never_ends_before_it_begins",),
+    ),
+    Mutant(
+        "spark_removed",
+        "If retention could remove what a planned batch has not read",
+        (Edit(STREAM, "        if partition.complete:\n", "        if False:\n"),),
+        (
+            f"{STREAMING}::TestBelowRetention"
+            "::test_what_is_removed_after_it_was_planned_is_missed_no_less",
+        ),
+    ),
+)  # fmt: skip
+
+_SAME_LOG = (
+    Mutant(
+        "spark_log_changed",
+        "If a checkpoint were not held against the message that the log has there",
+        (Edit(PLANNING, "    if not same:\n", "    if False:\n"),),
+        (
+            f"{RESTORED}::test_a_log_that_changes_under_a_query_is_noticed",
+            f"{RESTORED}::test_a_batch_that_was_planned_before_is_not_read_from_another_log",
+        ),
+    ),
+    Mutant(
+        "spark_planned_log",
+        "If a batch that was planned before were read from whatever log there is",
+        (Edit(STREAM, "        if checks and not self._begun and self._moved(end):\n",
+              "        if False:\n"),),
+        (
+            f"{RESTORED}::test_a_batch_that_was_planned_before_is_not_read_from_another_log",
+            f"{STREAMING}::TestBeyondTheEnd"
+            "::test_a_batch_that_was_planned_there_is_not_taken_for_empty",
+        ),
+    ),
+    Mutant(
+        "spark_beyond_the_end",
+        "If an offset beyond the end were taken for nothing new",
+        (Edit(PLANNING, "    if position > last:\n", "    if False:\n"),),
+        (
+            f"{STREAMING}::TestBeyondTheEnd"
+            "::test_a_batch_that_was_planned_there_is_not_taken_for_empty",
+            f"{STREAMING}::TestBeyondTheEnd::test_a_stream_is_held_against_its_own_end",
+        ),
+    ),
+    Mutant(
+        "spark_on_restore",
+        "If a query did not go on where onRestore says",
+        (Edit(STREAM, "                position = self.options.on_restore\n",
+              "                pass\n"),),
+        (f"{RESTORED}::test_a_batch_that_was_planned_before_is_not_read_from_another_log",),
+    ),
+)  # fmt: skip
+
+MUTANTS: tuple[Mutant, ...] = (*_COMPLETE, *_SAME_LOG)
