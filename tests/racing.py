@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Barrier
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import psycopg
 
@@ -35,6 +35,20 @@ def wait_until_blocked(url: str, count: int = 1) -> None:
         " where datname = current_database() and wait_event_type = 'Lock'",
         (count,),
     )
+
+
+def wait_until_it_waits(url: str, call: Future[Any], count: int = 1) -> None:
+    """Return once so many backends wait for a lock; fail if the call ends, which had to wait."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        while not call.done():
+            row = connection.execute(
+                "select count(*) from pg_stat_activity"
+                " where datname = current_database() and wait_event_type = 'Lock'"
+            ).fetchone()
+            if row is not None and row[0] >= count:
+                return
+    call.result()
+    raise AssertionError("it did not wait")
 
 
 def wait_until_gone(url: str, pid: int) -> None:
