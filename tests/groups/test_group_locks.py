@@ -229,6 +229,28 @@ def test_a_type_that_is_named_while_somebody_routes_is_not_left_out(
     assert (positions(first), positions(second)) == ([1], [2])
 
 
+def test_no_partition_is_claimed_while_an_older_type_is_being_routed(
+    group: Store, database_url: str
+) -> None:
+    group.append([DeviceRemoved(device_id="a"), DeviceSeen(device_id="a")])
+    claim = claim_device(group, types=[DeviceSeen])
+    assert claim is not None
+    group.release(claim)
+    sql(
+        group,
+        "select penstock.enrol_in_group(g, g.partition_by, '{device.removed}')"
+        " from penstock.consumer_groups g",
+    )
+    with psycopg.connect(database_url) as routing:
+        routing.execute(
+            "select pg_advisory_xact_lock(1885693286, id) from penstock.consumer_groups"
+        )
+        meanwhile = claim_device(group, types=[DeviceSeen])
+
+    assert meanwhile is None  # to acknowledge it would pass over the older message
+    assert positions(claim_device(group)) == [1, 2]
+
+
 def test_an_attribute_that_is_declared_while_somebody_routes_is_not_overlooked(
     group: Store, database_url: str
 ) -> None:
