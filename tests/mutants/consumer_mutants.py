@@ -43,30 +43,6 @@ CONSUMERS = (
         ),
     ),
     Mutant(
-        "page_then_stored",
-        "If a consumer stored the position of a page when it has read it",
-        (
-            Edit(
-                CONSUMER,
-                """        self._got(page)
-""",
-                """        self._got(page)
-        if page:
-            self._passed(page[-1].global_position)
-            self._save_progress()
-""",
-            ),
-            Edit(
-                CONSUMER,
-                """            if self._save_is_due():
-                self._save_progress()
-""",
-                "",
-            ),
-        ),
-        (f"{FAULTS}test_killed_at_random_it_loses_nothing[False-stream]",),
-    ),
-    Mutant(
         "passed_over",
         "If what a consumer cannot handle were passed over in silence",
         (
@@ -181,10 +157,7 @@ FENCING = (
                 "else store_offset.next_offset end;",
             ),
         ),
-        (
-            f"{SESSION}TestManualCommit::test_a_lower_offset_is_ignored",
-            "tests/consumers/test_session_model.py::test_sessions_do_what_the_model_does",
-        ),
+        (f"{SESSION}TestManualCommit::test_a_lower_offset_is_ignored",),
     ),
     Mutant(
         "fenced_store",
