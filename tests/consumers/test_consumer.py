@@ -132,6 +132,34 @@ class TestReading:
         assert consumer.position == head
         assert Consumer(shared_store, category, "mailer", handlers=handlers).run_once() == 0
 
+    def test_what_is_written_after_the_page_was_read_is_not_passed_over(
+        self, shared_url: str, shared_store: Store
+    ) -> None:
+        category = new_category()
+
+        class AfterThePage(Interceptor):
+            @contextmanager
+            def around(self, call: Call) -> Iterator[None]:
+                yield
+                if call.name == "get_category_messages" and not handled:
+                    handled.append(-1)
+                    fill(shared_store, category, 1)
+
+        handled = Numbers()
+        with penstock.connect(shared_url, interceptors=[AfterThePage()]) as store:
+            consumer = Consumer(
+                store,
+                category,
+                "mailer",
+                handlers={"Placed": handled},
+                consumer_group_member=0,
+                consumer_group_size=1,
+            )
+            consumer.run_once()
+            consumer.run_once()
+
+        assert handled == [-1, 0]
+
 
 class TestWholeLog:
     def test_everything_comes(self, store: Store) -> None:

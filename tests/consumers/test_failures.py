@@ -13,6 +13,7 @@ from penstock import (
     HandlerFailed,
     ParkedMessage,
     ParkedMessageNotFound,
+    PositionConflict,
     RecordedMessage,
     Store,
     Transaction,
@@ -156,6 +157,23 @@ class TestPark:
         assert waiting.message.global_position == places[1]
         assert not waiting.retry_requested
         assert consume(shared_store, category, positions=positions) == []
+
+    def test_twins_park_a_message_once(self, shared_store: Store) -> None:
+        category = new_category()
+        handler = Failing()
+        one, other = (
+            consumer_of(shared_store, category, handler, on_failure=PARK) for _ in range(2)
+        )
+        one.run_once()
+        other.run_once()
+        fill(shared_store, category, 2)
+        one.run_once()
+
+        with pytest.raises(PositionConflict):
+            other.run_once()
+
+        parked = shared_store.get_stream_messages(f"{category}:parked-mailer")
+        assert [event.type for event in parked] == ["Parked"]
 
     def test_it_stands_in_the_parked_stream(self, any_store: Store) -> None:
         fill(any_store, "order", 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from threading import Thread
 from typing import Any
@@ -25,10 +26,11 @@ from penstock import (
     ValidationError,
 )
 from penstock.consumers import progress
-from penstock.consumers.positions import StoredPosition, TablePositions
+from penstock.consumers.positions import NONE_YET, StoredPosition, TablePositions
 from penstock.database.operation import Operation
 from penstock.log.context import LogContext
 from tests.consumers.consuming import Numbers, consume, fill, new_category
+from tests.racing import wait_until_it_waits
 
 KINDS = ["stream", "table", "hybrid"]
 every_kind = pytest.mark.parametrize("positions", KINDS)
@@ -205,6 +207,38 @@ class TestSaving:
         with pytest.raises(PositionConflict):
             consumer.run_once()
         assert consume(shared_store, category, positions=positions) == [0, 1, 2, 3]
+
+
+class TestAtOnce:
+    def test_a_save_that_waits_for_others_sees_what_they_stored(
+        self, shared_store: Store, shared_url: str
+    ) -> None:
+        context, positions = shared_store.context, TablePositions(new_category(), "mailer")
+        first = shared_store.run(positions.save(context, NONE_YET, 1))
+
+        with ThreadPoolExecutor(1) as threads:
+            with shared_store.transaction() as saving:
+                second = saving.run(positions.save(context, first, 2))
+                saving.run(positions.save(context, second, 3))
+                late = threads.submit(shared_store.run, positions.save(context, first, 9))
+                wait_until_it_waits(shared_url, late)
+            with pytest.raises(PositionConflict):
+                late.result()
+
+        assert shared_store.run(positions.load(context)).position == 3
+
+    def test_of_two_first_saves_one_is_refused(self, shared_store: Store, shared_url: str) -> None:
+        context, positions = shared_store.context, TablePositions(new_category(), "mailer")
+
+        with ThreadPoolExecutor(1) as threads:
+            with shared_store.transaction() as saving:
+                saving.run(positions.save(context, NONE_YET, 1))
+                late = threads.submit(shared_store.run, positions.save(context, NONE_YET, 9))
+                wait_until_it_waits(shared_url, late)
+            with pytest.raises(PositionConflict):
+                late.result()
+
+        assert shared_store.run(positions.load(context)).position == 1
 
 
 class Noted:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import uuid4
 
@@ -23,7 +24,7 @@ from penstock import (
     UndecodableRecord,
 )
 from tests.consumers.driving import retain_from
-from tests.racing import at_once, wait_until_blocked
+from tests.racing import at_once, wait_until_blocked, wait_until_it_waits
 
 AUTO = CommitMode.AUTO_COMMIT
 MANUAL = CommitMode.MANUAL_COMMIT
@@ -138,6 +139,25 @@ class TestFencing:
         assert offset == 0
         assert isinstance(polled, SessionFenced)
         assert queue.create_consumer("worker").poll() is not None
+
+    def test_of_two_first_sessions_that_open_at_once_one_is_fenced(
+        self, shared_store: Store, shared_url: str
+    ) -> None:
+        queue = shared_store.queue(f"orders-{uuid4()}")
+        queue.offer("a")
+        with ThreadPoolExecutor(1) as threads, psycopg.connect(shared_url) as connection:
+            first = shared_store.using(connection).queue(queue.name).create_consumer("worker")
+            opening = threads.submit(queue.create_consumer, "worker")
+            wait_until_it_waits(shared_url, opening)
+            connection.commit()
+            second = opening.result()
+
+            with pytest.raises(SessionFenced):
+                first.poll()
+
+        record = second.poll()
+        assert record is not None
+        assert record.value == "a"
 
 
 class TestRetention:

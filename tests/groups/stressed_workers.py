@@ -79,7 +79,8 @@ def main(url: str, count: int) -> int:
         pid, status = os.wait()
         workers.discard(pid)
         code = os.waitstatus_to_exitcode(status)
-        worst = max(worst, code if code >= 0 or not stopping else 1)
+        early = stopping and code == -signal.SIGTERM  # it had not begun to work
+        worst = max(worst, code if code >= 0 or not stopping or early else 1)
         if not stopping and code == -signal.SIGKILL:
             workers.add(start(url))
     return worst

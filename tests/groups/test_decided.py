@@ -253,17 +253,23 @@ def test_after_a_reset_a_claim_tells_what_was_handled_before(group: Store, claim
     assert seen == [([1], True), ([2], False), ([3], False)]
 
 
-def test_a_claim_has_a_lease_and_a_lapsed_one_can_be_taken_over(group: Store) -> None:
+def test_a_claim_has_a_lease_and_a_lapsed_one_can_be_taken_over(
+    group: Store, database_url: str
+) -> None:
     group.append(DeviceSeen(device_id="a"))
     hung = group.claim_next(
         "group", partition_by="device_id", handled_types=[DeviceSeen], lease=0.001
     )
+    wait_until(
+        database_url,
+        "select clock_timestamp() > claimed_at + interval '0.1 seconds'"
+        " from penstock.partition_states",
+    )
 
-    taken = None
-    while taken is None:
-        taken = claim_device(group, "w-2")
+    taken = claim_device(group, "w-2")
 
     assert hung is not None
+    assert taken is not None
     assert positions(taken) == positions(hung)
     assert taken.attempts == 2
     with pytest.raises(StaleClaim):

@@ -176,7 +176,8 @@ def test_any_other_exception_is_a_failure_of_the_handler(
 
     assert (one.run_once(), one.run_once(), one.run_once()) == (True, True, False)
     assert seen == ["a", "b"]
-    assert group.groups()[0].claimed == 0
+    (status,) = group.groups()
+    assert (status.claimed, status.pending) == (0, 2)
 
 
 def test_a_handler_that_always_ends_the_program_is_parked(group: Store) -> None:
@@ -287,6 +288,21 @@ def test_an_ack_that_commits_after_a_floor_was_made_is_found(
         assert positions(claim_device(other)) == [2]
 
 
+def test_a_partition_that_returns_before_the_floor_is_found(group: Store) -> None:
+    group.append([DeviceSeen(device_id="slow"), DeviceSeen(device_id="slow")])
+    group.append([DeviceSeen(device_id=str(n)) for n in range(60)])
+    slow = claim_device(group)
+    assert slow is not None
+    for _ in range(40):
+        claim = claim_device(group)
+        assert claim is not None
+        group.ack(claim)
+
+    group.ack(slow, 1)  # its next message is the oldest of all
+
+    assert positions(claim_device(group)) == [2]
+
+
 def test_a_claim_that_is_rolled_back_after_a_floor_was_made_is_found(group: Store) -> None:
     group.append([DeviceSeen(device_id=str(n)) for n in range(60)])
     claim = claim_device(group)
@@ -302,6 +318,27 @@ def test_a_claim_that_is_rolled_back_after_a_floor_was_made_is_found(group: Stor
     claiming.rollback()
 
     assert positions(claim_device(group)) == [1]
+
+
+def test_many_claims_that_are_rolled_back_after_a_floor_was_made_are_found(group: Store) -> None:
+    group.append([DeviceSeen(device_id=str(n)) for n in range(80)])
+    claim = claim_device(group)
+    assert claim is not None
+    group.release(claim)
+    claiming = [group.begin_transaction() for _ in range(3)]
+    for number in range(30):  # more than a floor lists
+        transaction = claiming[number // 10]
+        assert claim_device(transaction) is not None  # type: ignore[arg-type]
+    for _ in range(40):
+        claim = claim_device(group)
+        assert claim is not None
+        group.ack(claim)
+
+    for transaction in claiming:
+        transaction.rollback()
+
+    found = [positions(claim_device(group)) for _ in range(30)]
+    assert found == [[n] for n in range(1, 31)]
 
 
 def test_what_a_transaction_gives_back_after_it_made_a_floor_is_found(group: Store) -> None:

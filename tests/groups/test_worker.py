@@ -29,6 +29,7 @@ from penstock import (
     Worker,
 )
 from tests.groups.school import DeviceRemoved, DeviceSeen, claim_device, positions
+from tests.outbox.outboxes import sql
 from tests.racing import wait_until
 from tests.told import told
 
@@ -156,18 +157,20 @@ def test_a_claim_that_was_taken_over_appends_nothing(store: Store, database_url:
 
 def test_the_lease_is_extended_while_the_handler_works(store: Store, database_url: str) -> None:
     store.append(DeviceSeen(device_id="a"))
+    is_extended = "select due > claimed_at + interval '2 seconds' from penstock.partition_states"
+    extended = []
 
-    def work(claim: Claim) -> DeviceRemoved:
+    def work(claim: Claim) -> None:
         wait_until(
             database_url,
-            "select clock_timestamp() > claimed_at + interval '1.5 seconds'"
-            " and due > clock_timestamp() from penstock.partition_states",
+            f"select ({is_extended}) or clock_timestamp() > claimed_at + interval '10 seconds'"
+            " from penstock.partition_states",
         )
-        return DeviceRemoved(device_id="a")
+        extended.extend(sql(store, is_extended))
 
     worker(store, work, lease=1.2).run_once()
 
-    assert removed(store) == ["a"]
+    assert extended == [(True,)]
 
 
 def test_a_worker_stops_after_the_claim_in_hand(store: Store) -> None:

@@ -151,21 +151,29 @@ def test_a_guard_reads_as_much_however_much_it_covers(
     assert large <= small + SLACK
 
 
-@pytest.mark.parametrize("shape", ["many", "hot"])
+@pytest.mark.parametrize(
+    ("devices", "partitions"),
+    [([str(number) for number in range(600)], 600), (["1"] * 600, 1)],
+    ids=["many", "hot"],
+)
 def test_a_claim_that_finds_nothing_reads_next_to_nothing(
-    shape: str, request: pytest.FixtureRequest
+    server: Server, devices: list[str], partitions: int
 ) -> None:
-    store: Store = request.getfixturevalue(shape)
+    def find_nothing(log: BorrowedConnection) -> None:
+        assert claim_next(log) is None
 
-    def idle(log: BorrowedConnection) -> None:
-        found = log.claim_next("idle", partition_by="room", handled_types=[ReadingTaken])
-        assert found is None
+    read = []
+    for some in (devices[:20], devices):
+        with filled(server, some) as store:
+            while (claimed := claim_next(store)) is not None:
+                store.ack(claimed)
+            read.append(entries_read(store, find_nothing))
+            (status,) = store.groups()
+            assert (status.partitions, status.pending) == (min(partitions, len(some)), 0)
 
-    store.register_consumer_group("idle")
-    while store.groups()[-1].routed_to < store.category_head("$all"):
-        store.claim_next("idle", partition_by="room", handled_types=[ReadingTaken])
-
-    assert entries_read(store, idle) <= SLACK
+    small, large = read
+    assert large <= small + 10
+    assert large <= SLACK
 
 
 #: what is kept in one row, and replaced each time
