@@ -8,6 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 
 import penstock
 from penstock import (
@@ -227,6 +228,26 @@ class TestProtection:
 
         assert retained == Retained(2 if target == "queue-orders" else 4, "worker")
         assert [session.poll().value for _ in range(4)] == [2, 3, 4, 5]  # type: ignore[union-attr]
+
+    @pytest.mark.parametrize("queue", ["order", "order-0"])
+    def test_what_a_pipeline_has_not_read_stays(self, store: Store, queue: str) -> None:
+        places = fill(store, "order", 6, streams=1)
+        process(store, queue, (0, places[1]) if queue == "order" else (-1, 1))
+
+        assert store.retain("order", keep_count=1) == Retained(2, "shop.bill")
+        assert numbers(store, "order") == [2, 3, 4, 5]
+
+
+def process(store: Store, queue: str, range: tuple[int, int]) -> None:
+    """Do a step of a pipeline, as far as the database knows of it."""
+    snapshot = {"hash": "a", "generation": 0, "ranges": {queue: [str(one) for one in range]}}
+    with store.transaction() as transaction:
+        connection = transaction.connection
+        connection.execute("select penstock.open_processor('shop', 'bill', 'stream')")
+        transaction.write_message("shop:try-bill", "Snapshot", snapshot)
+        connection.execute(
+            "select penstock.commit_step('shop', 'bill', %s, '{}', '{}', null)", (Jsonb(snapshot),)
+        )
 
 
 class TestFallenBehind:

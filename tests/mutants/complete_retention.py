@@ -61,6 +61,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "If retention removed what a pipeline's processor of a category has not read",
         (Edit(RETENTION, "      where t.queue = slowest_consumer.category", "      where false"),),
         (
+            f"{RETENTION_TESTS}::TestProtection::test_what_a_pipeline_has_not_read_stays[order]",
             f"{PROCESSORS_TESTS}::test_retention_spares_what_it_has_not_read[category-number]",
             f"{PROCESSORS_TESTS}::test_before_its_first_step_it_lags_and_keeps_its_messages_too"
             "[waits_for_another_input]",
@@ -76,7 +77,7 @@ MUTANTS: tuple[Mutant, ...] = (
                 "    where false\n      and not",
             ),
         ),
-        (f"{PROCESSORS_TESTS}::test_retention_spares_what_it_has_not_read[stream-number]",),
+        (f"{RETENTION_TESTS}::TestProtection::test_what_a_pipeline_has_not_read_stays[order-0]",),
     ),
     Mutant(
         "retention-asks-once",
