@@ -159,18 +159,6 @@ _CLAIMS: tuple[Mutant, ...] = (
         (f"{MANY_PARTITIONS}[claim]", f"{MANY_PARTITIONS}[claim_and_acknowledge]"),
     ),
     Mutant(
-        "flat-claim-idle",
-        "If a worker without work looked at the partitions of other groups",
-        (
-            Edit(
-                f"{SQL}/36_group_claims.sql",
-                "      where s.group_pk = g.id and s.turn is not null\n",
-                "      where s.group_pk + 0 = g.id and s.turn is not null\n",
-            ),
-        ),
-        (f"{FLAT}::test_a_claim_that_finds_nothing_reads_next_to_nothing[many]",),
-    ),
-    Mutant(
         "flat-claim-low",
         "If a claim of a partition looked through the log for the end of what is complete",
         (
