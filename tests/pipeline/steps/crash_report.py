@@ -81,7 +81,7 @@ def _shown(report: Report) -> str:
         "are compared\nwith those of an undisturbed run. The last run, on "
         f"{report.began:%d %B %Y} with Python {report.python} and\nPostgreSQL "
         f"{report.postgresql}, took {report.seconds / 60:.0f} minutes (seed {report.seed}). It "
-        f"covered {report.kills} of {points} points, and killed {report.drivers} drivers\nfor it. "
+        f"covered {report.kills} of {points} points\n(drivers killed: {report.drivers}). "
         f"{verdict}.\n\n"
         "| what was done last | steps of the driver | steps of executors |\n| --- | --- | --- |\n"
         f"{rows}\n[The report](data/crash-matrix.json). `make crash-matrix` makes it anew.\n"
