@@ -8,7 +8,6 @@ SQL = "database/sql/penstock/50_staging.sql"
 PYTHON = "pipeline/staging.py"
 STAGING = "tests/pipeline/test_staging.py"
 SLICES = "tests/pipeline/test_slices.py"
-KILLED = "tests/pipeline/faults/test_driver_killed.py"
 CRASHED = "tests/pipeline/faults/test_server_lost.py"
 BETWEEN = f"{SLICES}::TestFailedInBetween"
 
@@ -76,10 +75,7 @@ _DELIVERIES = (
         clean_up(connection, staged)
         staged = []
 """),),
-        (
-            f"{STAGING}::test_a_twin_waits_and_finds_the_delivery_made",
-            f"{KILLED}::test_killed_before_it_commits_nothing_is_published_until_it_is_done_again",
-        ),
+        (f"{STAGING}::test_a_twin_waits_and_finds_the_delivery_made",),
     ),
 )  # fmt: skip
 
@@ -94,7 +90,7 @@ _NAMES = (
                 'f"query:{_parts(messages)[0].staged.token}", batchId',
             ),
         ),
-        (f"{KILLED}::test_killed_after_it_committed_nothing_is_published_again",),
+        (f"{STAGING}::test_a_batch_of_a_query_that_spark_runs_again_is_published_once",),
     ),
     Mutant(
         "job_delivery",
@@ -225,10 +221,7 @@ _SLICES = (
         "slices_of_first_attempt",
         "If who goes on with a sliced delivery published its own rows",
         (Edit(SQL, _KNOWN, "elsif old.batch >= batch and penstock.remaining(old) = 0 then"),),
-        (
-            f"{BETWEEN}::test_a_retry_goes_on_with_the_rows_of_the_first_attempt",
-            f"{KILLED}::test_killed_between_two_slices_the_rest_comes_from_the_first_attempt",
-        ),
+        (f"{BETWEEN}::test_a_retry_goes_on_with_the_rows_of_the_first_attempt",),
     ),
     Mutant(
         "slices_done",

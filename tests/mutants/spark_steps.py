@@ -165,11 +165,7 @@ _MOMENT = (
             Edit(STEP, _PROJECT, ""),
             Edit(STEP, _BEGIN, "    connection = bench.connection\n" + _PROJECT_APART + _BEGIN),
         ),
-        (
-            f"{MOMENT}::test_killed_before_the_commit_it_leaves_nothing",
-            "tests/pipeline/steps/test_projection.py::TestFold"
-            "::test_the_table_changes_with_the_tailer_or_not_at_all",
-        ),
+        (f"{MOMENT}::test_killed_before_the_commit_it_leaves_nothing",),
     ),
     Mutant(
         "projection_after",
@@ -259,15 +255,6 @@ return {
         (
             "tests/pipeline/steps/test_restored_log.py"
             "::test_a_step_on_other_messages_has_another_hash",
-        ),
-    ),
-    Mutant(
-        "evaluated_once",
-        "If two outputs of a step were evaluated apart",
-        (Edit("pipeline/sharing.py", "    if len(frames) < 2:\n", "    if True:\n"),),
-        (
-            "tests/pipeline/steps/test_evaluated_once.py"
-            "::test_a_row_goes_to_exactly_one_of_two_outputs",
         ),
     ),
 )  # fmt: skip

@@ -15,6 +15,8 @@ from penstock.errors import (
     WatermarkRequired,
     WrongExpectedVersion,
 )
+from penstock.pipeline.data_source import PenstockDataSource
+from penstock.pipeline.sink import StagedPart
 from penstock.pipeline.staging import Published, clean_up
 from tests.groups.school import CourseCreated
 from tests.pipeline.faults.waiting import wait_until_blocked
@@ -157,6 +159,19 @@ def test_batches_of_a_delivery_go_forward_only(writer: Writer, store: Store) -> 
         writer.publish(writer.stage(MESSAGE, ("a-1", "T", "{}")), source="query", batch=batch)
 
     assert len(store.get_category_messages("a")) == 3
+
+
+def test_a_batch_of_a_query_that_spark_runs_again_is_published_once(
+    writer: Writer, store: Store, database_url: str
+) -> None:
+    source = PenstockDataSource({"url": database_url})
+
+    for batch in (0, 0, 1):
+        sink = source.streamWriter(MESSAGE, overwrite=False)
+        part = StagedPart(writer.stage(MESSAGE, ("a-1", "T", "{}")), 0, "query-1")
+        sink.commit([part], batch)
+
+    assert len(store.get_category_messages("a")) == 2
 
 
 def test_a_delivery_of_nothing_is_a_delivery(writer: Writer) -> None:

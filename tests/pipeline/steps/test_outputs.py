@@ -10,6 +10,7 @@ from pyspark.sql import functions as f
 
 from penstock.errors import StepFailed
 from penstock.pipeline import Pipeline
+from penstock.pipeline.step import run_step
 from tests.pipeline.steps.workshop import Workshop, numbered, pipeline, renumbered
 
 TWO = "get_json_object(data, '$.n') = 2"
@@ -17,7 +18,7 @@ TWO = "get_json_object(data, '$.n') = 2"
 
 class TestSeveral:
     def test_all_outputs_of_a_step_commit_together(self, workshop: Workshop, shape: str) -> None:
-        pipe = pipeline()
+        pipe, seen = pipeline(), []
 
         @pipe.stream(inputs="number", output=["even", "odd", "never"], limit=3)
         def sort(number: DataFrame) -> dict[str, DataFrame]:
@@ -27,9 +28,15 @@ class TestSeveral:
                 "even": renumbered(found.where("n % 2 = 0")),
             }
 
-        workshop.write("number", *range(5))
-        workshop.steps(pipe)
+        def look() -> None:
+            seen.append((workshop.numbers("even"), workshop.numbers("odd")))
 
+        workshop.write("number", *range(5))
+        bench = workshop.bench(pipe, before_commit=look)
+        while run_step(bench):
+            pass
+
+        assert seen == [([], []), ([0, 2], [1])]
         assert workshop.numbers("even") == [0, 2, 4]
         assert workshop.numbers("odd") == [1, 3]
         hashes = [one.data["hash"] for one in workshop.records(pipe) if one.type == "Attempt"]

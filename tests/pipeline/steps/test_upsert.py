@@ -82,16 +82,20 @@ class TestUpsert:
         assert sorted(workshop.rows("select n from kept")) == [(0,), (1,), (2,)]
 
     def test_several_tables_change_together(self, workshop: Workshop) -> None:
-        pipe = pipeline()
+        pipe, seen = pipeline(), []
 
         @pipe.sink(inputs="number")
         def keep(number: DataFrame, delivery: Delivery) -> None:
             delivery.upsert(numbered(number).select("n"), "one", key="n")
             delivery.upsert(numbered(number).selectExpr("2 * n as n"), "public.two", key="n")
 
-        workshop.write("number", 1, 2)
-        workshop.step(pipe)
+        def look() -> None:
+            seen.extend(workshop.rows("select to_regclass('one'), to_regclass('two')"))
 
+        workshop.write("number", 1, 2)
+        run_step(workshop.bench(pipe, before_commit=look))
+
+        assert seen == [(None, None)]
         assert sorted(workshop.rows("select n from one")) == [(1,), (2,)]
         assert sorted(workshop.rows("select n from two")) == [(2,), (4,)]
 
