@@ -719,12 +719,6 @@ $$;
         ),
     ),
     Mutant(
-        "partitions_behind",
-        "If the floor went down for each partition that returns before it",
-        (Edit(QUEUE, "most_behind constant integer := 20;", "most_behind constant integer := 0;"),),
-        (f"{COSTS}test_a_claim_that_returns_before_the_others_again_and_again_costs_no_more",),
-    ),
-    Mutant(
         "extended_floor",
         "If a worker that only extends its lease made no floor",
         (Edit(CLAIMS, "  perform penstock.renew_floors(own, floor, type_ids, routed_to);\n", ""),),
