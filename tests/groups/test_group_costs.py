@@ -27,6 +27,9 @@ where c.relnamespace in ('message_store'::regnamespace, 'penstock'::regnamespace
   and c.relkind in ('r', 'i')
 """
 
+#: index entries and rows, for what is so dense that many are in a page
+ENTRIES = PAGES.replace("blocks_fetched", "tuples_returned")
+
 
 @contextmanager
 def old_snapshot(url: str) -> Iterator[None]:
@@ -40,9 +43,16 @@ def old_snapshot(url: str) -> Iterator[None]:
 class Caller:
     """One session of a worker, which counts the pages of each call."""
 
-    def __init__(self, url: str, types: tuple[str, ...] = ("device.seen",), **options: Any) -> None:
+    def __init__(
+        self,
+        url: str,
+        types: tuple[str, ...] = ("device.seen",),
+        counted: str = PAGES,
+        **options: Any,
+    ) -> None:
         self.connection = psycopg.connect(url)
         self.types = list(types)
+        self.counted = counted
         self.options = options
         self.pages: dict[str, list[int]] = {}
 
@@ -56,7 +66,7 @@ class Caller:
 
     def read(self) -> int:
         """Return how many pages this session has read and not reported yet."""
-        row = self.connection.execute(PAGES).fetchone()
+        row = self.connection.execute(self.counted.encode()).fetchone()
         assert row is not None
         return int(row[0])
 
@@ -224,6 +234,49 @@ def test_a_look_for_work_reads_no_more_after_many_were_handled(
     caller.close()
 
 
+def test_the_first_unhandled_message_is_found_without_those_that_were_handled(
+    group: Store, database_url: str
+) -> None:
+    caller = Caller(database_url, counted=ENTRIES)
+    read = []
+    with old_snapshot(database_url):
+        for count in (FEW, MANY):
+            append(group, ["hot"] * count)
+            while (claim := caller.claim()) is not None:
+                caller.ack(claim)
+            caller.pages.clear()
+            for _ in range(24):
+                caller.call(
+                    "retention",
+                    "select penstock.first_unhandled(g.id) from penstock.consumer_groups g",
+                )
+            read.append(typical(caller))
+
+    assert more_than(*read) == {}
+    caller.close()
+
+
+def test_a_claim_that_is_extended_for_long_costs_who_has_no_work_no_more(
+    group: Store, database_url: str
+) -> None:
+    append(group, ["slow"])
+    keeper, idle = Caller(database_url), Caller(database_url, counted=ENTRIES)
+    read = []
+    with old_snapshot(database_url):
+        claim = keeper.claim()
+        assert claim is not None
+        for count in (FEW, MANY):
+            for _ in range(count):
+                keeper.extend(claim)
+            for _ in range(24):
+                assert idle.claim("idle") is None
+            read.append(typical(idle))
+
+    assert more_than(*read) == {}
+    keeper.close()
+    idle.close()
+
+
 def test_a_claim_that_returns_before_the_others_again_and_again_costs_no_more(
     group: Store, database_url: str
 ) -> None:
@@ -339,7 +392,7 @@ def test_a_long_feed_of_a_type_that_a_claim_does_not_name_is_not_read(
     group: Store, database_url: str
 ) -> None:
     both = Caller(database_url, types=("device.seen", "device.removed"))
-    seen = Caller(database_url)
+    seen = Caller(database_url, counted=ENTRIES)
     both.claim()
     read = []
     for count in (FEW, MANY):

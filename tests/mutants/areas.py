@@ -6,9 +6,11 @@ from tests.mutants import (
     at_least_once,
     complete,
     consistent,
+    consumer_mutants,
     drop_in,
     exactly_once,
     flat,
+    group_mutants,
     parallel,
     spark,
 )
@@ -24,6 +26,11 @@ AREAS: dict[str, tuple[Mutant, ...]] = {
     "flat": flat.MUTANTS,
     "drop_in": drop_in.MUTANTS,
 }
+# To be joined with the files of these areas by whoever merges this branch.
+for _more in (group_mutants, consumer_mutants):
+    AREAS["at_least_once"] += _more.AT_LEAST_ONCE
+    AREAS["exactly_once"] += _more.EXACTLY_ONCE
+    AREAS["flat"] += _more.FLAT
 MUTANTS: dict[str, Mutant] = {one.name: one for area in AREAS.values() for one in area}
 EXCUSES: tuple[Excuse, ...] = (
     *complete.EXCUSES,
@@ -34,4 +41,6 @@ EXCUSES: tuple[Excuse, ...] = (
     *at_least_once.EXCUSES,
     *flat.EXCUSES,
     *drop_in.EXCUSES,
+    *group_mutants.EXCUSES,
+    *consumer_mutants.EXCUSES,
 )

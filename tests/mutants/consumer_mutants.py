@@ -19,7 +19,7 @@ QUEUES = "tests/consumers/test_queues.py::"
 SESSION = "tests/consumers/test_sessions.py::"
 TROUBLE = "tests/consumers/test_session_trouble.py::"
 KILLED = "tests/consumers/test_session_faults.py::TestKilled::"
-CALLS = "tests/promises/test_flat_calls.py::"
+FLATNESS = "tests/promises/test_flat.py::"
 
 CONSUMERS = (
     Mutant(
@@ -437,7 +437,9 @@ FLAT: tuple[Mutant, ...] = (
                 "replace_session.consumer_id, coalesce(old.version, 0),",
             ),
         ),
-        (f"{CALLS}test_a_call_reads_as_much_in_a_busy_store_as_in_a_new_one[commit_session]",),
+        (
+            f"{FLATNESS}test_a_save_reads_as_much_after_many_others_under_an_old_snapshot[commit_offset]",
+        ),
     ),
     Mutant(
         "position_versions",
@@ -449,7 +451,9 @@ FLAT: tuple[Mutant, ...] = (
                 "replace_position.consumer_id, coalesce(old.version, 0),",
             ),
         ),
-        (f"{CALLS}test_a_call_reads_as_much_in_a_busy_store_as_in_a_new_one[save_position]",),
+        (
+            f"{FLATNESS}test_a_save_reads_as_much_after_many_others_under_an_old_snapshot[save_position]",
+        ),
     ),
     Mutant(
         "queue_tail",

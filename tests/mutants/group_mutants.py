@@ -719,16 +719,10 @@ $$;
         ),
     ),
     Mutant(
-        "partitions_behind",
-        "If the floor went down for each partition that returns before it",
-        (Edit(QUEUE, "most_behind constant integer := 20;", "most_behind constant integer := 0;"),),
-        (f"{COSTS}test_a_claim_that_returns_before_the_others_again_and_again_costs_no_more",),
-    ),
-    Mutant(
         "extended_floor",
         "If a worker that only extends its lease made no floor",
         (Edit(CLAIMS, "  perform penstock.renew_floors(own, floor, type_ids, routed_to);\n", ""),),
-        (f"{COSTS}test_a_partition_that_does_not_move_on_costs_no_more[extended]",),
+        (f"{COSTS}test_a_claim_that_is_extended_for_long_costs_who_has_no_work_no_more",),
     ),
     Mutant(
         "retention_floor",
@@ -743,7 +737,7 @@ $$;
      order by""",
             ),
         ),
-        (f"{COSTS}test_a_look_for_work_reads_no_more_after_many_were_handled[one_device-oldest]",),
+        (f"{COSTS}test_the_first_unhandled_message_is_found_without_those_that_were_handled",),
     ),
     Mutant(
         "narrow_floors",

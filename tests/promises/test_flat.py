@@ -16,6 +16,7 @@ import pytest
 
 import penstock
 from penstock import BorrowedConnection, Claim, NewMessage, Store, TypedMessage
+from penstock.consumers.positions import TablePositions
 from penstock.outbox import operations
 from tests.conftest import Server
 
@@ -243,6 +244,34 @@ def test_the_topics_that_wait_are_found_without_reading_their_messages(store: St
         assert [one.topic for one in found] == ["a", "b"]
 
     assert entries_read(store, look) <= SLACK
+
+
+def save_position(log: Store | BorrowedConnection) -> None:
+    positions = TablePositions("order", "mailer")
+    stored = log.run(positions.load(log.context))
+    log.run(positions.save(log.context, stored, 0))
+
+
+def commit_offset(log: Store | BorrowedConnection) -> None:
+    log.queue("orders").commit_offset("worker", 0)
+
+
+@pytest.mark.parametrize("save", [save_position, commit_offset])
+def test_a_save_reads_as_much_after_many_others_under_an_old_snapshot(
+    store: Store, save: Callable[[Store | BorrowedConnection], None]
+) -> None:
+    holder = store.begin_transaction("repeatable read")  # keeps vacuum from its work
+    holder.stream_version("order-1")
+    read = []
+
+    for count in (10, 300):
+        for _ in range(count):
+            save(store)
+        read.append(entries_read(store, save))
+    holder.rollback()
+
+    small, large = read
+    assert large <= small + SLACK
 
 
 def test_a_claim_of_the_outbox_goes_on_from_its_floor(store: Store) -> None:
