@@ -2,45 +2,48 @@
 
 from __future__ import annotations
 
-from tests.mutants import (
-    at_least_once,
-    complete,
-    consistent,
-    consumer_mutants,
-    drop_in,
-    exactly_once,
-    flat,
-    group_mutants,
-    parallel,
-    spark,
+from tests.mutants.mechanisms import (
+    announcements,
+    attributes,
+    consumers,
+    decisions,
+    flat_calls,
+    groups,
+    guards,
+    message_db,
+    outbox_leases,
+    outbox_once,
+    parallel_writers,
+    pipeline_steps,
+    repeated_writes,
+    restored_logs,
+    retention,
+    spark_reads,
+    spark_staging,
+    streams,
+    watermark,
 )
-from tests.mutants.mutant import Excuse, Mutant
+from tests.mutants.mutant import Mutant
 
 AREAS: dict[str, tuple[Mutant, ...]] = {
-    "complete": complete.MUTANTS,
-    "consistent": consistent.MUTANTS,
-    "parallel": parallel.MUTANTS,
-    "exactly_once": exactly_once.MUTANTS,
-    "spark": spark.MUTANTS,
-    "at_least_once": at_least_once.MUTANTS,
-    "flat": flat.MUTANTS,
-    "drop_in": drop_in.MUTANTS,
+    "complete": (
+        *watermark.MUTANTS,
+        *announcements.MUTANTS,
+        *restored_logs.MUTANTS,
+        *retention.MUTANTS,
+    ),
+    "consistent": (
+        *decisions.MUTANTS,
+        *guards.MUTANTS,
+        *attributes.MUTANTS,
+        *streams.MUTANTS,
+        *repeated_writes.MUTANTS,
+    ),
+    "parallel": parallel_writers.MUTANTS,
+    "exactly_once": (*outbox_once.MUTANTS, *groups.EXACTLY_ONCE, *consumers.EXACTLY_ONCE),
+    "spark": (*spark_staging.MUTANTS, *pipeline_steps.MUTANTS, *spark_reads.MUTANTS),
+    "at_least_once": (*outbox_leases.MUTANTS, *groups.AT_LEAST_ONCE, *consumers.AT_LEAST_ONCE),
+    "flat": (*flat_calls.MUTANTS, *groups.FLAT, *consumers.FLAT),
+    "drop_in": message_db.MUTANTS,
 }
-# To be joined with the files of these areas by whoever merges this branch.
-for _more in (group_mutants, consumer_mutants):
-    AREAS["at_least_once"] += _more.AT_LEAST_ONCE
-    AREAS["exactly_once"] += _more.EXACTLY_ONCE
-    AREAS["flat"] += _more.FLAT
 MUTANTS: dict[str, Mutant] = {one.name: one for area in AREAS.values() for one in area}
-EXCUSES: tuple[Excuse, ...] = (
-    *complete.EXCUSES,
-    *consistent.EXCUSES,
-    *parallel.EXCUSES,
-    *exactly_once.EXCUSES,
-    *spark.EXCUSES,
-    *at_least_once.EXCUSES,
-    *flat.EXCUSES,
-    *drop_in.EXCUSES,
-    *group_mutants.EXCUSES,
-    *consumer_mutants.EXCUSES,
-)

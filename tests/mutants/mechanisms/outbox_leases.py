@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import Edit, Excuse, Mutant
+from tests.mutants.mutant import Edit, Mutant
 
 OUTBOX = "database/sql/penstock/40_outbox.sql"
 JOINS = "database/sql/penstock/41_joins.sql"
@@ -469,5 +469,3 @@ _JOINS: tuple[Mutant, ...] = (
 )
 
 MUTANTS: tuple[Mutant, ...] = _DISPATCHING + _PASSING_BY + _JOINS
-
-EXCUSES: tuple[Excuse, ...] = ()

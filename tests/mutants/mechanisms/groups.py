@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import Edit, Excuse, Mutant
+from tests.mutants.mutant import Edit, Mutant
 
 GROUPS = "database/sql/penstock/33_groups.sql"
 ROUTING = "database/sql/penstock/34_group_routing.sql"
@@ -767,13 +767,5 @@ $$;
             ),
         ),
         (f"{COSTS}test_a_long_feed_of_a_type_that_a_claim_does_not_name_is_not_read",),
-    ),
-)
-
-EXCUSES: tuple[Excuse, ...] = (
-    Excuse(
-        "penstock/33_groups.sql",
-        "errcode = 'PS044'",
-        "a better message: without it a claim of an unknown group fails on a constraint",
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import Edit, Excuse, Mutant
+from tests.mutants.mutant import Edit, Mutant
 
 OUTBOX = "database/sql/penstock/40_outbox.sql"
 JOINS = "database/sql/penstock/41_joins.sql"
@@ -463,11 +463,3 @@ _RESOLVING: tuple[Mutant, ...] = (
 )
 
 MUTANTS: tuple[Mutant, ...] = _SETTLING + _CLAIMING + _COUNTING + _RESOLVING
-
-EXCUSES: tuple[Excuse, ...] = (
-    Excuse(
-        "penstock/41_joins.sql",
-        "'PS067'",
-        "It says more clearly what refuse_ring would refuse, too: the wait of a join as its step.",
-    ),
-)

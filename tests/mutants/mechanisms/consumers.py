@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import Edit, Excuse, Mutant
+from tests.mutants.mutant import Edit, Mutant
 
 SESSIONS = "database/sql/penstock/20_sessions.sql"
 POSITIONS = "database/sql/penstock/21_positions.sql"
@@ -462,5 +462,3 @@ FLAT: tuple[Mutant, ...] = (
         ("tests/consumers/test_session_faults.py::TestCost::test_does_not_grow_with_the_queue",),
     ),
 )
-
-EXCUSES: tuple[Excuse, ...] = ()

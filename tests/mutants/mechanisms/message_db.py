@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import Edit, Excuse, Mutant
+from tests.mutants.mutant import Edit, Mutant
 
 STORE = "database/sql/message_store"
 CATEGORY_READ = "database/sql/penstock/06_category_read.sql"
@@ -303,5 +303,3 @@ BESIDE = (
 )
 
 MUTANTS: tuple[Mutant, ...] = (*CLIENTS, *GROUPS, *BESIDE)
-
-EXCUSES: tuple[Excuse, ...] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import Edit, Excuse, Mutant
+from tests.mutants.mutant import Edit, Mutant
 
 LOCKS = "database/sql/penstock/04_locks.sql"
 WRITE = "database/sql/message_store/06_write_message.sql"
@@ -388,5 +388,3 @@ BOUNDED = (
 )
 
 MUTANTS: tuple[Mutant, ...] = (*ALONE, *RINGS, *BOUNDED)
-
-EXCUSES: tuple[Excuse, ...] = ()

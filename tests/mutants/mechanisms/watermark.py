@@ -1,9 +1,8 @@
-"""Promise 1: a reader misses nothing."""
+"""The watermark: a reader stays below every writer that is still open."""
 
 from __future__ import annotations
 
-from tests.mutants import complete_announcements, complete_restored, complete_retention
-from tests.mutants.mutant import Edit, Excuse, Mutant
+from tests.mutants.mutant import Edit, Mutant
 
 WATERMARK = "database/sql/penstock/03_watermark.sql"
 CATEGORY_READ = "database/sql/penstock/06_category_read.sql"
@@ -14,7 +13,7 @@ ITERATORS_TESTS = "tests/log/test_iterators.py"
 STOPPED_READER = "tests/log/test_interleavings.py::test_a_reader_stopped_at_a_gate_misses_nothing"
 WATERMARK_TESTS = "tests/log/test_watermark.py"
 
-THE_WATERMARK = (
+MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "watermark",
         "Without the watermark",
@@ -269,12 +268,3 @@ begin
         ),
     ),
 )
-
-MUTANTS: tuple[Mutant, ...] = (
-    *THE_WATERMARK,
-    *complete_announcements.MUTANTS,
-    *complete_restored.MUTANTS,
-    *complete_retention.MUTANTS,
-)
-
-EXCUSES: tuple[Excuse, ...] = ()

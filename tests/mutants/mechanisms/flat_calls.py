@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import Edit, Excuse, Mutant
+from tests.mutants.mutant import Edit, Mutant
 
 SQL = "database/sql/penstock"
 CATEGORY_READ = f"{SQL}/06_category_read.sql"
@@ -401,5 +401,3 @@ _RETENTION: tuple[Mutant, ...] = (
 )
 
 MUTANTS: tuple[Mutant, ...] = _READS + _CLAIMS + _GUARDS + _VERSIONS + _OUTBOX + _RETENTION
-
-EXCUSES: tuple[Excuse, ...] = ()
