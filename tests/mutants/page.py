@@ -37,8 +37,9 @@ def filled(page: str, run: Run) -> str:
 
 def _summary(run: Run) -> str:
     tests = {test for result in run.results for test in result.caught_by}
-    survivors = [one.mutant for one in run.results if not one.is_caught]
-    verdict = f"{', '.join(survivors)} survived" if survivors else "None survived"
+    verdict = f"{', '.join(run.survivors)} survived" if run.survivors else "None survived"
+    if run.again:
+        verdict += f", {len(run.again)} of them only caught when they were run again"
     return (
         f"The last run, on {run.began:%d %B %Y} with Python {run.python} and PostgreSQL "
         f"{run.postgresql}, took {run.seconds / 60:.0f} minutes with {run.workers} processes. It "

@@ -55,6 +55,19 @@ class Run(msgspec.Struct, frozen=True):
     postgresql: str
     unchanged: int  # tests that were run on the unchanged package first, and passed
     results: list[Result]
+    again: list[str] = []  # mutants whose result is from a second run, with `--again`
+
+    @property
+    def survivors(self) -> list[str]:
+        """The mutants that some test should have caught, and did not."""
+        return [one.mutant for one in self.results if not one.is_caught]
+
+    def updated(self, newer: list[Result]) -> Run:
+        """Return this run with the results of mutants that were run again."""
+        latest = {one.mutant: one for one in newer}
+        results = [latest.pop(one.mutant, one) for one in self.results]
+        again = sorted({*self.again, *(one.mutant for one in newer)})
+        return msgspec.structs.replace(self, results=[*results, *latest.values()], again=again)
 
 
 def load() -> Run:
