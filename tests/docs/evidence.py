@@ -37,16 +37,17 @@ def _mutants() -> str:
 def _crashes() -> str:
     run = crashes.load()
     return (
-        f"- A pipeline was killed with `kill -9` at {run.kills:,} points of its steps, and went on: "
-        f"{len(run.wrong) or 'no'} results differed ([crash matrix](docs/promises.md#with-spark)).\n"
+        f"- Pipelines were killed with `kill -9` at {run.kills:,} points of their steps, and went "
+        f"on: {len(run.wrong) or 'no'} results differed "
+        "([crash matrix](docs/promises.md#with-spark)).\n"
     )
 
 
 def _chaos() -> str:
     run = chaos.load()
-    broken = sum(run.broken.values())
+    broken, faults = sum(run.broken.values()), sum(run.faults.values())
     return (
-        f"- {run.amounts['messages in the log']:,} messages through {sum(run.faults.values())} faults "
+        f"- {run.amounts['messages in the log']:,} messages went through {faults} faults "
         f"in {run.seconds:.0f} seconds: {broken or 'none'} lost, doubled or out of order "
         "([chaos](docs/chaos.md)).\n"
     )
