@@ -23,6 +23,7 @@ from tests import message_db
 from tests.shelf import Pattern, rename
 
 # Data of a test is gone with the test, so the server need not wait for the disk.
+MEMORY = 8 * 1024**3  # bytes
 FAST = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "on"}
 
 # Java that lives for a minute does better without its second compiler, on two cores.
@@ -141,6 +142,16 @@ class Server:
         return self._templates[edition]
 
 
+def server_folder() -> Path:
+    """Make a folder for a server: in memory, where there is much of it. A test's data ends with it.
+
+    It is not in pytest's own folder, since a socket's path must be short.
+    """
+    memory = Path("/dev/shm")
+    plenty = memory.is_dir() and shutil.disk_usage(memory).free > MEMORY
+    return Path(tempfile.mkdtemp(prefix="penstock-", dir=memory if plenty else None))
+
+
 @pytest.fixture(scope="session")
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     shared: Path | None = request.config.getoption("--server")
@@ -150,8 +161,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
             yield server
             server.drop_all()
         return
-    # not pytest's own folder: a socket's path must be short
-    folder = Path(tempfile.mkdtemp(prefix="penstock-"))
+    folder = server_folder()
     with start(folder, settings=FAST) as embedded:
         yield Server(embedded)
     shutil.rmtree(folder, ignore_errors=True)

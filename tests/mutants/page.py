@@ -6,7 +6,8 @@ The page is prose with a pair of marks for each area; what is between them is ge
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
+from html import escape
 
 from tests.mutants.areas import AREAS
 from tests.mutants.mutant import ROOT
@@ -29,7 +30,7 @@ def filled(page: str, run: Run) -> str:
         begin, area, end = mark.groups()
         if area == "summary":
             return f"{begin}{_summary(run)}\n{end}"
-        found = (results[one.name] for one in AREAS[area] if one.name in results)
+        found = [results[one.name] for one in AREAS[area] if one.name in results]
         return f"{begin}{_listed(found)}{end}"
 
     return _MARKED.sub(fill, page)
@@ -49,11 +50,17 @@ def _summary(run: Run) -> str:
     )
 
 
-def _listed(results: Iterable[Result]) -> str:
-    return "".join(
-        f"\n{one.without} (`{one.mutant}`):\n\n"
-        + "".join(f"- `{test}`\n" for test in one.caught_by)
-        + "".join(f"- **passes all the same**: `{test}`\n" for test in one.missed_by)
-        + "\n"
+def _listed(results: Sequence[Result]) -> str:
+    """The mechanisms of an area and the tests that caught them: HTML, folded."""
+    tests = {test for one in results for test in one.caught_by}
+    rows = "".join(
+        f"<dt>{escape(one.without)} (<code>{one.mutant}</code>)</dt>\n"
+        + "".join(f"<dd><code>{escape(test)}</code></dd>\n" for test in one.caught_by)
+        + "".join(f"<dd>PASSES ALL THE SAME: {escape(test)}</dd>\n" for test in one.missed_by)
         for one in results
+    )
+    return (
+        f"\n**Evidence.** {len(results)} mechanisms were removed, one at a time; {len(tests)} "
+        "tests caught them.\n\n<details>\n<summary>What was removed, and the tests that failed "
+        f"without it</summary>\n<dl>\n{rows}</dl>\n</details>\n\n"
     )

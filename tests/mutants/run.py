@@ -19,7 +19,7 @@ from queue import SimpleQueue
 import psutil
 
 from penstock.database.embedded import start
-from tests.conftest import FAST
+from tests.conftest import FAST, server_folder
 from tests.mutants.mutant import ROOT, SOURCE, Mutant
 from tests.mutants.recorder import FILE
 from tests.mutants.results import Result
@@ -67,7 +67,7 @@ def run(mutant: Mutant, server: Path) -> Result:
 @contextmanager
 def _server() -> Iterator[Path]:
     """A server for one mutant after the other: to start one takes longer than most of the tests."""
-    folder = Path(tempfile.mkdtemp(prefix="penstock-"))
+    folder = server_folder()
     try:
         with start(folder, settings=FAST):
             yield folder
