@@ -23,8 +23,8 @@ from tests import message_db
 from tests.shelf import Pattern, rename
 
 # Data of a test is gone with the test, so the server need not wait for the disk.
-MEMORY = 8 * 1024**3  # bytes
 FAST = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "on"}
+MEMORY = 8 * 1024**3  # bytes that have to be free for servers to live there
 
 # Java that lives for a minute does better without its second compiler, on two cores.
 for name in ("SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
