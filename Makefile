@@ -55,7 +55,7 @@ crash-matrix: .venv/.dev ## kill drivers at every point of every step, and note 
 	  --crash-report $(if $(CHAOS_SEED),--chaos-seed=$(CHAOS_SEED)) --timeout=0
 
 mutants: .venv/.dev ## remove one mechanism at a time: the tests that claim it have to fail
-	$(BIN)/python -m tests.mutants --workers $(WORKERS)
+	$(BIN)/python -m tests.mutants
 
 docs: .venv/.docs ## build the documentation into site/
 	$(BIN)/mkdocs build

@@ -59,7 +59,7 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument(
         "--again", action="store_true", help="run those that survived the kept run, or are new"
     )
-    parser.add_argument("--workers", type=int, default=2, help="how many run at once (2)")
+    parser.add_argument("--workers", type=int, default=3, help="how many run at once (3)")
     return parser.parse_args()
 
 

@@ -30,7 +30,7 @@ def _off(trigger: str, event: str, kind: str) -> Edit:
 
 PAST_US = (
     Mutant(
-        "index_of_plain_writers",
+        "index-of-plain-writers",
         "If only our own functions indexed what they write",
         (_off("penstock_index_attributes", "insert", "statement"),),
         (
@@ -40,7 +40,7 @@ PAST_US = (
         ),
     ),
     Mutant(
-        "locks_of_plain_writers",
+        "locks-of-plain-writers",
         "If only our own functions locked what they write",
         (
             Edit(
@@ -56,13 +56,13 @@ PAST_US = (
         ),
     ),
     Mutant(
-        "index_of_applied_rows",
+        "index-of-applied-rows",
         "If rows that come by logical replication were not indexed",
         (_off("penstock_index_applied", "insert", "row"),),
         (f"{APPLIED}::test_indexes_and_announces_what_it_applies",),
     ),
     Mutant(
-        "locks_of_applied_rows",
+        "locks-of-applied-rows",
         "If rows that come by logical replication did not wait for a decision",
         (
             Edit(
@@ -74,19 +74,19 @@ PAST_US = (
         (f"{APPLIED}::test_waits_for_a_decision_in_flight",),
     ),
     Mutant(
-        "index_of_removed_messages",
+        "index-of-removed-messages",
         "If messages that are deleted stayed in the index",
         (_off("penstock_forget_attributes", "delete", "statement"),),
         (f"{DECLARING}::test_removed_messages_are_forgotten",),
     ),
     Mutant(
-        "index_of_removed_rows",
+        "index-of-removed-rows",
         "If messages that logical replication deletes stayed in the index",
         (_off("penstock_forget_applied", "delete", "row"),),
         (f"{APPLIED}::test_takes_messages_out_of_the_index",),
     ),
     Mutant(
-        "index_of_a_users_trigger",
+        "index-of-a-users-trigger",
         "If what a trigger of the user's inserts during an append were not indexed",
         (
             Edit(
@@ -102,7 +102,7 @@ PAST_US = (
         (f"{DECLARING}::test_what_a_trigger_of_yours_inserts_during_an_append_is_indexed",),
     ),
     Mutant(
-        "index_after_an_append_of_one",
+        "index-after-an-append-of-one",
         "If what a transaction inserts after an append of one message were not indexed",
         (
             Edit(
@@ -117,7 +117,7 @@ PAST_US = (
         ),
     ),
     Mutant(
-        "index_after_an_append",
+        "index-after-an-append",
         "If what a transaction inserts after an append were not indexed",
         (
             Edit(
@@ -135,7 +135,7 @@ PAST_US = (
 
 DECLARED = (
     Mutant(
-        "declaration_beside_writers",
+        "declaration-beside-writers",
         "If a type were declared beside those who write",
         (
             Edit(
@@ -147,7 +147,7 @@ DECLARED = (
         (f"{NO_DECLARATION}[1]", f"{NO_DECLARATION}[2]"),
     ),
     Mutant(
-        "declaration_that_gives_up",
+        "declaration-that-gives-up",
         "If a declaration that cannot keep writers out went on",
         (
             Edit(
@@ -162,19 +162,19 @@ DECLARED = (
         ),
     ),
     Mutant(
-        "append_beside_a_declaration",
+        "append-beside-a-declaration",
         "If a type were declared while an append waits for its locks",
         (Edit(APPEND, LOCKS_MESSAGES, "null;"),),
         (f"{NO_DECLARATION}[2]",),
     ),
     Mutant(
-        "append_of_one_beside_a_declaration",
+        "append-of-one-beside-a-declaration",
         "If a type were declared while an append of one message waits for its locks",
         (Edit(APPEND_ONE, LOCKS_MESSAGES, "null;"),),
         (f"{NO_DECLARATION}[1]",),
     ),
     Mutant(
-        "older_snapshots",
+        "older-snapshots",
         "If a declaration did not wait for transactions that do not see it",
         (
             Edit(
@@ -190,7 +190,7 @@ DECLARED = (
         ),
     ),
     Mutant(
-        "snapshots_of_other_roles",
+        "snapshots-of-other-roles",
         "If a declaration saw the snapshots of its own role only",
         (
             Edit(
@@ -203,7 +203,7 @@ DECLARED = (
         (f"{DECLARING}::test_the_snapshot_of_another_role_is_waited_for_too",),
     ),
     Mutant(
-        "two_who_fill",
+        "two-who-fill",
         "If an attribute could be declared while another is filled in",
         (
             Edit(
@@ -218,7 +218,7 @@ DECLARED = (
         ),
     ),
     Mutant(
-        "unfilled_type",
+        "unfilled-type",
         "If a type could be decided on before its older messages are indexed",
         (
             Edit(
@@ -234,7 +234,7 @@ DECLARED = (
         ),
     ),
     Mutant(
-        "unfilled_type_of_an_append",
+        "unfilled-type-of-an-append",
         "If an append did not look whether its guard's types are indexed",
         (
             Edit(
@@ -246,13 +246,13 @@ DECLARED = (
         (f"{DECLARING}::test_a_guard_of_your_own_is_refused_while_such_a_transaction_is_open[2]",),
     ),
     Mutant(
-        "unfilled_type_of_an_append_of_one",
+        "unfilled-type-of-an-append-of-one",
         "If an append of one message did not look whether its guard's types are indexed",
         (Edit(APPEND_ONE, "like 'read %' and t.filled_to is null\n", "like 'read %'\n"),),
         (f"{DECLARING}::test_a_guard_of_your_own_is_refused_while_such_a_transaction_is_open[1]",),
     ),
     Mutant(
-        "undeclared_type",
+        "undeclared-type",
         "If a type that nobody declared could be decided on",
         (
             Edit(
@@ -267,7 +267,7 @@ DECLARED = (
         ),
     ),
     Mutant(
-        "undeclared_attribute",
+        "undeclared-attribute",
         "If an attribute that nobody declared could be decided on",
         (
             Edit(

@@ -23,7 +23,7 @@ FLATNESS = "tests/promises/test_flat.py::"
 
 CONSUMERS = (
     Mutant(
-        "handled_then_stored",
+        "handled-then-stored",
         "If a consumer stored its position before it handled",
         (
             Edit(
@@ -43,7 +43,7 @@ CONSUMERS = (
         ),
     ),
     Mutant(
-        "passed_over",
+        "passed-over",
         "If what a consumer cannot handle were passed over in silence",
         (
             Edit(CONSUMER, "transaction.run(self._park(message, error))", "pass"),
@@ -55,7 +55,7 @@ CONSUMERS = (
         ),
     ),
     Mutant(
-        "stopped_attempts",
+        "stopped-attempts",
         "If a message whose handler failed while the consumer stops were done with",
         (
             Edit(
@@ -72,7 +72,7 @@ CONSUMERS = (
         (f"{FAILING}TestRetry::test_stop_does_not_wait_for_the_next_try",),
     ),
     Mutant(
-        "unfinished_results",
+        "unfinished-results",
         "If a handler that returns something to be run later were done",
         (
             Edit(
@@ -87,7 +87,7 @@ CONSUMERS = (
         ),
     ),
     Mutant(
-        "head_before_page",
+        "head-before-page",
         "If a consumer with a filter looked for the end of the log after it has read a page",
         (
             Edit(
@@ -107,7 +107,7 @@ CONSUMERS = (
 
 FENCING = (
     Mutant(
-        "manual_commit",
+        "manual-commit",
         "If a session committed when it polls",
         (
             Edit(
@@ -148,7 +148,7 @@ FENCING = (
         ),
     ),
     Mutant(
-        "lower_offset",
+        "lower-offset",
         "If a commit that comes late took the offset back",
         (
             Edit(
@@ -160,7 +160,7 @@ FENCING = (
         (f"{SESSION}TestManualCommit::test_a_lower_offset_is_ignored",),
     ),
     Mutant(
-        "fenced_store",
+        "fenced-store",
         "If a session were not compared with the newest one when its offset is stored",
         (
             Edit(
@@ -175,7 +175,7 @@ FENCING = (
         ),
     ),
     Mutant(
-        "session_lock",
+        "session-lock",
         "If an offset were stored without the lock of its row",
         (
             Edit(
@@ -191,7 +191,7 @@ FENCING = (
         ),
     ),
     Mutant(
-        "first_sessions",
+        "first-sessions",
         "If two first sessions that are opened at once had the same number",
         (
             Edit(
@@ -203,7 +203,7 @@ FENCING = (
         (f"{TROUBLE}TestFencing::test_of_two_first_sessions_that_open_at_once_one_is_fenced",),
     ),
     Mutant(
-        "beyond_the_tail",
+        "beyond-the-tail",
         "If an offset beyond the tail could be stored",
         (
             Edit(
@@ -223,7 +223,7 @@ FENCING = (
         ),
     ),
     Mutant(
-        "undecodable_records",
+        "undecodable-records",
         "If a session passed over a record that it cannot read",
         (
             Edit(
@@ -237,7 +237,7 @@ FENCING = (
         (f"{TROUBLE}TestUndecodableRecords::test_comes_again_until_it_is_skipped",),
     ),
     Mutant(
-        "rolled_back_offset",
+        "rolled-back-offset",
         "If a session went on after a rollback as if its offset were stored",
         (
             Edit(
@@ -257,7 +257,7 @@ FENCING = (
         ),
     ),
     Mutant(
-        "rolled_back_commit",
+        "rolled-back-commit",
         "If a session could commit what it polled before a rollback",
         (
             Edit(
@@ -274,7 +274,7 @@ AT_LEAST_ONCE: tuple[Mutant, ...] = (*CONSUMERS, *FENCING)
 
 EXACTLY_ONCE: tuple[Mutant, ...] = (
     Mutant(
-        "consumer_transaction",
+        "consumer-transaction",
         "If a consumer stored its position apart from what its handler wrote",
         (
             Edit(
@@ -300,7 +300,7 @@ EXACTLY_ONCE: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
-        "parked_apart",
+        "parked-apart",
         "If a message were parked apart from the position after it",
         (
             Edit(
@@ -312,7 +312,7 @@ EXACTLY_ONCE: tuple[Mutant, ...] = (
         (f"{FAILING}TestPark::test_twins_park_a_message_once",),
     ),
     Mutant(
-        "table_position",
+        "table-position",
         "If a position in the table were stored whatever it was before",
         (
             Edit(
@@ -329,7 +329,7 @@ EXACTLY_ONCE: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
-        "refused_position",
+        "refused-position",
         "If a position that is not stored were not an error",
         (
             Edit(
@@ -347,7 +347,7 @@ EXACTLY_ONCE: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
-        "stream_position",
+        "stream-position",
         "If a position in a stream were stored whatever it was before",
         (
             Edit(
@@ -363,13 +363,13 @@ EXACTLY_ONCE: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
-        "position_lock",
+        "position-lock",
         "If a position were stored without the lock of its row",
         (Edit(POSITIONS, "p.version = latest.version for update;", "p.version = latest.version;"),),
         (f"{SAVED}TestAtOnce::test_a_save_that_waits_for_others_sees_what_they_stored",),
     ),
     Mutant(
-        "first_positions",
+        "first-positions",
         "If two first positions that are stored at once were both stored",
         (
             Edit(
@@ -381,13 +381,13 @@ EXACTLY_ONCE: tuple[Mutant, ...] = (
         (f"{SAVED}TestAtOnce::test_of_two_first_saves_one_is_refused",),
     ),
     Mutant(
-        "repeated_save",
+        "repeated-save",
         "If a save that is repeated were a conflict",
         (Edit(POSITIONS, " and old.save_id is distinct from save_id;", ";"),),
         (f"{SAVED}TestSaving::test_a_save_that_is_sent_twice_counts_once[table]",),
     ),
     Mutant(
-        "durable_positions",
+        "durable-positions",
         "If what a handler writes were committed without waiting for the disk",
         (
             Edit(
@@ -407,7 +407,7 @@ EXACTLY_ONCE: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
-        "interrupted_save",
+        "interrupted-save",
         "If a consumer that is broken off while it saves took the save for lost",
         (
             Edit(
@@ -428,7 +428,7 @@ EXACTLY_ONCE: tuple[Mutant, ...] = (
 
 FLAT: tuple[Mutant, ...] = (
     Mutant(
-        "session_versions",
+        "session-versions",
         "If the row of a session were updated in place",
         (
             Edit(
@@ -442,7 +442,7 @@ FLAT: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
-        "position_versions",
+        "position-versions",
         "If the row of a position were updated in place",
         (
             Edit(
@@ -456,7 +456,7 @@ FLAT: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
-        "queue_tail",
+        "queue-tail",
         "If a session counted the records of its queue",
         (Edit(SESSIONS, "select max(m.position) + 1 from", "select count(*) from"),),
         ("tests/consumers/test_session_faults.py::TestCost::test_does_not_grow_with_the_queue",),

@@ -37,7 +37,7 @@ _NO_CHECK = "    if false then\n      null;\n"
 
 CHECKS = (
     Mutant(
-        "guard_check",
+        "guard-check",
         "Without the check of a guard",
         (
             Edit(
@@ -56,7 +56,7 @@ CHECKS = (
         ),
     ),
     Mutant(
-        "quick_check",
+        "quick-check",
         "If an append of one message did not look for what came after its guard",
         (
             Edit(
@@ -73,7 +73,7 @@ CHECKS = (
         ),
     ),
     Mutant(
-        "check_beside_what_was_seen",
+        "check-beside-what-was-seen",
         "If what came between the messages that a guard has seen were not looked for",
         (Edit(BOUNDARIES, "        and not seen @> a.global_position\n", "        and false\n"),),
         (
@@ -83,7 +83,7 @@ CHECKS = (
         ),
     ),
     Mutant(
-        "check_before_the_locks",
+        "check-before-the-locks",
         "If a guard were checked before its locks are taken",
         (
             Edit(APPEND, f"  if guard is not null then\n{_CHECK}  end if;\n", ""),
@@ -97,7 +97,7 @@ CHECKS = (
         (f"{TWO_DECISIONS}[decide_in_a_batch]",),
     ),
     Mutant(
-        "check_of_one_before_the_locks",
+        "check-of-one-before-the-locks",
         "If a guard were checked before its locks are taken, for one message",
         (
             Edit(APPEND_ONE, f"    if guard_names is not null then\n{_QUICK_CHECK}", _NO_CHECK),
@@ -115,7 +115,7 @@ CHECKS = (
         ),
     ),
     Mutant(
-        "read_before_the_watermark",
+        "read-before-the-watermark",
         "If a boundary were read before it is known how far the log is complete",
         (
             Edit(
@@ -135,7 +135,7 @@ CHECKS = (
         (f"{GUARDS}::test_what_commits_while_a_boundary_is_read_is_not_below_low_and_unseen",),
     ),
     Mutant(
-        "low_at_the_end",
+        "low-at-the-end",
         "If `low` were the last position handed out instead of the watermark",
         (
             Edit(
@@ -150,7 +150,7 @@ CHECKS = (
         ),
     ),
     Mutant(
-        "seen_above_low",
+        "seen-above-low",
         "If a guard did not keep what was seen above `low`",
         (
             Edit(
@@ -163,7 +163,7 @@ CHECKS = (
         (f"{GUARDS}::test_what_was_seen_above_low_is_no_conflict",),
     ),
     Mutant(
-        "low_past_a_stranger",
+        "low-past-a-stranger",
         "If `low` were moved past messages that the guard has not seen",
         (
             Edit(
@@ -175,7 +175,7 @@ CHECKS = (
         (f"{APPENDING}::test_a_retry_does_not_move_a_guard_past_what_it_has_not_seen",),
     ),
     Mutant(
-        "low_past_an_open_writer",
+        "low-past-an-open-writer",
         "If `low` were moved past a writer that is open",
         (
             Edit(
@@ -187,7 +187,7 @@ CHECKS = (
         (f"{APPENDING}::test_a_guard_does_not_move_past_a_writer_that_is_open",),
     ),
     Mutant(
-        "guard_of_a_truncated_log",
+        "guard-of-a-truncated-log",
         "If a guard of a log that was truncated were taken for one of this log",
         (
             Edit(
@@ -199,13 +199,13 @@ CHECKS = (
         (f"{TRUNCATE}::test_a_guard_of_the_old_log_is_refused[2]",),
     ),
     Mutant(
-        "guard_of_a_truncated_log_for_one",
+        "guard-of-a-truncated-log-for-one",
         "If a guard of a log that was truncated were taken for one of this log, by one message",
         (Edit(APPEND_ONE, "    if written <= guard_low then", "    if false then"),),
         (f"{TRUNCATE}::test_a_guard_of_the_old_log_is_refused[1]",),
     ),
     Mutant(
-        "old_snapshot",
+        "decision-on-old-snapshot",
         "If old snapshots could decide",
         (
             Edit(
@@ -220,7 +220,7 @@ CHECKS = (
         ),
     ),
     Mutant(
-        "old_snapshot_of_an_append",
+        "old-snapshot-of-an-append",
         "If an append did not look whether it decides on an old snapshot",
         (
             Edit(
@@ -232,7 +232,7 @@ CHECKS = (
         (f"{OLD_SNAPSHOT}[decide_in_a_batch-repeatable read]",),
     ),
     Mutant(
-        "old_snapshot_of_an_append_of_one",
+        "old-snapshot-of-an-append-of-one",
         "If an append of one message did not look whether it decides on an old snapshot",
         (
             Edit(
@@ -251,7 +251,7 @@ CHECKS = (
 
 IN_PYTHON = (
     Mutant(
-        "guard_after_an_append",
+        "guard-after-an-append",
         "If the guard that an append returns had not seen the messages of the append",
         (
             Edit(
@@ -266,13 +266,13 @@ IN_PYTHON = (
         ),
     ),
     Mutant(
-        "decide_again",
+        "decide-again",
         "If a conflict were not decided again",
         (Edit("consumers/decider.py", "@retry(attempts=attempts)", "@retry(attempts=1)"),),
         (f"{DECIDER}::test_a_conflict_is_decided_again_and_given_up_in_the_end",),
     ),
     Mutant(
-        "read_again",
+        "read-again",
         "If a conflict were decided again on what was read before",
         (
             Edit(
@@ -288,13 +288,13 @@ IN_PYTHON = (
         (f"{DECIDER}::test_a_conflict_is_decided_again_and_given_up_in_the_end",),
     ),
     Mutant(
-        "decide_again_in_a_transaction",
+        "decide-again-in-a-transaction",
         "If a conflict within a transaction, which it ends, were decided again",
         (Edit("consumers/decider.py", "            attempts = 1\n", "            pass\n"),),
         (f"{DECIDER}::test_in_a_transaction_a_conflict_is_told_and_not_tried_again",),
     ),
     Mutant(
-        "state_of_the_last_decision",
+        "state-of-the-last-decision",
         "If a decision began with the state that the last one ended with",
         (
             Edit(
@@ -306,7 +306,7 @@ IN_PYTHON = (
         (f"{DECIDER}::test_what_one_command_made_of_the_state_is_not_there_for_the_next",),
     ),
     Mutant(
-        "attributes_as_text",
+        "attributes-as-text",
         "If a serializer decided what an attribute is found by",
         (
             Edit(

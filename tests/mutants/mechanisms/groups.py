@@ -21,13 +21,13 @@ FLATNESS = "tests/promises/test_flat.py::"
 
 LEASES = (
     Mutant(
-        "endless_lease",
+        "endless-lease",
         "If the lease of a claim did not end",
         (Edit(CLAIMS, "claimed.due := clock_timestamp() + lease;", "claimed.due := 'infinity';"),),
         (f"{DECIDED}test_a_claim_has_a_lease_and_a_lapsed_one_can_be_taken_over",),
     ),
     Mutant(
-        "lapsed_claims",
+        "lapsed-claims",
         "If a claim whose lease has ended were not given to another worker",
         (Edit(QUEUE, "if ended <> '{}' then", "if false then"),),
         (
@@ -37,7 +37,7 @@ LEASES = (
         ),
     ),
     Mutant(
-        "lease_lock",
+        "lease-lock",
         "If a claim waited for whoever has locked a partition whose lease has ended",
         (
             Edit(
@@ -49,13 +49,13 @@ LEASES = (
         (f"{LOCKS}test_a_claim_does_not_wait_for_an_ack_after_the_end_of_the_lease",),
     ),
     Mutant(
-        "lease_extension",
+        "lease-extension",
         "If a worker did not extend its lease",
         (Edit(WORKER, "self._store.extend(claim, self._lease)", "pass"),),
         (f"{WORKERS}test_the_lease_is_extended_while_the_handler_works",),
     ),
     Mutant(
-        "extended_lease",
+        "extended-lease",
         "If an extension did not move the end of the lease",
         (
             Edit(
@@ -73,7 +73,7 @@ LEASES = (
 
 TOKENS = (
     Mutant(
-        "claim_token",
+        "claim-token",
         "If whoever held a claim before could still give it back",
         (
             Edit(
@@ -88,13 +88,13 @@ TOKENS = (
         ),
     ),
     Mutant(
-        "claim_of_its_group",
+        "claim-of-its-group",
         "If a claim could be given back to another group",
         (Edit(CLAIMS, " and p.group_pk = own.id\n  for update;", "\n  for update;"),),
         (f"{DECIDED}test_an_ack_for_another_groups_offset_raises_and_changes_nothing",),
     ),
     Mutant(
-        "repeated_ack",
+        "repeated-ack",
         "If an acknowledgement that is repeated were an error",
         (
             Edit(
@@ -110,13 +110,13 @@ TOKENS = (
         ),
     ),
     Mutant(
-        "repeated_call",
+        "repeated-call",
         "If any call with a token that was used were taken for a repeated one",
         (Edit(CLAIMS, " and held.finished_call = call then", " then"),),
         (f"{TURNS}test_another_call_with_a_token_that_was_used_changes_nothing",),
     ),
     Mutant(
-        "ack_bounds",
+        "ack-bounds",
         "If an acknowledgement could go back, or beyond what is routed",
         (
             Edit(
@@ -133,7 +133,7 @@ TOKENS = (
 
 STATES = (
     Mutant(
-        "ack_lock",
+        "ack-lock",
         "If an acknowledgement did not lock its partition",
         (
             Edit(
@@ -152,7 +152,7 @@ STATES = (
         (f"{ROUTED}test_a_message_routed_while_an_ack_is_open_wakes_the_partition",),
     ),
     Mutant(
-        "recheck_look",
+        "recheck-look",
         "If a claim with nothing new in the log did not look at those partitions again",
         (
             Edit(
@@ -167,7 +167,7 @@ STATES = (
         (f"{ROUTED}test_a_message_routed_while_an_ack_is_open_wakes_the_partition",),
     ),
     Mutant(
-        "router_waits",
+        "router-waits",
         "If the router waited for a partition that somebody has locked",
         (
             Edit(
@@ -181,7 +181,7 @@ STATES = (
         (f"{LOCKS}test_a_claim_does_not_wait_for_an_ack_that_is_open",),
     ),
     Mutant(
-        "removal_lock",
+        "removal-lock",
         "If a removal looked for the next message of a partition without its lock",
         (
             Edit(
@@ -195,7 +195,7 @@ STATES = (
         (f"{ROUTED}test_a_message_that_waits_while_another_is_removed_is_delivered",),
     ),
     Mutant(
-        "claim_lock",
+        "claim-lock",
         "If a claim waited for a partition that somebody is claiming",
         (
             Edit(
@@ -223,7 +223,7 @@ STATES = (
         (f"{LOCKS}test_a_claim_does_not_wait_for_one_that_is_open",),
     ),
     Mutant(
-        "narrow_claim_lock",
+        "narrow-claim-lock",
         "If a claim of fewer types waited for a partition that somebody is claiming",
         (
             Edit(
@@ -248,19 +248,19 @@ STATES = (
         (f"{LOCKS}test_a_claim_does_not_wait_for_one_that_is_open",),
     ),
     Mutant(
-        "claim_without_lock",
+        "claim-without-lock",
         "If a claim did not lock its partition",
         (Edit(QUEUE, "for update of p skip locked;", ";", times=4),),
         (f"{LOCKS}test_a_claim_does_not_wait_for_one_that_is_open",),
     ),
     Mutant(
-        "resume_lock",
+        "resume-lock",
         "If whoever resumes a partition did not lock it",
         (Edit(CLAIMS, "    order by p.offset_id\n    for update of p);", "  );"),),
         (f"{LOCKS}test_who_resumes_a_partition_second_leaves_the_claim_of_the_first_alone",),
     ),
     Mutant(
-        "old_snapshot_ack",
+        "old-snapshot-ack",
         "If a claim could be given back in a transaction that reads an old snapshot",
         (
             Edit(
@@ -278,13 +278,13 @@ STATES = (
 
 ROUTERS = (
     Mutant(
-        "routing_watermark",
+        "routing-watermark",
         "If messages were routed beyond the watermark",
         (Edit(ROUTING, "until := penstock.watermark();", "until := penstock.last_position();"),),
         (f"{ROUTED}test_a_message_that_commits_late_is_delivered_in_its_place",),
     ),
     Mutant(
-        "routing_lock",
+        "routing-lock",
         "If two could route a group at once",
         (
             Edit(
@@ -296,19 +296,19 @@ ROUTERS = (
         (f"{LOCKS}test_a_claim_does_not_wait_for_one_that_routes_nor_route_the_same",),
     ),
     Mutant(
-        "naming_lock",
+        "naming-lock",
         "If a new type could be named while somebody routes without it",
         (Edit(ROUTING, "  perform pg_advisory_xact_lock(1885693286, own.id);\n", ""),),
         (f"{LOCKS}test_a_type_that_is_named_while_somebody_routes_is_not_left_out",),
     ),
     Mutant(
-        "late_types",
+        "late-types",
         "If a type that a group names later were routed only from then on",
         (Edit(ROUTING, "progress.late := progress.late || new_types;", "null;"),),
         (f"{ROUTED}test_a_type_that_is_handled_later_is_routed_from_the_start",),
     ),
     Mutant(
-        "late_claims",
+        "late-claims",
         "If a partition could be claimed before the older messages of a new type are routed",
         (
             Edit(
@@ -320,7 +320,7 @@ ROUTERS = (
         (f"{LOCKS}test_no_partition_is_claimed_while_an_older_type_is_being_routed",),
     ),
     Mutant(
-        "narrowing_lock",
+        "narrowing-lock",
         "If a claim of fewer types made a floor while somebody routes",
         (
             Edit(
@@ -332,13 +332,13 @@ ROUTERS = (
         (f"{LOCKS}test_a_claim_of_fewer_types_while_somebody_routes_misses_nothing",),
     ),
     Mutant(
-        "reset_lock",
+        "reset-lock",
         "If a group could be reset while somebody routes",
         (Edit(GROUPS, "  perform pg_advisory_xact_lock(1885693286, own.id);\n", ""),),
         (f"{LOCKS}test_a_reset_waits_for_who_routes_and_makes_the_claim_stale",),
     ),
     Mutant(
-        "reset_partition_locks",
+        "reset-partition-locks",
         "If a group could be reset while a partition of it is acknowledged",
         (
             Edit(
@@ -351,7 +351,7 @@ ROUTERS = (
         (f"{LOCKS}test_a_reset_waits_for_an_ack_and_remembers_it",),
     ),
     Mutant(
-        "declaring_lock",
+        "declaring-lock",
         "If an attribute could be added to a type while somebody routes it",
         (
             Edit(
@@ -365,7 +365,7 @@ ROUTERS = (
         (f"{LOCKS}test_an_attribute_that_is_declared_while_somebody_routes_is_not_overlooked",),
     ),
     Mutant(
-        "routed_again",
+        "routed-again",
         "If what was routed by fewer attributes stayed where it is",
         (
             Edit(
@@ -379,7 +379,7 @@ ROUTERS = (
         ),
     ),
     Mutant(
-        "partition_by",
+        "partition-by",
         "If a group could be partitioned by other attributes than before",
         (
             Edit(
@@ -393,13 +393,13 @@ ROUTERS = (
         (f"{DECIDED}test_a_changed_partition_by_is_an_error_until_the_group_is_reset",),
     ),
     Mutant(
-        "fanout_slices",
+        "fanout-slices",
         "If a message for many partitions were taken for done after the first slice",
         (Edit(ROUTING, "if cardinality(slice) < left_to_tell then", "if true then"),),
         (f"{ROUTED}test_a_message_for_more_partitions_than_fit_one_routing_reaches_all",),
     ),
     Mutant(
-        "earlier_messages",
+        "earlier-messages",
         "If a partition began with the message that reveals it",
         (
             Edit(
@@ -433,7 +433,7 @@ ROUTERS = (
         (f"{TURNS}test_partitions_whose_hashes_collide_are_kept_apart",),
     ),
     Mutant(
-        "removed_messages",
+        "removed-messages",
         "If a partition waited for a message that was removed",
         (Edit(ROUTING, "    if concerned <> '{}' then", "    if false then"),),
         (f"{ROUTED}test_a_parked_partition_whose_message_was_removed_goes_on_with_the_next",),
@@ -442,7 +442,7 @@ ROUTERS = (
 
 FLOORS = (
     Mutant(
-        "open_at_floor",
+        "open-at-floor",
         "If a floor covered what was written by transactions that were open",
         (
             Edit(
@@ -454,7 +454,7 @@ FLOORS = (
         (f"{TURNS}test_an_ack_that_commits_after_a_floor_was_made_is_found",),
     ),
     Mutant(
-        "after_floor",
+        "after-floor",
         "If a floor covered what was written after it",
         (
             Edit(
@@ -466,13 +466,13 @@ FLOORS = (
         (f"{TURNS}test_a_partition_that_returns_before_the_floor_is_found",),
     ),
     Mutant(
-        "own_floor",
+        "own-floor",
         "If a floor covered what its own transaction wrote after it",
         (Edit(QUEUE, "    and s.version > (floor).own_version and s.queued", "    and false"),),
         (f"{TURNS}test_what_a_transaction_gives_back_after_it_made_a_floor_is_found",),
     ),
     Mutant(
-        "behind_floor",
+        "behind-floor",
         "If partitions before a floor were forgotten",
         (
             Edit(
@@ -484,7 +484,7 @@ FLOORS = (
         (f"{TURNS}test_a_claim_that_is_rolled_back_after_a_floor_was_made_is_found",),
     ),
     Mutant(
-        "floor_goes_down",
+        "floor-goes-down",
         "If a floor stayed where it is with more partitions before it than it can list",
         (
             Edit(
@@ -497,13 +497,13 @@ FLOORS = (
         (f"{TURNS}test_many_claims_that_are_rolled_back_after_a_floor_was_made_are_found",),
     ),
     Mutant(
-        "floor_of_fewer_types",
+        "floor-of-fewer-types",
         "If a partition that a claim passed over stayed where it is when a message comes for it",
         (Edit(ROUTING, "\n      or own.narrowed and f.turn is not null", ""),),
         (f"{TURNS}test_a_message_of_a_named_type_for_a_partition_that_was_passed_over_is_found",),
     ),
     Mutant(
-        "floor_lock",
+        "floor-lock",
         "If a claim waited for one that makes a floor",
         (
             Edit(
@@ -527,13 +527,13 @@ FAILURES = (
         ),
     ),
     Mutant(
-        "parking_partitions",
+        "parking-partitions",
         "If a partition that cannot be handled were tried for ever",
         (Edit(WORKER, "park = claim.attempts >= self._policy.attempts", "park = False"),),
         (f"{WORKERS}test_a_partition_whose_workers_die_again_and_again_is_parked",),
     ),
     Mutant(
-        "not_its_fault",
+        "not-its-fault",
         "If a handler were at fault where it gets no connection",
         (
             Edit(
@@ -549,7 +549,7 @@ FAILURES = (
         ),
     ),
     Mutant(
-        "failed_claims",
+        "failed-claims",
         "If a worker acknowledged what its handler has failed to handle",
         (
             Edit(
@@ -571,7 +571,7 @@ AT_LEAST_ONCE: tuple[Mutant, ...] = (*LEASES, *TOKENS, *STATES, *ROUTERS, *FLOOR
 
 EXACTLY_ONCE: tuple[Mutant, ...] = (
     Mutant(
-        "worker_transaction",
+        "worker-transaction",
         "If a worker appended and acknowledged in two transactions",
         (
             Edit(
@@ -588,7 +588,7 @@ EXACTLY_ONCE: tuple[Mutant, ...] = (
         (f"{WORKERS}test_a_claim_that_was_taken_over_appends_nothing",),
     ),
     Mutant(
-        "stale_claims",
+        "stale-claims",
         "If the acknowledgement of a claim that was taken over were ignored",
         (
             Edit(
@@ -604,7 +604,7 @@ EXACTLY_ONCE: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
-        "worker_guard",
+        "worker-guard",
         "If a worker appended without the guard of its claim",
         (
             Edit(
@@ -616,7 +616,7 @@ EXACTLY_ONCE: tuple[Mutant, ...] = (
         (f"{WORKERS}test_when_somebody_else_was_faster_it_decides_again",),
     ),
     Mutant(
-        "claim_low",
+        "claim-low",
         "If the guard of a claim did not cover writers that were open",
         (
             Edit(
@@ -628,7 +628,7 @@ EXACTLY_ONCE: tuple[Mutant, ...] = (
 )
 FLAT: tuple[Mutant, ...] = (
     Mutant(
-        "idle_claim",
+        "idle-claim",
         "If a claim that finds nothing looked at all partitions",
         (
             Edit(
@@ -643,7 +643,7 @@ FLAT: tuple[Mutant, ...] = (
         (f"{FLATNESS}test_a_claim_that_finds_nothing_reads_next_to_nothing",),
     ),
     Mutant(
-        "queue_order",
+        "queue-order",
         "If a claim sorted all partitions that are ready",
         (
             Edit(
@@ -659,7 +659,7 @@ FLAT: tuple[Mutant, ...] = (
         (f"{FLATNESS}test_an_operation_reads_as_much_with_many_partitions[claim]",),
     ),
     Mutant(
-        "batch_limit",
+        "batch-limit",
         "If a claim read all messages of its partition",
         (
             Edit(
@@ -689,7 +689,7 @@ $$;
         (f"{NO_CALL}[one_device-oldest]",),
     ),
     Mutant(
-        "state_versions",
+        "state-versions",
         "If the state of a partition were updated in place",
         (
             Edit(
@@ -719,13 +719,13 @@ $$;
         ),
     ),
     Mutant(
-        "extended_floor",
+        "extended-floor",
         "If a worker that only extends its lease made no floor",
         (Edit(CLAIMS, "  perform penstock.renew_floors(own, floor, type_ids, routed_to);\n", ""),),
         (f"{COSTS}test_a_claim_that_is_extended_for_long_costs_who_has_no_work_no_more",),
     ),
     Mutant(
-        "retention_floor",
+        "retention-floor",
         "If a look for the first message that is not handled began at the first of all",
         (
             Edit(
@@ -740,7 +740,7 @@ $$;
         (f"{COSTS}test_the_first_unhandled_message_is_found_without_those_that_were_handled",),
     ),
     Mutant(
-        "narrow_floors",
+        "narrow-floors",
         "If a claim of fewer types went through the partitions of others each time",
         (
             Edit(
@@ -757,7 +757,7 @@ $$;
         (f"{COSTS}test_a_backlog_that_nobody_handles_costs_a_claim_nothing[not_handled]",),
     ),
     Mutant(
-        "feed_types",
+        "feed-types",
         "If a claim of fewer types went through the messages of others",
         (
             Edit(

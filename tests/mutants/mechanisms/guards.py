@@ -16,7 +16,7 @@ TWO_DECISIONS = f"{GUARDS}::test_of_two_decisions_at_once_the_second_is_refused"
 
 KEYS = (
     Mutant(
-        "lock_of_a_decision_of_one",
+        "lock-of-a-decision-of-one",
         "If a decision of one message shared the locks of its boundary",
         (
             Edit(
@@ -33,7 +33,7 @@ KEYS = (
         ),
     ),
     Mutant(
-        "lock_of_a_decision",
+        "lock-of-a-decision",
         "If a decision of several messages, or for elsewhere, shared the locks of its boundary",
         (
             Edit(
@@ -49,7 +49,7 @@ KEYS = (
         ),
     ),
     Mutant(
-        "lock_of_a_late_decision",
+        "lock-of-a-late-decision",
         "If a decision late in a transaction went on without its locks",
         (Edit(APPEND, "elsif not pg_try_advisory_xact_lock(key) then", "elsif false then"),),
         (
@@ -58,7 +58,7 @@ KEYS = (
         ),
     ),
     Mutant(
-        "lock_of_an_append_of_one",
+        "lock-of-an-append-of-one",
         "If an append of one message did not share the locks of its attributes",
         (Edit(APPEND_ONE, "else pg_advisory_xact_lock_shared(key) end;", "else null end;"),),
         (
@@ -69,7 +69,7 @@ KEYS = (
         ),
     ),
     Mutant(
-        "lock_of_an_append",
+        "lock-of-an-append",
         "If an append of several messages did not share the locks of their attributes",
         (
             Edit(
@@ -85,7 +85,7 @@ KEYS = (
         ),
     ),
     Mutant(
-        "one_attribute_of_a_guard",
+        "one-attribute-of-a-guard",
         "If a guard watched the first of its attributes only",
         (
             Edit(
@@ -97,7 +97,7 @@ KEYS = (
         (f"{GUARDS}::test_a_message_that_has_one_of_two_attributes_only_is_a_conflict",),
     ),
     Mutant(
-        "types_in_place_of_many_keys",
+        "types-in-place-of-many-keys",
         "If a guard of very many attributes did not lock their types instead",
         (
             Edit(
@@ -114,7 +114,7 @@ KEYS = (
         ),
     ),
     Mutant(
-        "lock_guard",
+        "lock-guard",
         "If a guard that is locked first were not locked",
         (
             Edit(
@@ -129,7 +129,7 @@ KEYS = (
 
 GATE = (
     Mutant(
-        "gate_of_a_decision_of_one",
+        "gate-of-a-decision-of-one",
         "If a decision of one message did not keep bulk writers out",
         (
             Edit(
@@ -144,7 +144,7 @@ GATE = (
         ),
     ),
     Mutant(
-        "gate_of_a_decision",
+        "gate-of-a-decision",
         "If a decision of several messages, or for elsewhere, did not keep bulk writers out",
         (Edit(APPEND, "lock table penstock.boundary_gate in row exclusive mode;", "null;"),),
         (
@@ -153,7 +153,7 @@ GATE = (
         ),
     ),
     Mutant(
-        "gate_of_a_bulk_append",
+        "gate-of-a-bulk-append",
         "If a bulk append, which takes no locks of attributes, did not hold the gate either",
         (Edit(APPEND, "lock table penstock.boundary_gate in share mode;", "null;"),),
         (
@@ -162,7 +162,7 @@ GATE = (
         ),
     ),
     Mutant(
-        "gate_of_a_guarded_bulk_append",
+        "gate-of-a-guarded-bulk-append",
         "If a bulk append under a guard did not hold the gate",
         (
             Edit(
@@ -177,7 +177,7 @@ GATE = (
         ),
     ),
     Mutant(
-        "gate_of_a_bulk_insert",
+        "gate-of-a-bulk-insert",
         "If a bulk insert past Penstock did not hold the gate",
         (Edit(BOUNDARIES, "lock table penstock.boundary_gate in share mode;", "null;"),),
         (

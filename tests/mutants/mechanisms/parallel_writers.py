@@ -31,7 +31,7 @@ OPPOSITE = f"{GUARDS}::test_decisions_on_the_same_attributes_in_opposite_orders_
 
 ALONE = (
     Mutant(
-        "category_alone_for_a_write",
+        "category-alone-for-a-write",
         "If a write took its category alone, as Message DB's does",
         (
             Edit(
@@ -50,7 +50,7 @@ ALONE = (
         ),
     ),
     Mutant(
-        "category_alone_for_a_batch",
+        "category-alone-for-a-batch",
         "If a batch, or an append to a stream, took its category alone",
         (
             Edit(
@@ -64,7 +64,7 @@ ALONE = (
         tuple(f"{DIFFERENT_STREAMS}[{way}]" for way in ("write_messages", "append_one", "append")),
     ),
     Mutant(
-        "category_alone_for_an_append_of_one",
+        "category-alone-for-an-append-of-one",
         "If an append of one message took its category alone",
         (
             Edit(
@@ -76,7 +76,7 @@ ALONE = (
         (f"{OWN_STREAMS}[append_one]",),
     ),
     Mutant(
-        "category_alone_for_an_append",
+        "category-alone-for-an-append",
         "If an append took its category alone",
         (
             Edit(
@@ -90,7 +90,7 @@ ALONE = (
         (f"{OWN_STREAMS}[append]",),
     ),
     Mutant(
-        "categories_alone_for_an_append",
+        "categories-alone-for-an-append",
         "If an append of several types took their categories alone",
         (
             Edit(
@@ -102,7 +102,7 @@ ALONE = (
         (f"{OWN_STREAMS}[append of two types]",),
     ),
     Mutant(
-        "attributes_alone_for_an_append_of_one",
+        "attributes-alone-for-an-append-of-one",
         "If an append of one message took its attributes alone",
         (
             Edit(
@@ -114,7 +114,7 @@ ALONE = (
         (f"{SAME_ATTRIBUTES}[write_alone]",),
     ),
     Mutant(
-        "attributes_alone_for_an_append",
+        "attributes-alone-for-an-append",
         "If an append took its attributes alone",
         (
             Edit(
@@ -127,7 +127,7 @@ ALONE = (
         (f"{SAME_ATTRIBUTES}[write_a_batch]",),
     ),
     Mutant(
-        "attributes_alone_for_a_plain_writer",
+        "attributes-alone-for-a-plain-writer",
         "If whoever writes past Penstock took the attributes alone",
         (
             Edit(
@@ -140,7 +140,7 @@ ALONE = (
         (f"{SAME_ATTRIBUTES}[insert_some]",),
     ),
     Mutant(
-        "one_lock_for_all_decisions_of_one",
+        "one-lock-for-all-decisions-of-one",
         "If every decision of one message took one lock for all",
         (
             Edit(
@@ -152,7 +152,7 @@ ALONE = (
         (f"{DISJOINT}[1]",),
     ),
     Mutant(
-        "one_lock_for_all_decisions",
+        "one-lock-for-all-decisions",
         "If every decision of several messages took one lock for all",
         (
             Edit(
@@ -164,7 +164,7 @@ ALONE = (
         (f"{DISJOINT}[2]",),
     ),
     Mutant(
-        "gate_alone_for_a_bulk_append",
+        "gate-alone-for-a-bulk-append",
         "If a bulk append kept other bulk writers out",
         (
             Edit(
@@ -176,7 +176,7 @@ ALONE = (
         (f"{BULKS}[write_a_bulk]",),
     ),
     Mutant(
-        "gate_alone_for_a_bulk_insert",
+        "gate-alone-for-a-bulk-insert",
         "If a bulk insert past Penstock kept other bulk writers out",
         (
             Edit(
@@ -188,7 +188,7 @@ ALONE = (
         (f"{BULKS}[insert_a_bulk]",),
     ),
     Mutant(
-        "conflict_by_one_attribute",
+        "conflict-by-one-attribute",
         "If a message with one attribute of a boundary, and not the other, were a conflict",
         (
             Edit(
@@ -207,7 +207,7 @@ ALONE = (
 
 RINGS = (
     Mutant(
-        "order_of_categories",
+        "order-of-categories",
         "If categories were locked in the order in which they are named",
         (
             Edit(
@@ -220,7 +220,7 @@ RINGS = (
         (f"{LOCK_CATEGORIES}::test_in_opposite_orders_take_turns",),
     ),
     Mutant(
-        "order_of_attributes_for_one",
+        "order-of-attributes-for-one",
         "If a decision of one message locked attributes in the order in which they are named",
         (
             Edit(
@@ -232,7 +232,7 @@ RINGS = (
         (f"{OPPOSITE}[1]",),
     ),
     Mutant(
-        "order_of_attributes",
+        "order-of-attributes",
         "If a decision locked attributes in the order in which they are named",
         (
             Edit(
@@ -244,7 +244,7 @@ RINGS = (
         (f"{OPPOSITE}[2]",),
     ),
     Mutant(
-        "gate_in_two_steps",
+        "gate-in-two-steps",
         "If a bulk append under a guard took the gate in two steps",
         (
             Edit(
@@ -256,7 +256,7 @@ RINGS = (
         (f"{GUARDS}::test_guarded_bulk_appends_that_waited_together_take_turns",),
     ),
     Mutant(
-        "upgrade_that_waits",
+        "upgrade-that-waits",
         "If a transaction that shares a category waited to have it alone",
         (
             Edit(
@@ -271,7 +271,7 @@ RINGS = (
         ),
     ),
     Mutant(
-        "append_that_does_not_count",
+        "append-that-does-not-count",
         "If a transaction that has appended plain messages counted as one that holds no lock",
         (
             Edit(
@@ -283,7 +283,7 @@ RINGS = (
         (f"{LOCK_COUNT}::test_a_category_that_an_append_shares_is_not_waited_for_later[2]",),
     ),
     Mutant(
-        "late_decision_that_waits",
+        "late-decision-that-waits",
         "If a decision late in a transaction waited for its locks",
         (Edit(APPEND, "    elsif may_wait then", "    elsif true then"),),
         (f"{GUARDS}::test_a_decision_late_in_a_transaction_does_not_wait_but_asks_to_be_retried",),
@@ -292,7 +292,7 @@ RINGS = (
 
 BOUNDED = (
     Mutant(
-        "streams_without_end",
+        "streams-without-end",
         "If a transaction took locks of streams without end",
         (
             Edit(
@@ -308,7 +308,7 @@ BOUNDED = (
         ),
     ),
     Mutant(
-        "retries_that_do_not_count",
+        "retries-that-do-not-count",
         "If the locks of writes that find their message were not counted",
         (Edit(WRITE, "    perform penstock.count_lock();\n", ""),),
         (
@@ -317,7 +317,7 @@ BOUNDED = (
         ),
     ),
     Mutant(
-        "count_that_is_believed",
+        "count-that-is-believed",
         "If a stream that is written again counted as another lock",
         (
             Edit(
@@ -329,7 +329,7 @@ BOUNDED = (
         (f"{MANY_STREAMS}::test_is_not_one_that_writes_to_one_stream_many_times",),
     ),
     Mutant(
-        "many_streams_without_end",
+        "many-streams-without-end",
         "If messages to many streams took a lock for each",
         (
             Edit(
@@ -344,7 +344,7 @@ BOUNDED = (
         ),
     ),
     Mutant(
-        "attributes_without_end",
+        "attributes-without-end",
         "If an append took a lock for each of many attributes",
         (
             Edit(
@@ -356,7 +356,7 @@ BOUNDED = (
         (f"{GUARDS}::test_a_bulk_append_takes_few_locks[400]",),
     ),
     Mutant(
-        "guards_without_end",
+        "guards-without-end",
         "If a guard took a lock for each of very many conditions",
         (
             Edit(
@@ -371,7 +371,7 @@ BOUNDED = (
         ),
     ),
     Mutant(
-        "plain_writers_without_end",
+        "plain-writers-without-end",
         "If plain writers took a lock for each of very many attributes",
         (
             Edit(

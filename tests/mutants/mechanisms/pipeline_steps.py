@@ -34,7 +34,7 @@ _PROJECT_APART = """\
 
 _ONCE = (
     Mutant(
-        "step_refused",
+        "step-refused",
         "If a step were committed whatever has happened since it was begun",
         (Edit(SQL, "  raise exception using errcode = 'PS071',",
               "  raise notice using errcode = 'PS071',"),),
@@ -45,7 +45,7 @@ _ONCE = (
         ),
     ),
     Mutant(
-        "step_snapshot_is_last",
+        "step-snapshot-is-last",
         "If a step were committed though its Snapshot is not the last record any more",
         (Edit(SQL, _LAST, "  if false then"),),
         (
@@ -54,7 +54,7 @@ _ONCE = (
         ),
     ),
     Mutant(
-        "step_attempt",
+        "step-attempt",
         "If a step left no Attempt behind its Snapshot",
         (Edit(SQL, "  perform message_store.write_message(\n",
               "  perform jsonb_build_array(\n"),),
@@ -64,34 +64,34 @@ _ONCE = (
         ),
     ),
     Mutant(
-        "step_tailers_stand",
+        "step-tailers-stand",
         "If a step were committed though its tailer stands elsewhere",
         (Edit(SQL, 'if moved.position <> moved."from" then', "if false then"),),
         (f"{WHO}::test_nobody_where_a_tailer_was_moved_meanwhile",),
     ),
     Mutant(
-        "step_generation",
+        "step-generation",
         "If a step of before a start from scratch were committed",
         (Edit(SQL, "elsif state.generation is distinct from (snapshot ->> 'generation')::int then",
               "elsif false then"),),
         (f"{WHO}::test_nobody_who_began_before_a_start_from_scratch",),
     ),
     Mutant(
-        "step_lock",
+        "step-lock",
         "Without the lock of a processor's row",
         (Edit(SQL, "p.processor = commit_step.processor\n  for update;",
               "p.processor = commit_step.processor;"),),
         (f"{WHO}::test_of_two_at_once_the_second_waits_and_gives_up",),
     ),
     Mutant(
-        "tailers_lock",
+        "tailers-lock",
         "If tailers were placed without the lock of the processor's row",
         (Edit(SQL, "p.processor = place_tailers.processor\n  for update;",
               "p.processor = place_tailers.processor;"),),
         (f"{COMMIT}::TestTailers::test_two_runs_place_them_at_once",),
     ),
     Mutant(
-        "tailers_forward",
+        "tailers-forward",
         "If a tailer that stands somewhere were placed anew",
         (Edit(SQL, "new.tailers := place_tailers.tailers || old.tailers;",
               "new.tailers := old.tailers || place_tailers.tailers;"),),
@@ -101,13 +101,13 @@ _ONCE = (
 
 _MOMENT = (
     Mutant(
-        "step_cursor",
+        "step-cursor",
         "If the cursor of a source did not move with its messages",
         (Edit(SQL, "  if report ? 'cursor' then", "  if false then"),),
         (f"{MOMENT}::test_the_cursor_of_a_source_moves_with_it",),
     ),
     Mutant(
-        "step_messages_apart",
+        "step-messages-apart",
         "If the messages of a step were published before its transaction",
         (Edit(STEP, _BEGIN, """\
     connection = bench.connection
@@ -122,7 +122,7 @@ _MOMENT = (
         ),
     ),
     Mutant(
-        "step_tailers_apart",
+        "step-tailers-apart",
         "If the tailers of a step were moved after its transaction",
         (
             Edit(SQL, 'new.tailers := new.tailers || jsonb_build_object(moved.queue, moved."to");',
@@ -137,7 +137,7 @@ _MOMENT = (
         (f"{MOMENT}::test_killed_after_the_commit_it_leaves_all",),
     ),
     Mutant(
-        "upsert_before",
+        "upsert-before",
         "If rows were upserted before the transaction of their step",
         (
             Edit(STEP, _UPSERT, ""),
@@ -150,7 +150,7 @@ _MOMENT = (
         ),
     ),
     Mutant(
-        "upsert_after",
+        "upsert-after",
         "If rows were upserted after the transaction of their step",
         (Edit(STEP, _UPSERT, ""), Edit(STEP, _END, _APART + _UPSERT + _END)),
         (
@@ -159,7 +159,7 @@ _MOMENT = (
         ),
     ),
     Mutant(
-        "projection_before",
+        "projection-before",
         "If a projection were written before the transaction of its step",
         (
             Edit(STEP, _PROJECT, ""),
@@ -168,7 +168,7 @@ _MOMENT = (
         (f"{MOMENT}::test_killed_before_the_commit_it_leaves_nothing",),
     ),
     Mutant(
-        "projection_after",
+        "projection-after",
         "If a projection were written after the transaction of its step",
         (Edit(STEP, _PROJECT, ""), Edit(STEP, _END, _PROJECT_APART + _END)),
         (f"{MOMENT}::test_killed_after_the_commit_it_leaves_all",),
@@ -177,7 +177,7 @@ _MOMENT = (
 
 _SAME_STEP = (
     Mutant(
-        "scratch_floors",
+        "scratch-floors",
         "If after a start from scratch what was made before were read again",
         (Edit("pipeline/restart.py", "                if queue in made\n",
               "                if False\n"),),
@@ -186,7 +186,7 @@ _SAME_STEP = (
         ),
     ),
     Mutant(
-        "snapshot_taken_up",
+        "snapshot-taken-up",
         "If a step that is run again were another step",
         (Edit("pipeline/choosing.py",
               "    if state.pending is not None and _can_resume(one, state, memory):\n",
@@ -200,7 +200,7 @@ _SAME_STEP = (
         ),
     ),
     Mutant(
-        "snapshot_first",
+        "step-snapshot-first",
         "If what a step reads were written down only when it commits",
         (
             Edit(STEP, "        state.write_snapshot(bench.connection, bench.pipeline.name,"
@@ -217,7 +217,7 @@ _SAME_STEP = (
         ),
     ),
     Mutant(
-        "snapshot_ranges",
+        "snapshot-ranges",
         "If a step that is run again read its inputs as they are now",
         (Edit(STEP, "        queue: _slice(bench, queue, after, until,"
                     " bench.processor.types.get(queue, ()))\n", """\
@@ -232,7 +232,7 @@ _SAME_STEP = (
         ),
     ),
     Mutant(
-        "snapshot_tables",
+        "snapshot-tables",
         "If a step that is run again read its tables as they are now",
         (Edit(STEP, "return {queue: _slice(bench, queue, *ends)"
                     " for queue, ends in snapshot.tables.items()}", """\
@@ -248,7 +248,7 @@ return {
         ),
     ),
     Mutant(
-        "snapshot_ids",
+        "snapshot-ids",
         "If a step on other messages of the same positions had the same hash",
         (Edit("pipeline/snapshot.py", '            facts["last_ids"] = dict(self.last_ids)\n',
               "            pass\n"),),
@@ -261,7 +261,7 @@ return {
 
 _ERRORS = (
     Mutant(
-        "errors_once",
+        "errors-once",
         "If a message went to the errors queue for each task that complains of it",
         (Edit("pipeline/outputs.py", "    if len(tokens) < 2:\n", "    if True:\n"),),
         (
@@ -270,7 +270,7 @@ _ERRORS = (
         ),
     ),
     Mutant(
-        "errors_of_the_step",
+        "errors-of-the-step",
         "If an error that belongs to no message of the step were dropped",
         (Edit(SQL, "  raise exception using errcode = 'PS072',",
               "  return count;\n  raise exception using errcode = 'PS072',"),),
@@ -280,13 +280,13 @@ _ERRORS = (
 
 _FILES = (
     Mutant(
-        "files_apart",
+        "files-apart",
         "If files were written where readers see them, before their step is committed",
         (Edit("pipeline/delivery.py", ".save(files.attempt)", ".save(files.place)"),),
         ("tests/pipeline/steps/test_files.py::test_files_are_seen_once_their_step_is_committed",),
     ),
     Mutant(
-        "files_settled",
+        "files-settled",
         "If nobody moved the files of a run that was killed after its commit",
         (Edit(STEP, "    if bench.memory.settled:\n        return\n    one, spark",
               "    if True:\n        return\n    one, spark"),),
@@ -299,20 +299,20 @@ _FILES = (
 
 _LOCKS = (
     Mutant(
-        "run_lock",
+        "run-lock",
         "Without the lock of a run",
         (Edit(LOCK, "        while not _try_lock(connection, _RUN, pipeline):\n",
               "        while False:\n"),),
         (f"{RUN_LOCK}::test_a_second_run_is_refused",),
     ),
     Mutant(
-        "run_lock_regained",
+        "run-lock-regained",
         "If a run that lost its lock to another one went on",
         (Edit(LOCK, "        raise RunLockLost(self._pipeline, holder)\n", "        return\n"),),
         (f"{RUN_LOCK}::test_who_lost_it_to_another_run_is_told",),
     ),
     Mutant(
-        "processor_lock",
+        "processor-lock",
         "Without the lock of a processor",
         (Edit(LOCK, "        while not _try_lock(connection, _PROCESSOR, name):\n",
               "        while False:\n"),),
@@ -322,7 +322,7 @@ _LOCKS = (
         ),
     ),
     Mutant(
-        "processor_lock_commits",
+        "processor-lock-commits",
         "If another connection than the one that commits held the lock of a processor",
         (
             Edit(LOCK, "            locked = all(self._lock(connection, one) for one in"
@@ -344,7 +344,7 @@ _LOCKS = (
         (f"{RUN_LOCK}::TestAProcessor::test_is_not_committed_by_who_lost_the_lock",),
     ),
     Mutant(
-        "processor_lock_of_the_lost",
+        "processor-lock-of-the-lost",
         "If a connection whose client is gone kept the lock of a processor",
         (Edit(LOCK, "            _end_session(connection, _PROCESSOR, name,"
                     " self._last[processor])\n", "            pass\n"),),

@@ -20,7 +20,7 @@ UNDER_WAY = (
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
-        "repeated_id",
+        "repeated-id",
         "If a write that is repeated with its id were an error",
         (Edit(WRITE, "\n    on conflict (id) do nothing;", ";"),),
         (
@@ -32,7 +32,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
-        "genuine_lock_of_a_write",
+        "genuine-lock-of-a-write",
         "If a write on a genuine Message DB looked for its id before the category is locked",
         (
             Edit(
@@ -44,7 +44,7 @@ MUTANTS: tuple[Mutant, ...] = (
         (f"{UNDER_WAY}[genuine-write_one]",),
     ),
     Mutant(
-        "genuine_lock_of_a_batch",
+        "genuine-lock-of-a-batch",
         "If a batch on a genuine Message DB looked for its ids before the category is locked",
         (
             Edit(
@@ -56,7 +56,7 @@ MUTANTS: tuple[Mutant, ...] = (
         (f"{UNDER_WAY}[genuine-write_several]",),
     ),
     Mutant(
-        "genuine_locks_of_many",
+        "genuine-locks-of-many",
         "If messages to many streams of a genuine Message DB did not lock their categories first",
         (
             Edit(
@@ -69,7 +69,7 @@ MUTANTS: tuple[Mutant, ...] = (
         (f"{UNDER_WAY}[genuine-write_to_many]",),
     ),
     Mutant(
-        "repeated_id_past_the_version",
+        "repeated-id-past-the-version",
         "If a write that is repeated were refused once its stream has moved on",
         (
             Edit(
@@ -87,7 +87,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
-        "id_of_another_stream",
+        "id-of-another-stream",
         "If an id of another stream were taken for a retry",
         (
             Edit(
@@ -99,7 +99,7 @@ MUTANTS: tuple[Mutant, ...] = (
         (f"{WRITES}::TestIds::test_an_id_of_another_stream_is_refused[penstock]",),
     ),
     Mutant(
-        "repeated_ids_of_a_batch",
+        "repeated-ids-of-a-batch",
         "If a batch that is repeated with its ids were an error",
         (
             Edit(
@@ -115,7 +115,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
-        "part_of_a_batch",
+        "part-of-a-batch",
         "If a batch of which some ids exist were written in part",
         (
             Edit(
@@ -137,7 +137,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
-        "repeated_ids_of_many",
+        "repeated-ids-of-many",
         "If messages to many streams that are repeated were an error",
         (Edit(WRITE_MANY, "if written.in_stream = cardinality(ids) then", "if false then"),),
         (
@@ -146,7 +146,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
-        "part_of_many",
+        "part-of-many",
         "If messages to many streams, of which some ids exist, were written in part",
         (
             Edit(
@@ -168,7 +168,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
-        "repeated_append",
+        "repeated-append",
         "If an append that is repeated were judged by a guard or a version that no longer holds",
         (
             Edit(
@@ -184,7 +184,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
-        "append_while_repeated",
+        "append-while-repeated",
         "If an append that is repeated while the first is under way were an error",
         (Edit(APPEND, "    on conflict (id) do nothing\n", ""),),
         (
@@ -193,7 +193,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
-        "append_of_one_while_repeated",
+        "append-of-one-while-repeated",
         "If an append of one message were an error while the first is under way",
         (Edit(APPEND_ONE, "    on conflict (id) do nothing\n", ""),),
         (
@@ -202,7 +202,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
-        "part_of_an_append",
+        "part-of-an-append",
         "If an append of which some ids exist were made in part",
         (
             Edit(
@@ -214,7 +214,7 @@ MUTANTS: tuple[Mutant, ...] = (
         (f"{GUARDS}::test_a_retry_of_a_part_of_an_append_is_refused[Message]",),
     ),
     Mutant(
-        "id_elsewhere_of_an_append",
+        "id-elsewhere-of-an-append",
         "If an id in another stream were taken for a repeated append",
         (
             Edit(

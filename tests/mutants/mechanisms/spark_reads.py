@@ -16,7 +16,7 @@ _HEAD = 'sql.SQL("select penstock.category_head({})").format(self.category)'
 
 _COMPLETE = (
     Mutant(
-        "spark_watermark",
+        "spark-watermark",
         "If Spark read a category up to the last message that is visible",
         (Edit(TARGET, _HEAD, """sql.SQL(
             "select coalesce(max(m.global_position), 0) from message_store.messages m"
@@ -30,13 +30,13 @@ _COMPLETE = (
         ),
     ),
     Mutant(
-        "spark_offset_is_a_message",
+        "spark-offset-is-a-message",
         "If an offset were the watermark, and not a message that was read",
         (Edit(TARGET, _HEAD, 'sql.SQL("select penstock.watermark()").format()'),),
         (f"{OFFSETS}::test_it_ends_at_a_message_and_not_at_a_position_that_was_rolled_back",),
     ),
     Mutant(
-        "spark_until",
+        "spark-until",
         "If who says how far to read were not held to the watermark",
         (Edit("pipeline/batch_reader.py",
               "until = head if options.until is None else min(head, options.until)",
@@ -44,14 +44,14 @@ _COMPLETE = (
         (f"{READING}::test_nor_is_it_passed_by_who_says_how_far_to_read",),
     ),
     Mutant(
-        "spark_stream_until",
+        "spark-stream-until",
         "If a stream that ends somewhere were not held to the watermark",
         (Edit(STREAM, "self._latest = head if self._until is None else min(head, self._until)",
               "self._latest = head if self._until is None else self._until"),),
         (f"{OFFSETS}::test_a_batch_ends_before_a_message_that_is_not_committed",),
     ),
     Mutant(
-        "spark_planned",
+        "spark-planned",
         "If a task read what was written after the plan",
         (Edit(TARGET, '            " <= ({category}, {until})"\n',
               '            " <= ({category}, {until} + 1000)"\n'),),
@@ -61,7 +61,7 @@ _COMPLETE = (
         ),
     ),
     Mutant(
-        "spark_offsets_forward",
+        "spark-offsets-forward",
         "If an offset could go back",
         (
             Edit(STREAM, "        if head <= after:\n", "        if head == after:\n"),
@@ -70,7 +70,7 @@ _COMPLETE = (
         (f"{OFFSETS}::test_it_never_ends_before_it_begins",),
     ),
     Mutant(
-        "spark_removed",
+        "spark-removed",
         "If retention could remove what a planned batch has not read",
         (Edit(STREAM, "        if partition.complete:\n", "        if False:\n"),),
         (
@@ -82,7 +82,7 @@ _COMPLETE = (
 
 _SAME_LOG = (
     Mutant(
-        "spark_log_changed",
+        "spark-log-changed",
         "If a checkpoint were not held against the message that the log has there",
         (Edit(PLANNING, "    if not same:\n", "    if False:\n"),),
         (
@@ -91,7 +91,7 @@ _SAME_LOG = (
         ),
     ),
     Mutant(
-        "spark_planned_log",
+        "spark-planned-log",
         "If a batch that was planned before were read from whatever log there is",
         (Edit(STREAM, "        if checks and not self._begun and self._moved(end):\n",
               "        if False:\n"),),
@@ -102,7 +102,7 @@ _SAME_LOG = (
         ),
     ),
     Mutant(
-        "spark_beyond_the_end",
+        "spark-beyond-the-end",
         "If an offset beyond the end were taken for nothing new",
         (Edit(PLANNING, "    if position > last:\n", "    if False:\n"),),
         (
@@ -112,7 +112,7 @@ _SAME_LOG = (
         ),
     ),
     Mutant(
-        "spark_on_restore",
+        "spark-on-restore",
         "If a query did not go on where onRestore says",
         (Edit(STREAM, "                position = self.options.on_restore\n",
               "                pass\n"),),

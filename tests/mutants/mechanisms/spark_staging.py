@@ -16,7 +16,7 @@ _PUBLISH = "        beside = is_beside(connection)\n"
 
 _DELIVERIES = (
     Mutant(
-        "delivery_known",
+        "delivery-known",
         "If a delivery that is known already were published again",
         (Edit(SQL, _KNOWN, "elsif false then"),),
         (
@@ -26,26 +26,26 @@ _DELIVERIES = (
         ),
     ),
     Mutant(
-        "batches_forward",
+        "batches-forward",
         "If a batch before the last one were published again",
         (Edit(SQL, _KNOWN, "elsif old.batch = batch then"),),
         (f"{STAGING}::test_batches_of_a_delivery_go_forward_only",),
     ),
     Mutant(
-        "delivery_made_by_twin",
+        "delivery-made-by-twin",
         "If a twin did not look again when the other one had made the delivery",
         (Edit(SQL, "exit when penstock.replace_delivery(old, new);",
               "perform penstock.replace_delivery(old, new);\n      exit;"),),
         (f"{STAGING}::test_a_twin_waits_and_finds_the_delivery_made",),
     ),
     Mutant(
-        "delivery_lock",
+        "delivery-lock",
         "Without the lock of a delivery",
         (Edit(SQL, "d.version = latest.version for update;", "d.version = latest.version;"),),
         (f"{BETWEEN}::test_two_publish_the_same_slice",),
     ),
     Mutant(
-        "delivery_recorded_first",
+        "delivery-recorded-first",
         "If a delivery were recorded in a transaction before that of its messages",
         (Edit(PYTHON, _PUBLISH, _PUBLISH + """\
         if source is not None:
@@ -62,7 +62,7 @@ _DELIVERIES = (
         ),
     ),
     Mutant(
-        "delivery_recorded_after",
+        "delivery-recorded-after",
         "If a delivery were recorded in a transaction after that of its messages",
         (Edit(PYTHON, _PUBLISH, _PUBLISH + """\
         known = connection.execute(
@@ -81,7 +81,7 @@ _DELIVERIES = (
 
 _NAMES = (
     Mutant(
-        "query_delivery",
+        "query-delivery",
         "If the delivery of a streaming query were not named by its id and its batch",
         (
             Edit(
@@ -93,7 +93,7 @@ _NAMES = (
         (f"{STAGING}::test_a_batch_of_a_query_that_spark_runs_again_is_published_once",),
     ),
     Mutant(
-        "job_delivery",
+        "job-delivery",
         "If the option delivery of a batch job named nothing",
         (
             Edit(
@@ -111,7 +111,7 @@ _NAMES = (
 
 _ROWS = (
     Mutant(
-        "staged_locks_bounded",
+        "staged-locks-bounded",
         "If a delivery locked every stream of thousands",
         (Edit(SQL, "staged.named >= 400", "false"),),
         (f"{STAGING}::test_a_delivery_to_many_streams_holds_a_bounded_number_of_locks",),
@@ -128,7 +128,7 @@ _ROWS = (
         (f"{STAGING}::test_only_the_tokens_that_are_named_count",),
     ),
     Mutant(
-        "own_token",
+        "own-token",
         "If the attempts of a task shared a token",
         (
             Edit(PYTHON, "token, count = uuid4(), 0", "token, count = UUID(int=1), 0"),
@@ -138,14 +138,14 @@ _ROWS = (
         (f"{STAGING}::test_only_the_tokens_that_are_named_count",),
     ),
     Mutant(
-        "unstage_by_token",
+        "unstage-by-token",
         "If publishing emptied the whole staging",
         (Edit(SQL, "delete from penstock.staged s where s.token = any (tokens);",
               "delete from penstock.staged s;"),),
         (f"{STAGING}::test_only_the_tokens_that_are_named_count",),
     ),
     Mutant(
-        "sweep_old",
+        "sweep-old",
         "If what others are still staging were swept",
         (Edit(SQL, "where s.staged_at < now() - older_than\n", "\n"),),
         (f"{STAGING}::test_what_nobody_published_for_a_day_is_swept_by_the_next_write",),
@@ -162,7 +162,7 @@ _ROWS = (
         ),
     ),
     Mutant(
-        "staged_versions",
+        "staged-versions",
         "If the expected versions of staged rows were not checked",
         (Edit(SQL, "  if found then\n    raise exception using errcode = 'PS001',",
               "  if false then\n    raise exception using errcode = 'PS001',"),),
@@ -172,7 +172,7 @@ _ROWS = (
         ),
     ),
     Mutant(
-        "staged_ids",
+        "staged-ids",
         "If ids that exist already did not stop a sliced delivery before its first slice",
         (Edit(SQL, "  if found then\n    raise exception using errcode = 'PS002',",
               "  if false then\n    raise exception using errcode = 'PS002',"),),
@@ -183,19 +183,19 @@ _ROWS = (
         ),
     ),
     Mutant(
-        "staged_stream_locks",
+        "staged-stream-locks",
         "If a delivery did not lock its streams",
         (Edit(SQL, "done := pg_advisory_xact_lock(key);", "done := key;"),),
         (f"{STAGING}::test_two_deliveries_to_one_stream_come_one_after_the_other",),
     ),
     Mutant(
-        "staged_category_locks",
+        "staged-category-locks",
         "If a delivery did not share its categories",
         (Edit(SQL, "done := pg_advisory_xact_lock_shared(key);", "done := key;"),),
         (f"{STAGING}::test_a_delivery_waits_for_who_has_its_category_alone",),
     ),
     Mutant(
-        "staged_snapshot",
+        "staged-snapshot",
         "If a delivery could be published on an old snapshot",
         (Edit(SQL, "  perform penstock.refuse_old_snapshot();\n", ""),),
         (f"{STAGING}::test_a_delivery_is_not_published_on_an_old_snapshot",),
@@ -204,7 +204,7 @@ _ROWS = (
 
 _SLICES = (
     Mutant(
-        "slices_logged",
+        "slices-logged",
         "If slices lay in an unlogged table",
         (
             Edit(
@@ -218,13 +218,13 @@ _SLICES = (
         ),
     ),
     Mutant(
-        "slices_of_first_attempt",
+        "slices-of-first-attempt",
         "If who goes on with a sliced delivery published its own rows",
         (Edit(SQL, _KNOWN, "elsif old.batch >= batch and penstock.remaining(old) = 0 then"),),
         (f"{BETWEEN}::test_a_retry_goes_on_with_the_rows_of_the_first_attempt",),
     ),
     Mutant(
-        "slices_done",
+        "slices-done",
         "If a slice that is published were not counted as done",
         (Edit(SQL, """\
     perform penstock.unstage(array[old.slices[slice]]);
@@ -236,7 +236,7 @@ _SLICES = (
         ),
     ),
     Mutant(
-        "slices_before_next_batch",
+        "slices-before-next-batch",
         "If the next batch did not wait for the slices of the last one",
         (Edit(SQL, "if old.slices_done < cardinality(old.slices) and"
                    " (old.batch < batch or slice_size is null) then", "if false then"),),
@@ -246,7 +246,7 @@ _SLICES = (
         ),
     ),
     Mutant(
-        "slices_order",
+        "slices-order",
         "If slices were cut in any order",
         (Edit(SQL, "order by s.order_number, s.order_text,"
                    " penstock.came_as(tokens, s.token, s.ordinal)) as number",
@@ -257,7 +257,7 @@ _SLICES = (
         ),
     ),
     Mutant(
-        "slices_versions",
+        "slices-versions",
         "If rows that expect a version were sliced",
         (Edit(SQL, "staged.total > slice_size and staged.versioned = 0",
               "staged.total > slice_size"),),

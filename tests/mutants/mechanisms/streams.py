@@ -21,7 +21,7 @@ CATEGORY_LOCK = f"{LOCK_TESTS}::TestMessageDbsLock"
 
 STREAMS = (
     Mutant(
-        "stream_lock_of_a_write",
+        "stream-lock-of-a-write",
         "Without the lock of a stream, for one message",
         (
             Edit(
@@ -39,7 +39,7 @@ STREAMS = (
         ),
     ),
     Mutant(
-        "stream_lock_of_a_batch",
+        "stream-lock-of-a-batch",
         "Without the lock of a stream, for a batch or an append",
         (
             Edit(
@@ -55,7 +55,7 @@ STREAMS = (
         ),
     ),
     Mutant(
-        "stream_locks_of_many",
+        "stream-locks-of-many",
         "Without the locks of streams, for messages to many of them",
         (Edit(WRITE_MANY, "perform penstock.lock_streams(categories, streams);", "null;"),),
         (
@@ -64,7 +64,7 @@ STREAMS = (
         ),
     ),
     Mutant(
-        "version_before_the_lock",
+        "version-before-the-lock",
         "If the version were looked up before the stream is locked",
         (
             Edit(
@@ -86,7 +86,7 @@ STREAMS = (
         ),
     ),
     Mutant(
-        "version_of_a_batch_before_the_lock",
+        "version-of-a-batch-before-the-lock",
         "If the version were looked up before the stream is locked, for a batch",
         (
             Edit(
@@ -104,7 +104,7 @@ STREAMS = (
         (f"{TAKE_TURNS}[write_messages]",),
     ),
     Mutant(
-        "expected_version",
+        "expected-version",
         "Without the check of the expected version",
         (
             Edit(
@@ -120,7 +120,7 @@ STREAMS = (
         ),
     ),
     Mutant(
-        "expected_version_of_a_batch",
+        "expected-version-of-a-batch",
         "If a batch with a wrong expected version were not refused",
         (
             Edit(
@@ -135,13 +135,13 @@ STREAMS = (
         ),
     ),
     Mutant(
-        "expected_versions_of_many",
+        "expected-versions-of-many",
         "Without the check of the expected versions of many streams",
         (Edit(WRITE_MANY, "where e.expected <> v.version\n", "where false\n"),),
         (f"{WRITES_TO_MANY}::test_a_wrong_version_of_any_stream_stops_all_of_it[penstock]",),
     ),
     Mutant(
-        "expected_version_of_an_append",
+        "expected-version-of-an-append",
         "If an append with a wrong expected version were not refused",
         (
             Edit(
@@ -157,7 +157,7 @@ STREAMS = (
         ),
     ),
     Mutant(
-        "expected_version_of_an_append_of_one",
+        "expected-version-of-an-append-of-one",
         "Without the check of the expected version, for an append of one message",
         (
             Edit(
@@ -172,7 +172,7 @@ STREAMS = (
 
 CATEGORIES = (
     Mutant(
-        "category_lock_of_a_write",
+        "category-lock-of-a-write",
         "If a write did not share the lock of its category",
         (
             Edit(
@@ -189,7 +189,7 @@ CATEGORIES = (
         ),
     ),
     Mutant(
-        "category_lock_of_a_batch",
+        "category-lock-of-a-batch",
         "If a batch, or an append to a stream, did not share the lock of its category",
         (
             Edit(
@@ -205,7 +205,7 @@ CATEGORIES = (
         ),
     ),
     Mutant(
-        "category_lock_of_an_append_of_one",
+        "category-lock-of-an-append-of-one",
         "If an append of one message did not share the lock of its category",
         (
             Edit(
@@ -218,7 +218,7 @@ CATEGORIES = (
         (f"{CATEGORY_LOCK}::test_keeps_out_messages_in_streams_of_their_own[append_one]",),
     ),
     Mutant(
-        "category_lock_of_an_append",
+        "category-lock-of-an-append",
         "If an append did not share the lock of its category",
         (
             Edit(
@@ -231,7 +231,7 @@ CATEGORIES = (
         (f"{CATEGORY_LOCK}::test_keeps_out_messages_in_streams_of_their_own[append]",),
     ),
     Mutant(
-        "category_locks_of_an_append",
+        "category-locks-of-an-append",
         "If an append of several types did not share the locks of their categories",
         (
             Edit(
@@ -243,7 +243,7 @@ CATEGORIES = (
         (f"{CATEGORY_LOCK}::test_keeps_out_messages_in_streams_of_their_own[append of two types]",),
     ),
     Mutant(
-        "category_alone_beside_message_db",
+        "category-alone-beside-message-db",
         "If appends to streams shared their category beside a genuine Message DB",
         (
             Edit(
@@ -255,7 +255,7 @@ CATEGORIES = (
         (f"{BESIDE}[named streams]",),
     ),
     Mutant(
-        "own_category_alone_beside_message_db",
+        "own-category-alone-beside-message-db",
         "If appends shared their categories beside a genuine Message DB",
         (
             Edit(
@@ -267,7 +267,7 @@ CATEGORIES = (
         (f"{BESIDE}[their own streams]",),
     ),
     Mutant(
-        "message_dbs_category_lock",
+        "message-dbs-category-lock",
         "If Message DB's lock of a category were none",
         (
             Edit(
@@ -282,13 +282,13 @@ CATEGORIES = (
         ),
     ),
     Mutant(
-        "lock_categories",
+        "lock-categories",
         "If a category that somebody locks were not locked",
         (Edit(LOCKS, "perform pg_advisory_xact_lock(wanted.key);", "null;"),),
         (f"{LOCK_TESTS}::TestLockCategories::test_keeps_others_out_until_the_end",),
     ),
     Mutant(
-        "category_upgrade",
+        "category-upgrade",
         "If a transaction of very many streams, or one that locks late, had no lock",
         (Edit(LOCKS, "if not pg_try_advisory_xact_lock(category_key) then", "if false then"),),
         (
@@ -298,7 +298,7 @@ CATEGORIES = (
         ),
     ),
     Mutant(
-        "category_busy",
+        "category-busy",
         "If a transaction of very many streams went on beside the writers of its category",
         (
             Edit(
