@@ -53,6 +53,7 @@ def report() -> Report:
 
 
 @pytest.mark.chaos
+@pytest.mark.timeout(900)  # it starts a driver of its own, and runs every pipeline twice
 def test_killed_at_a_point_of_each_kind_and_at_all_that_there_is_time_for(
     matrix: Matrix, seed: int, chaos_seconds: float, request: pytest.FixtureRequest
 ) -> None:
