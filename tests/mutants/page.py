@@ -40,7 +40,7 @@ def _summary(run: Run) -> str:
     tests = {test for result in run.results for test in result.caught_by}
     verdict = f"{', '.join(run.survivors)} survived" if run.survivors else "None survived"
     if run.again:
-        verdict += f", {len(run.again)} of them only caught when they were run again"
+        verdict += f" (run after the others, with `--again`: {', '.join(run.again)})"
     return (
         f"The last run, on {run.began:%d %B %Y} with Python {run.python} and PostgreSQL "
         f"{run.postgresql}, took {run.seconds / 60:.0f} minutes with {run.workers} processes. It "

@@ -67,7 +67,9 @@ class Run(msgspec.Struct, frozen=True):
         latest = {one.mutant: one for one in newer}
         results = [latest.pop(one.mutant, one) for one in self.results]
         again = sorted({*self.again, *(one.mutant for one in newer)})
-        return msgspec.structs.replace(self, results=[*results, *latest.values()], again=again)
+        results += latest.values()
+        unchanged = len({test for one in results for test in one.caught_by})
+        return msgspec.structs.replace(self, results=results, again=again, unchanged=unchanged)
 
 
 def load() -> Run:

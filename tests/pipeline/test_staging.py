@@ -144,6 +144,22 @@ def test_a_delivery_to_many_streams_holds_a_bounded_number_of_locks(writer: Writ
     assert held[0] < 100
 
 
+def test_statistics_of_a_staging_that_was_nearly_empty_do_not_make_it_quadratic(
+    writer: Writer,
+) -> None:
+    writer.stage(MESSAGE, ("a-1", "T", "{}"))
+    writer.connection.execute("analyze penstock.staged")  # as autovacuum does, whenever it likes
+    staged = writer.stage(MESSAGE, *((f"a-{number}", "T", "{}") for number in range(1000)))
+    plans: list[str] = []
+    writer.connection.add_notice_handler(lambda notice: plans.append(notice.message_detail or ""))
+    writer.connection.execute("set client_min_messages = log; set debug_print_plan = on")
+
+    writer.publish(staged)
+
+    [insert] = [one for one in plans if ":hasModifyingCTE true" in one]
+    assert "HASHJOIN" in insert  # a nested loop would compare each row with each stream
+
+
 def test_a_delivery_is_not_published_on_an_old_snapshot(writer: Writer, store: Store) -> None:
     staged = writer.stage(VERSIONED, ("a-1", "T", "{}", -1))
     writer.connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ

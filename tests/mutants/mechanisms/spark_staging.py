@@ -117,13 +117,21 @@ _ROWS = (
         (f"{STAGING}::test_a_delivery_to_many_streams_holds_a_bounded_number_of_locks",),
     ),
     Mutant(
+        "staged-hash-join",
+        "If a delivery were joined by whatever plan old statistics suggest",
+        (Edit(SQL, "full join streams v", "left join streams v"),),
+        (
+            f"{STAGING}"
+            "::test_statistics_of_a_staging_that_was_nearly_empty_do_not_make_it_quadratic",
+        ),
+    ),
+    Mutant(
         "tokens",
         "If everything that is staged were published, whatever its token",
         (Edit(SQL, """\
-          left join streams v on v.stream_name = s.stream_name
-          where s.token = any (tokens)
+          from (select s.* from penstock.staged s where s.token = any (tokens)) s
 """, """\
-          left join streams v on v.stream_name = s.stream_name
+          from penstock.staged s
 """),),
         (f"{STAGING}::test_only_the_tokens_that_are_named_count",),
     ),

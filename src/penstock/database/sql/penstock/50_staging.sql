@@ -326,9 +326,10 @@ begin
                 penstock.came_as(tokens, s.token, s.ordinal)), 0),
             s.type, s.data,
             case when stamp is null then s.metadata else coalesce(s.metadata, '{}') || stamp end
-          from penstock.staged s
-          left join streams v on v.stream_name = s.stream_name
-          where s.token = any (tokens)
+          from (select s.* from penstock.staged s where s.token = any (tokens)) s
+          -- full, although every stream has a row: that is always a hash join, where statistics from
+          -- before these rows came would make a left join compare each row with each stream
+          full join streams v on v.stream_name = s.stream_name
           order by case when ordered then s.order_number end, case when ordered then s.order_text end,
             penstock.came_as(tokens, s.token, s.ordinal)
           returning global_position
