@@ -37,8 +37,8 @@ def wait_until_blocked(url: str, count: int = 1) -> None:
     )
 
 
-def wait_until_it_waits(url: str, call: Future[Any], count: int = 1) -> None:
-    """Return once so many backends wait for a lock; fail if the call ends, which had to wait."""
+def wait_for_lock_or_end(url: str, call: Future[Any], count: int = 1) -> bool:
+    """Return True once so many backends wait for a lock, False if the call has ended before."""
     with psycopg.connect(url, autocommit=True) as connection:
         while not call.done():
             row = connection.execute(
@@ -46,9 +46,15 @@ def wait_until_it_waits(url: str, call: Future[Any], count: int = 1) -> None:
                 " where datname = current_database() and wait_event_type = 'Lock'"
             ).fetchone()
             if row is not None and row[0] >= count:
-                return
-    call.result()
-    raise AssertionError("it did not wait")
+                return True
+    return False
+
+
+def wait_until_it_waits(url: str, call: Future[Any], count: int = 1) -> None:
+    """Return once so many backends wait for a lock; fail if the call ends, which had to wait."""
+    if not wait_for_lock_or_end(url, call, count):
+        call.result()
+        raise AssertionError("it did not wait")
 
 
 def wait_until_gone(url: str, pid: int) -> None:

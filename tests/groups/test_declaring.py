@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
@@ -13,7 +12,7 @@ from psycopg import conninfo
 import penstock
 from penstock import AsyncStore, Guard, IndexingUnfinished, Message, QueryCondition, Store
 from tests.groups.school import DeviceSeen, claim_device, positions
-from tests.racing import at_once, wait_until_blocked
+from tests.racing import at_once, wait_for_lock_or_end, wait_until_blocked
 
 SEEN = DeviceSeen.to_conditions(device_id="a")
 
@@ -142,18 +141,6 @@ def test_two_who_declare_different_attributes_at_once_declare_both(
     assert row == (["customer", "product"],)
 
 
-def wait_for_lock_or_end(url: str, count: int, call: Future[Any]) -> None:
-    """Return once so many wait for a lock, or the call has ended."""
-    with psycopg.connect(url, autocommit=True) as connection:
-        while not call.done():
-            row = connection.execute(
-                "select count(*) from pg_stat_activity"
-                " where datname = current_database() and wait_event_type = 'Lock'"
-            ).fetchone()
-            if row is not None and row[0] >= count:
-                return
-
-
 @pytest.mark.parametrize("count", [1, 2])
 def test_an_append_that_waits_for_its_locks_does_not_miss_a_declaration(
     store: Store, database_url: str, count: int
@@ -175,11 +162,11 @@ def test_an_append_that_waits_for_its_locks_does_not_miss_a_declaration(
         declaring = threads.submit(
             one.execute, "select penstock.declare_type('device.seen', '{device_id}')"
         )
-        wait_for_lock_or_end(database_url, 2, declaring)
+        wait_for_lock_or_end(database_url, declaring, 2)
         decision.commit()
         appending.result()
         writer.connection.execute("select 1")  # and so has no old snapshot any more
-        wait_for_lock_or_end(database_url, 1, declaring)
+        wait_for_lock_or_end(database_url, declaring)
         other.execute("select penstock.fill_attributes('device.seen')")  # what is complete by now
         writer.commit()
         declaring.result()
@@ -204,7 +191,7 @@ def test_an_attribute_that_is_declared_while_another_is_filled_in_is_filled_in_t
         declaring = threads.submit(
             other.execute, "select penstock.declare_type('device.seen', '{device_id}')"
         )
-        wait_for_lock_or_end(database_url, 2, declaring)
+        wait_for_lock_or_end(database_url, declaring, 2)
         hindrance.commit()
         filling.result()
         declaring.result()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -234,6 +235,26 @@ def claim_two_and_get_one(log: BorrowedConnection, topics: list[str] | None) -> 
     """Look for a second message, where there is only one."""
     claimed = log.outbox.claim("me", 2, topics=topics)
     assert [one.topic for one in claimed] == ["mail"]
+
+
+def test_copies_of_errors_are_dropped_in_one_pass_whatever_the_statistics_say(
+    store: Store, database_url: str
+) -> None:
+    token, rows = uuid4(), 600
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("analyze penstock.staged")  # as autovacuum does, while it is empty
+        connection.execute(
+            "insert into penstock.staged (token, ordinal, id, category, type, metadata)"
+            " select %s, n, gen_random_uuid(), 'errors', 'T',"
+            " jsonb_build_object('failed_global_position', n / 2) from generate_series(1, %s) n",
+            (token, rows),
+        )
+
+    def drop(log: BorrowedConnection) -> None:
+        query = "select dropped from penstock.drop_repeated_errors(array[%s::uuid])"
+        assert log.connection.execute(query, (token,)).fetchone() == (rows // 2 - 1,)
+
+    assert entries_read(store, drop) <= 2 * rows + SLACK
 
 
 def test_the_topics_that_wait_are_found_without_reading_their_messages(store: Store) -> None:

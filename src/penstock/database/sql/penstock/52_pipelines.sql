@@ -347,20 +347,20 @@ $$;
 create or replace function penstock.drop_repeated_errors(tokens uuid[])
 returns table (token uuid, dropped bigint) language sql volatile
 as $$
-  with repeated as (
-    -- every copy of a message but its first
-    select r.token, r.ordinal
-    from (
-      select s.token, s.ordinal, row_number() over (
-        partition by s.metadata -> 'failed_global_position'
-        order by penstock.came_as(tokens, s.token, s.ordinal)) as copy
-      from penstock.staged s where s.token = any (tokens)
-    ) r
-    where r.copy > 1
-  ), gone as (
-    delete from penstock.staged s using repeated r
-    where s.token = r.token and s.ordinal = r.ordinal
-    returning s.token
+  with gone as (
+    -- every copy of a message but its first; by where it lies, since rows are not updated here, and a
+    -- join planned by old statistics would look at each row for each copy
+    delete from only penstock.staged d
+    where d.ctid = any (array(
+      select r.ctid
+      from (
+        select s.ctid, row_number() over (
+          partition by s.metadata -> 'failed_global_position'
+          order by penstock.came_as(tokens, s.token, s.ordinal)) as copy
+        from only penstock.staged s where s.token = any (tokens)
+      ) r
+      where r.copy > 1))
+    returning d.token
   )
   select g.token, count(*) from gone g group by g.token
 $$;
