@@ -5,7 +5,8 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import penstock
-from penstock import RecordedMessage, Store, names
+from penstock import RecordedMessage, Store
+from penstock.message import names
 
 CATEGORY = f"order{penstock.new_id().hex}"  # a category of this run's own
 SIZE = 3

@@ -5,7 +5,8 @@ from __future__ import annotations
 from uuid import UUID, uuid5
 
 import penstock
-from penstock import DuplicateMessageId, Message, Store
+from penstock import Message, Store
+from penstock.errors import DuplicateMessageId
 
 COMMAND = penstock.new_id()
 ACCOUNT = f"account-{penstock.new_id()}"

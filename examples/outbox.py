@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import penstock
-from penstock import ClaimedMessage, Dispatcher, FailurePolicy, PermanentFailure, Store
+from penstock import ClaimedMessage, Dispatcher, FailurePolicy, Store
+from penstock.errors import PermanentFailure
 
 RUN = penstock.new_id()
 

@@ -14,7 +14,8 @@ from pyspark.sql import functions as f
 
 import penstock
 from penstock import Store
-from penstock.pipeline import Delivery, Latest, Pipeline, Runner, session
+from penstock.pipeline import Delivery, Latest, Pipeline, Runner
+from penstock.spark import session
 
 pipe = Pipeline("bakery")
 pipe.queue("bakery_order", "product string, quantity int")

@@ -8,7 +8,8 @@ import psycopg
 
 import penstock
 from penstock import RecordedMessage, Store
-from penstock.pipeline import Pipeline, Runner, session
+from penstock.pipeline import Pipeline, Runner
+from penstock.spark import session
 
 CATEGORY = f"purse{penstock.new_id().hex}"
 TABLE = f"balances_{penstock.new_id().hex}"

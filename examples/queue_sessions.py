@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import penstock
-from penstock import CommitMode, Queue, SessionFenced, UndecodableRecord
+from penstock import CommitMode, Queue
+from penstock.errors import SessionFenced, UndecodableRecord
 
 NAME = f"orders-{penstock.new_id()}"  # a queue of this run's own
 

@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 import penstock
-from penstock import DecodingError, SerializerByType
+from penstock import SerializerByType
+from penstock.errors import DecodingError
 
 STAY = f"stay-{penstock.new_id()}"
 

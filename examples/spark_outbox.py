@@ -11,7 +11,7 @@ from pyspark.sql import functions as f
 
 import penstock
 from penstock import ClaimedMessage, Dispatcher, JoinId, Store
-from penstock.pipeline import on_spark, session
+from penstock.spark import on_spark, session
 
 RUN = penstock.new_id().hex
 TABLES = {

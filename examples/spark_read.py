@@ -7,7 +7,7 @@ from pyspark.sql import functions as f
 
 import penstock
 from penstock import Store
-from penstock.pipeline import session
+from penstock.spark import session
 
 CATEGORY = f"meter{penstock.new_id().hex}"
 SCHEMA = "stream_name string, position long, data struct<value: double, at: timestamp>"

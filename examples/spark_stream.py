@@ -9,7 +9,7 @@ from pyspark.sql import functions as f
 
 import penstock
 from penstock import Store
-from penstock.pipeline import session
+from penstock.spark import session
 
 RUN = penstock.new_id().hex
 READINGS, ALARMS = f"reading{RUN}", f"alarm{RUN}"

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import penstock
 from penstock import Store
-from penstock.pipeline import session
+from penstock.spark import session
 
 CATEGORY = f"order{penstock.new_id().hex}"
 COLUMNS = "stream_name string, type string, data struct<number: int, total: int>, line int"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import penstock
-from penstock import ConditionNotActivated
+from penstock.errors import ConditionNotActivated
 
 ACCOUNT = f"account-{penstock.new_id()}"
 LARGE = "type = 'Withdrawn' and (data ->> 'amount')::numeric > 100"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import penstock
-from penstock import Consumer, HandlerFailed, RecordedMessage, Store, Transaction
+from penstock import Consumer, RecordedMessage, Store, Transaction
+from penstock.errors import HandlerFailed
 
 RUN = penstock.new_id().hex  # for categories of this run's own
 ORDERS, INVOICES = f"order{RUN}", f"invoice{RUN}"

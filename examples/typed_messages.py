@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import penstock
-from penstock import TypedMessage, ValidationError, typed
+from penstock import TypedMessage
+from penstock.errors import ValidationError
+from penstock.message import typed
 
 RUN = str(penstock.new_id())
 

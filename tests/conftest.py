@@ -20,7 +20,7 @@ import penstock
 from penstock.database.embedded import EmbeddedServer, start
 from penstock.store import Store
 from tests import message_db
-from tests.shelf import Pattern, rename
+from tests.database_reuse import Pattern, rename
 
 # Data of a test is gone with the test, so the server need not wait for the disk.
 FAST = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "on"}

@@ -12,7 +12,8 @@ import psycopg
 import pytest
 
 import penstock
-from penstock import AsyncStore, ConditionNotActivated, Message, Store, ValidationError
+from penstock import AsyncStore, Message, Store
+from penstock.errors import ConditionNotActivated, ValidationError
 from tests.conftest import Server
 
 ID = UUID("a1b2c3d4-e5f6-4a5b-8c9d-0e1f2a3b4c5d")

@@ -24,7 +24,7 @@ TEXTS = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs", "examples", "sr
         ("pyspark", "penstock.pipeline", "spark"),
         ("pyarrow", "penstock.pipeline", "spark"),
         ("pyspark", "pyspark_penstock", "spark"),
-        ("adbc_driver_postgresql", "penstock.pipeline.arrow", "spark"),
+        ("adbc_driver_postgresql", "penstock.spark.read.arrow", "spark"),
         ("opentelemetry", "penstock.telemetry", "telemetry"),
     ],
 )

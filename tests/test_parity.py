@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.database import awaiting as awaiting_database
-from penstock.database import blocking as blocking_database
 from penstock.database import execute
-from penstock.database.awaiting import AsyncOpenTransaction, AsyncPool
-from penstock.database.blocking import OpenTransaction, Pool
-from penstock.log.awaiting import AsyncLogOperations
-from penstock.log.blocking import LogOperations
+from penstock.database import pool as blocking_database
+from penstock.database import pool_async as awaiting_database
+from penstock.database.pool import OpenTransaction, Pool
+from penstock.database.pool_async import AsyncOpenTransaction, AsyncPool
+from penstock.log.calls import LogOperations
+from penstock.log.calls_async import AsyncLogOperations
 
 #: every public class with a twin, and those beneath them
 TWINS: list[tuple[type, type]] = [

@@ -11,14 +11,8 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 import penstock
-from penstock import (
-    DatabaseUnreachable,
-    PenstockError,
-    PreparedStatementLost,
-    Settings,
-    Store,
-    ValidationError,
-)
+from penstock import PenstockError, Settings, Store
+from penstock.errors import DatabaseUnreachable, PreparedStatementLost, ValidationError
 from penstock.settings import redact
 
 URL = "postgresql://ada:hunter2@db.example:5433/store"

@@ -13,10 +13,10 @@ from bench.pipeline.invoicing import invoicing
 from bench.results import Comparison, ratio
 from bench.spark.place import Place
 from bench.spark.sales import insert_sales, make_log
-from penstock.pipeline.connections import Place as Database
-from penstock.pipeline.connections import connect
 from penstock.pipeline.state import open_processor, place_tailers
 from penstock.pipeline.step import Bench, run_step
+from penstock.spark.connections import Place as Database
+from penstock.spark.connections import connect
 
 MESSAGES = 200  # of a step: so few that a small log stays small
 TITLE = "A step of a pipeline, as the log grows"

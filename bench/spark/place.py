@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, DataFrameReader, DataFrameWriter, SparkSessio
 from bench.measuring import tell
 from bench.server import Server
 from bench.spark.driver import MISSING, find_driver
-from penstock.pipeline import session
+from penstock.spark import session
 
 MASTER = "local[2]"
 LOG = "message_store.messages"

@@ -6,123 +6,38 @@
 0
 """
 
-from penstock.async_store import AsyncBorrowedConnection, AsyncStore, AsyncTransaction
+from penstock.admin.health import HealthFigure
+from penstock.admin.readers import ConsumerStatus, SessionStatus
 from penstock.connecting import connect, connect_async, install
-from penstock.consumers.awaiting import AsyncConsumer
-from penstock.consumers.blocking import Consumer
-from penstock.consumers.claims import Claim
-from penstock.consumers.decider import Decider
-from penstock.consumers.groups import GroupStatus, ParkedPartition
+from penstock.consumers.consumer import Consumer
+from penstock.consumers.consumer_async import AsyncConsumer
 from penstock.consumers.handlers import handles
-from penstock.consumers.health import HealthFigure
-from penstock.consumers.overview import ConsumerStatus, SessionStatus
 from penstock.consumers.parked import ParkedMessage
-from penstock.consumers.queue import Queue
-from penstock.consumers.queue_awaiting import AsyncQueue
-from penstock.consumers.record import ConsumedRecord, Record
-from penstock.consumers.retention import Retained
-from penstock.consumers.session import ConsumerSession
-from penstock.consumers.session_awaiting import AsyncConsumerSession
-from penstock.consumers.session_state import CommitMode
-from penstock.consumers.worker import Worker
 from penstock.database.edition import Edition
 from penstock.database.install import Plan
+from penstock.database.interceptor import Call, Interceptor
 from penstock.database.transaction import IsolationLevel
 from penstock.errors import (
-    AuthenticationFailed,
-    CategoryBusy,
-    CommandTimeout,
     ConcurrencyError,
     ConcurrentAppendError,
-    ConditionNotActivated,
-    ConsumerError,
-    DatabaseUnreachable,
-    DeclarationBlocked,
-    DecodingError,
-    DuplicateMessageId,
-    EmbeddedServerError,
-    ForeignErrorRow,
-    GraphError,
-    GroupError,
-    GroupNotFound,
-    HandlerFailed,
-    IncompatibleVersion,
-    IndexingUnfinished,
-    InvalidAck,
-    InvalidPosition,
-    JavaNotFound,
-    JoinAwaited,
-    JoinFinished,
-    JoinFull,
-    JoinNotFound,
-    JoinOfItsOwnWait,
-    JoinRing,
-    LockTableFull,
-    LogChanged,
-    MessagesRemoved,
-    MessageTypeError,
-    NotAJoinMember,
-    NothingToCommit,
-    NothingToSkip,
-    NotInstalled,
-    OffsetBeyondEnd,
-    OffsetBeyondTail,
-    OutboxError,
-    OutboxMessageNotFound,
-    ParkedMessageNotFound,
-    PartitionByChanged,
     PenstockError,
-    PermanentFailure,
-    PipelineError,
-    PipelineNotFound,
-    PipelineRunning,
-    PoolExhausted,
-    PositionConflict,
-    PreparedStatementLost,
-    RunFailed,
-    RunLockLost,
-    SessionClosed,
-    SessionError,
-    SessionFenced,
-    SessionInUse,
-    SetupError,
-    SparkLost,
-    SparkNotRunning,
-    StagingLost,
-    StaleClaim,
-    StaleLease,
-    StandbyRefused,
-    StepFailed,
-    StepSuperseded,
-    StoreClosed,
-    TooLarge,
-    TransactionAborted,
-    TransactionClosed,
-    TransactionConflict,
-    TransactionTimeout,
-    UnannouncedPosition,
     UnavailableError,
-    UndeclaredAttribute,
-    UndeclaredType,
-    UndecodableRecord,
-    UnhandledMessageType,
-    UnknownMessageType,
-    UnsafeSequence,
-    UnsupportedEdition,
-    ValidationError,
-    WatermarkRequired,
-    WrongColumns,
     WrongExpectedVersion,
-    WrongValue,
 )
-from penstock.failure import FailurePolicy
-from penstock.guard import Guard, QueryCondition
-from penstock.interceptor import Call, Interceptor
+from penstock.groups.claims import Claim
+from penstock.groups.groups import GroupStatus, ParkedPartition
+from penstock.groups.worker import Worker
 from penstock.log.append import Appended
+from penstock.log.decider import Decider
+from penstock.log.guard import Guard
 from penstock.log.overview import CategorySummary, OpenWriter, Status, StreamSummary
+from penstock.log.retention import Retained
+from penstock.loops.failure_policy import FailurePolicy
+from penstock.loops.retry import retry
 from penstock.message import Message, RecordedMessage, new_id
-from penstock.outbox.awaiting import AsyncJoins, AsyncOutbox
-from penstock.outbox.blocking import Joins, Outbox
+from penstock.message.conditions import QueryCondition
+from penstock.message.serializer import JsonSerializer, Serializer, SerializerByType
+from penstock.message.typed import TypedMessage, class_of, typed
 from penstock.outbox.dispatcher import Dispatcher
 from penstock.outbox.joins import Join, JoinMember
 from penstock.outbox.messages import (
@@ -133,13 +48,19 @@ from penstock.outbox.messages import (
     OutboxMessageId,
     TopicState,
 )
+from penstock.outbox.outbox import Joins, Outbox
+from penstock.outbox.outbox_async import AsyncJoins, AsyncOutbox
 from penstock.outbox.payload import UndecodablePayload
 from penstock.outbox.provider import MappedStores, StoreProvider
-from penstock.retrying import retry
-from penstock.serializer import JsonSerializer, Serializer, SerializerByType
+from penstock.queues.queue import Queue
+from penstock.queues.queue_async import AsyncQueue
+from penstock.queues.record import ConsumedRecord, Record
+from penstock.queues.session import ConsumerSession
+from penstock.queues.session_async import AsyncConsumerSession
+from penstock.queues.session_state import CommitMode
 from penstock.settings import Settings
 from penstock.store import BorrowedConnection, Store, Transaction
-from penstock.typed import TypedMessage, class_of, typed
+from penstock.store_async import AsyncBorrowedConnection, AsyncStore, AsyncTransaction
 
 __version__ = "0.1.0"
 
@@ -153,143 +74,63 @@ __all__ = [
     "AsyncQueue",
     "AsyncStore",
     "AsyncTransaction",
-    "AuthenticationFailed",
     "BorrowedConnection",
     "Call",
-    "CategoryBusy",
     "CategorySummary",
     "Claim",
     "ClaimedMessage",
-    "CommandTimeout",
     "CommitMode",
     "ConcurrencyError",
     "ConcurrentAppendError",
-    "ConditionNotActivated",
     "ConsumedRecord",
     "Consumer",
-    "ConsumerError",
     "ConsumerSession",
     "ConsumerStatus",
-    "DatabaseUnreachable",
     "Decider",
-    "DeclarationBlocked",
-    "DecodingError",
     "Dispatcher",
-    "DuplicateMessageId",
     "Edition",
-    "EmbeddedServerError",
     "FailurePolicy",
-    "ForeignErrorRow",
-    "GraphError",
-    "GroupError",
-    "GroupNotFound",
     "GroupStatus",
     "Guard",
-    "HandlerFailed",
     "HealthFigure",
-    "IncompatibleVersion",
-    "IndexingUnfinished",
     "Interceptor",
-    "InvalidAck",
-    "InvalidPosition",
     "IsolationLevel",
-    "JavaNotFound",
     "Join",
-    "JoinAwaited",
-    "JoinFinished",
-    "JoinFull",
     "JoinId",
     "JoinMember",
-    "JoinNotFound",
-    "JoinOfItsOwnWait",
-    "JoinRing",
     "Joins",
     "JsonSerializer",
-    "LockTableFull",
-    "LogChanged",
     "MappedStores",
     "Message",
-    "MessageTypeError",
-    "MessagesRemoved",
     "NewMessage",
-    "NotAJoinMember",
-    "NotInstalled",
-    "NothingToCommit",
-    "NothingToSkip",
-    "OffsetBeyondEnd",
-    "OffsetBeyondTail",
     "OpenWriter",
     "Outbox",
-    "OutboxError",
     "OutboxMessage",
     "OutboxMessageId",
-    "OutboxMessageNotFound",
     "ParkedMessage",
-    "ParkedMessageNotFound",
     "ParkedPartition",
-    "PartitionByChanged",
     "PenstockError",
-    "PermanentFailure",
-    "PipelineError",
-    "PipelineNotFound",
-    "PipelineRunning",
     "Plan",
-    "PoolExhausted",
-    "PositionConflict",
-    "PreparedStatementLost",
     "QueryCondition",
     "Queue",
     "Record",
     "RecordedMessage",
     "Retained",
-    "RunFailed",
-    "RunLockLost",
     "Serializer",
     "SerializerByType",
-    "SessionClosed",
-    "SessionError",
-    "SessionFenced",
-    "SessionInUse",
     "SessionStatus",
     "Settings",
-    "SetupError",
-    "SparkLost",
-    "SparkNotRunning",
-    "StagingLost",
-    "StaleClaim",
-    "StaleLease",
-    "StandbyRefused",
     "Status",
-    "StepFailed",
-    "StepSuperseded",
     "Store",
-    "StoreClosed",
     "StoreProvider",
     "StreamSummary",
-    "TooLarge",
     "TopicState",
     "Transaction",
-    "TransactionAborted",
-    "TransactionClosed",
-    "TransactionConflict",
-    "TransactionTimeout",
     "TypedMessage",
-    "UnannouncedPosition",
     "UnavailableError",
-    "UndeclaredAttribute",
-    "UndeclaredType",
     "UndecodablePayload",
-    "UndecodableRecord",
-    "UnhandledMessageType",
-    "UnknownMessageType",
-    "UnsafeSequence",
-    "UnsupportedEdition",
-    "ValidationError",
-    "WatermarkRequired",
     "Worker",
-    "WrongColumns",
     "WrongExpectedVersion",
-    "WrongValue",
     "class_of",
     "connect",
     "connect_async",

@@ -14,23 +14,23 @@ from typing import Any
 
 import psycopg
 
-from penstock.async_store import AsyncStore
-from penstock.database import awaiting, blocking, session
+from penstock.database import connection_setup, pool, pool_async
 from penstock.database import edition as editions
-from penstock.database.awaiting import AsyncPool
-from penstock.database.blocking import Pool
 from penstock.database.edition import SCHEMA_VERSION, Edition
 from penstock.database.embedded import start
 from penstock.database.execute import execute, execute_async
 from penstock.database.install import Plan, check_parts, install_on
+from penstock.database.interceptor import Interceptor
 from penstock.database.operation import Operation
 from penstock.database.parts import parts
+from penstock.database.pool import Pool
+from penstock.database.pool_async import AsyncPool
 from penstock.errors import ValidationError
-from penstock.interceptor import Interceptor
 from penstock.log.context import LogContext
-from penstock.serializer import JsonSerializer, Serializer
+from penstock.message.serializer import JsonSerializer, Serializer
 from penstock.settings import Settings, check_options
 from penstock.store import Store
+from penstock.store_async import AsyncStore
 
 
 def connect(
@@ -102,7 +102,7 @@ def install(
     if settings.embedded:
         settings, leave = _join_embedded(settings)
     try:
-        with blocking.connect(settings) as connection:
+        with pool.connect(settings) as connection:
             return install_on(
                 connection, settings.where(), take_over=take_over, check=check, progress=progress
             )
@@ -121,7 +121,7 @@ def _start_embedded(settings: Settings) -> tuple[Settings, Callable[[], None]]:
     """Start the embedded server or join it, and install or upgrade what its database holds."""
     settings, leave = _join_embedded(settings)
     try:
-        with blocking.connect(settings) as connection:
+        with pool.connect(settings) as connection:
             install_on(connection, settings.where(), replace=False)
     except BaseException:
         leave()
@@ -152,9 +152,11 @@ def _join_embedded(settings: Settings) -> tuple[Settings, Callable[[], None]]:
 def _detect(settings: Settings) -> Edition:
     """Return what the database holds, or say why this client cannot work with it."""
     checks = _checks(settings.where())
-    with blocking.connect(settings) as connection:
+    with pool.connect(settings) as connection:
         with _session_errors(settings):
-            connection.execute(session.CONFIGURE, session.session_settings(settings))
+            connection.execute(
+                connection_setup.CONFIGURE, connection_setup.session_settings(settings)
+            )
         try:
             operation = next(checks)
             while True:
@@ -167,9 +169,11 @@ def _detect(settings: Settings) -> Edition:
 async def _detect_async(settings: Settings) -> Edition:
     """Return what the database holds, or say why this client cannot work with it."""
     checks = _checks(settings.where())
-    async with await awaiting.connect(settings) as connection:
+    async with await pool_async.connect(settings) as connection:
         with _session_errors(settings):
-            await connection.execute(session.CONFIGURE, session.session_settings(settings))
+            await connection.execute(
+                connection_setup.CONFIGURE, connection_setup.session_settings(settings)
+            )
         try:
             operation = next(checks)
             while True:

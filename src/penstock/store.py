@@ -13,23 +13,24 @@ from typing import Any, Self, TypeVar
 
 import psycopg
 
-from penstock.consumers.group_calls import GroupCalls
-from penstock.consumers.operators import OperatorCalls
-from penstock.consumers.queue import Queue
-from penstock.database import blocking
+from penstock.admin.admin import OperatorCalls
+from penstock.database import pool
 from penstock.database.edition import Edition
 from penstock.database.execute import execute, in_transaction
 from penstock.database.intercepted import intercepted
 from penstock.database.operation import Operation
 from penstock.database.transaction import IsolationLevel, Terms, terms
 from penstock.errors import ValidationError
-from penstock.guard import Guard, QueryCondition
+from penstock.groups.calls import GroupCalls
 from penstock.log import boundary, declaring, write
-from penstock.log.blocking import LogOperations
+from penstock.log.calls import LogOperations
 from penstock.log.context import LogContext, check_position
-from penstock.outbox.blocking import Joins, Outbox
+from penstock.log.guard import Guard
+from penstock.message.conditions import QueryCondition
+from penstock.message.typed import TypedMessage
+from penstock.outbox.outbox import Joins, Outbox
+from penstock.queues.queue import Queue
 from penstock.settings import Settings
-from penstock.typed import TypedMessage
 
 Result = TypeVar("Result")
 Connection = psycopg.Connection[Any]
@@ -53,10 +54,10 @@ class Operations(LogOperations, GroupCalls):
         return Joins(self)
 
 
-class Transaction(blocking.OpenTransaction, Operations):
+class Transaction(pool.OpenTransaction, Operations):
     """Operations that are committed together, or not at all. Made by `store.transaction()`."""
 
-    def __init__(self, pool: blocking.Pool, terms: Terms, context: LogContext) -> None:
+    def __init__(self, pool: pool.Pool, terms: Terms, context: LogContext) -> None:
         super().__init__(pool, terms)
         self.context = context
 
@@ -110,9 +111,7 @@ class BorrowedConnection(Operations):
 class Store(Operations, OperatorCalls):
     """A message store, for blocking code. Made by `penstock.connect()`; threads may share it."""
 
-    def __init__(
-        self, pool: blocking.Pool, context: LogContext, on_close: Callable[[], None]
-    ) -> None:
+    def __init__(self, pool: pool.Pool, context: LogContext, on_close: Callable[[], None]) -> None:
         self._pool = pool
         self.context = context
         self._on_close = on_close

@@ -26,9 +26,9 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from penstock import names
-from penstock.consumers import health
-from penstock.consumers.health import HealthFigure
+from penstock.admin import health
+from penstock.admin.health import HealthFigure
+from penstock.database.interceptor import Call, Interceptor
 from penstock.errors import (
     DecodingError,
     PenstockError,
@@ -37,8 +37,7 @@ from penstock.errors import (
     first_line,
 )
 from penstock.extras import from_extra
-from penstock.interceptor import Call, Interceptor
-from penstock.message import Message
+from penstock.message import Message, names
 from penstock.store import Store
 
 with from_extra("telemetry"):

@@ -19,9 +19,9 @@ from tests.chaos.actors.school import SCHOOL
 from tests.chaos.checker import Verdict, gather, judge
 from tests.chaos.drain import drain
 from tests.chaos.names import WORK
+from tests.chaos.processes import SOURCES, Troupe
 from tests.chaos.server import Server
 from tests.chaos.storm import Storm
-from tests.chaos.troupe import SOURCES, Troupe
 
 CAST = (
     "writer-0", "writer-1", "transactor-0", "transactor-1", "consumer-table", "consumer-stream",

@@ -19,8 +19,8 @@ from uuid import uuid4
 import psycopg
 
 from tests.chaos.names import BEGUN, COMMITTED, ROLLED_BACK, TRANSFER
+from tests.chaos.processes import Troupe
 from tests.chaos.server import Server
-from tests.chaos.troupe import Troupe
 
 #: how often each comes, one to another
 WEIGHTS = {

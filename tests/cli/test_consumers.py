@@ -9,15 +9,8 @@ from datetime import timedelta
 import pytest
 
 import penstock
-from penstock import (
-    Consumer,
-    ConsumerSession,
-    FailurePolicy,
-    Message,
-    RecordedMessage,
-    SessionFenced,
-    Store,
-)
+from penstock import Consumer, ConsumerSession, FailurePolicy, Message, RecordedMessage, Store
+from penstock.errors import SessionFenced
 from tests.cli.conftest import Run, run
 
 

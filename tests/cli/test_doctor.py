@@ -173,7 +173,7 @@ def test_spark_without_any_java_is_a_problem(
 def test_a_spark_that_came_without_the_rest_is_a_warning(
     penstock: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "penstock.pipeline.java", None)  # as if it could not be loaded
+    monkeypatch.setitem(sys.modules, "penstock.spark.java", None)  # as if it could not be loaded
 
     result = penstock("doctor")
 

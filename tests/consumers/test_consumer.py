@@ -18,15 +18,11 @@ from penstock import (
     AsyncStore,
     AsyncTransaction,
     Call,
-    ConditionNotActivated,
     Consumer,
-    DecodingError,
     FailurePolicy,
     Interceptor,
     RecordedMessage,
     Store,
-    UnsupportedEdition,
-    ValidationError,
     handles,
 )
 from penstock.consumers.positions import (
@@ -36,8 +32,14 @@ from penstock.consumers.positions import (
     TablePositions,
 )
 from penstock.database.operation import Operation, Row
+from penstock.errors import (
+    ConditionNotActivated,
+    DecodingError,
+    UnsupportedEdition,
+    ValidationError,
+)
 from penstock.log.context import LogContext
-from penstock.serializer import JsonSerializer
+from penstock.message.serializer import JsonSerializer
 from tests.consumers.consuming import AN_HOUR, Numbers, consume, fill, new_category, run_until
 
 
@@ -490,7 +492,7 @@ class TestAsync:
             await transaction.write_message("invoice-1", "Billed")
             raise RuntimeError
 
-        with pytest.raises(penstock.HandlerFailed):
+        with pytest.raises(penstock.errors.HandlerFailed):
             await consumer.run()
 
         assert await async_store.stream_version("invoice-1") is None

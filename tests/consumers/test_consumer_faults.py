@@ -22,10 +22,10 @@ import pytest
 import penstock
 from penstock import Consumer, RecordedMessage, Store
 from penstock.database.embedded import EmbeddedServer, start
-from penstock.process import StopEvent, stopping_loop_on_signals, stopping_on_signals
+from penstock.loops.signals import StopEvent, stopping_loop_on_signals, stopping_on_signals
 from tests.conftest import FAST
 from tests.consumers.consuming import fill, new_category
-from tests.told import told
+from tests.log_output import told
 
 SCRIPT = Path(__file__).parent / "consumer_process.py"
 KILLS = 9  # for each of six kinds of consumers

@@ -7,18 +7,8 @@ from typing import Any
 
 import pytest
 
-from penstock import (
-    Consumer,
-    FailurePolicy,
-    HandlerFailed,
-    ParkedMessage,
-    ParkedMessageNotFound,
-    PositionConflict,
-    RecordedMessage,
-    Store,
-    Transaction,
-    ValidationError,
-)
+from penstock import Consumer, FailurePolicy, ParkedMessage, RecordedMessage, Store, Transaction
+from penstock.errors import HandlerFailed, ParkedMessageNotFound, PositionConflict, ValidationError
 from tests.consumers.consuming import consume, fill, new_category
 
 PARK = FailurePolicy.park(attempts=2, delay=0)

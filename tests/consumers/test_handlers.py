@@ -13,13 +13,11 @@ from penstock import (
     AsyncStore,
     Consumer,
     FailurePolicy,
-    HandlerFailed,
     RecordedMessage,
     Store,
-    UnhandledMessageType,
-    ValidationError,
     handles,
 )
+from penstock.errors import HandlerFailed, UnhandledMessageType, ValidationError
 from tests.consumers.consuming import new_category
 
 

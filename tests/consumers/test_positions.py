@@ -13,21 +13,11 @@ import psycopg
 import pytest
 
 import penstock
-from penstock import (
-    AsyncConsumer,
-    AsyncStore,
-    Consumer,
-    InvalidPosition,
-    PositionConflict,
-    RecordedMessage,
-    Store,
-    Transaction,
-    UnsupportedEdition,
-    ValidationError,
-)
+from penstock import AsyncConsumer, AsyncStore, Consumer, RecordedMessage, Store, Transaction
 from penstock.consumers import progress
 from penstock.consumers.positions import NONE_YET, StoredPosition, TablePositions
 from penstock.database.operation import Operation
+from penstock.errors import InvalidPosition, PositionConflict, UnsupportedEdition, ValidationError
 from penstock.log.context import LogContext
 from tests.consumers.consuming import Numbers, consume, fill, new_category
 from tests.racing import wait_until_it_waits

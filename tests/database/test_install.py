@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock import Edition, NotInstalled
+from penstock import Edition
 from penstock.database import edition
 from penstock.database.edition import SCHEMA_VERSION
 from penstock.database.install import digest
+from penstock.errors import NotInstalled
 from tests.database.databases import CATALOG, FIVE_MESSAGES, NewDatabase, ask
 from tests.racing import at_once
 

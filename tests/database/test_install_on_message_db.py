@@ -8,7 +8,8 @@ import psycopg
 import pytest
 
 import penstock
-from penstock import Edition, NotInstalled
+from penstock import Edition
+from penstock.errors import NotInstalled
 from tests import message_db
 from tests.database.databases import FIVE_MESSAGES, FUNCTIONS, NewDatabase, ask
 from tests.docs import pages

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import penstock
-from penstock import IncompatibleVersion, UnsafeSequence
 from penstock.database import edition
 from penstock.database.edition import SCHEMA_VERSION, Found
+from penstock.errors import IncompatibleVersion, UnsafeSequence
 from tests.database.databases import CATALOG, FIVE_MESSAGES, NewDatabase, ask
 
 

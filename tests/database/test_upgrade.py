@@ -14,9 +14,10 @@ import psycopg
 import pytest
 
 import penstock
-from penstock import Edition, IncompatibleVersion
+from penstock import Edition
 from penstock.database.edition import SCHEMA_VERSION
 from penstock.database.install import upgrades
+from penstock.errors import IncompatibleVersion
 from tests.database import client_process, earlier
 from tests.database.catalog import catalog, differences
 from tests.database.databases import CATALOG, FIVE_MESSAGES, NewDatabase, ask
@@ -206,7 +207,7 @@ class TestWithDataOf01:
 
 
 class TestThePackageOf01:
-    REFUSED = "try: {}\nexcept penstock.IncompatibleVersion as error: print(error)"
+    REFUSED = "try: {}\nexcept penstock.errors.IncompatibleVersion as error: print(error)"
 
     @pytest.mark.parametrize("call", ["connect(sys.argv[1])", "install(sys.argv[1])"])
     def test_refuses_the_newer_schema_and_names_both_versions(

@@ -14,9 +14,10 @@ from uuid import uuid4
 import pytest
 
 import penstock
-from penstock import CommandTimeout, Edition, Message, TransactionTimeout, WrongExpectedVersion
+from penstock import Edition, Message, WrongExpectedVersion
 from penstock.database.edition import OLDEST_POSTGRESQL
 from penstock.database.embedded import start
+from penstock.errors import CommandTimeout, TransactionTimeout
 from penstock.store import Store
 from tests import message_db
 from tests.conftest import FAST, Server

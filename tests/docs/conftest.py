@@ -6,7 +6,7 @@ import importlib
 
 import pytest
 
-from tests.pipeline.conftest import spark
+from tests.spark.fixtures import spark
 
 __all__ = ["spark"]
 

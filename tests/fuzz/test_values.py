@@ -11,7 +11,8 @@ from uuid import uuid4
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock import Guard, Message, PenstockError, QueryCondition, Settings, Store, names
+from penstock import Guard, Message, PenstockError, QueryCondition, Settings, Store
+from penstock.message import names
 from tests.fuzz.arguments import Moved
 from tests.fuzz.hostile import many, texts
 

@@ -11,15 +11,17 @@ from penstock import (
     Claim,
     ConcurrentAppendError,
     FailurePolicy,
-    GroupNotFound,
     Guard,
+    QueryCondition,
+    Store,
+    Worker,
+)
+from penstock.errors import (
+    GroupNotFound,
     InvalidAck,
     PartitionByChanged,
-    QueryCondition,
     StaleClaim,
-    Store,
     ValidationError,
-    Worker,
 )
 from tests.groups.school import (
     SCHOOL,

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from penstock import BorrowedConnection, Claim, StaleClaim, Store, Transaction, TypedMessage
+from penstock import BorrowedConnection, Claim, Store, Transaction, TypedMessage
+from penstock.errors import StaleClaim
 from tests.groups.school import (
     DEVICES,
     DeviceRemoved,

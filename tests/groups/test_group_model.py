@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock import Claim, StaleClaim, Store, TypedMessage, new_id
+from penstock import Claim, Store, TypedMessage, new_id
+from penstock.errors import StaleClaim
 from penstock.store import Transaction
 from tests.groups.school import (
     SCHOOL,

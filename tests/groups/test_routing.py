@@ -314,7 +314,7 @@ def test_what_needs_to_know_the_newest_is_refused_in_an_old_snapshot(
         transaction.stream_version("device-1")  # the snapshot is of now
         group.append(DeviceSeen(device_id="a"))
         assert claim_device(group) is None  # but it was routed
-        with pytest.raises(penstock.WatermarkRequired), transaction.nested():
+        with pytest.raises(penstock.errors.WatermarkRequired), transaction.nested():
             call(transaction, claim)
 
     group.ack(claim)

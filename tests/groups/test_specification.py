@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock import ConcurrentAppendError, QueryCondition, Store, TypedMessage, typed
+from penstock import ConcurrentAppendError, QueryCondition, Store, TypedMessage
+from penstock.message import typed
 from tests.groups.school import (
     CourseClosed,
     CourseCreated,

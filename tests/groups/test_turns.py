@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock import AsyncStore, Claim, StaleClaim, Store, ValidationError, Worker
+from penstock import AsyncStore, Claim, Store, Worker
+from penstock.errors import StaleClaim, ValidationError
 from tests.groups.school import (
     DeviceRemoved,
     DeviceSeen,

@@ -16,22 +16,19 @@ import pytest
 import penstock
 from penstock import (
     Claim,
-    DeclarationBlocked,
     FailurePolicy,
-    GroupNotFound,
     Interceptor,
-    PoolExhausted,
     QueryCondition,
     RecordedMessage,
     Store,
     TypedMessage,
-    ValidationError,
     Worker,
 )
+from penstock.errors import DeclarationBlocked, GroupNotFound, PoolExhausted, ValidationError
 from tests.groups.school import DeviceRemoved, DeviceSeen, claim_device, positions
+from tests.log_output import told
 from tests.outbox.outboxes import sql
 from tests.racing import wait_until
-from tests.told import told
 
 
 def worker(store: Store, handler: Callable[[Claim], Any], **options: Any) -> Worker:
@@ -476,7 +473,7 @@ def test_no_more_is_acknowledged_than_was_claimed(store: Store) -> None:
     )
     assert claim is not None
 
-    with pytest.raises(penstock.InvalidAck):
+    with pytest.raises(penstock.errors.InvalidAck):
         store.ack(claim, claim.last_position + 1)
     store.ack(claim)
 
@@ -492,7 +489,7 @@ def test_a_group_is_not_bound_to_a_name_that_no_message_has(store: Store) -> Non
 
     assert mistyped is None
     assert positions(claim) == [1]
-    with pytest.raises(penstock.PartitionByChanged):
+    with pytest.raises(penstock.errors.PartitionByChanged):
         store.claim_next("group", partition_by="devise", handled_types=[DeviceSeen])
 
 

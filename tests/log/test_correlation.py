@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import penstock
-from penstock import Edition, Store, UnsupportedEdition
+from penstock import Edition, Store
+from penstock.errors import UnsupportedEdition
 
 
 def read(store: Store, correlation: str, category: str = "account") -> list[str]:

@@ -10,8 +10,9 @@ import psycopg
 import pytest
 
 import penstock
-from penstock import LogChanged, Store, UnsupportedEdition, ValidationError
-from tests.operations.test_backup import dump_and_restore
+from penstock import Store
+from penstock.errors import LogChanged, UnsupportedEdition, ValidationError
+from tests.database.test_backup import dump_and_restore
 
 
 def identity(url: str) -> tuple[Any, ...]:

@@ -10,18 +10,11 @@ from typing import Any, TypeVar
 import pytest
 
 import penstock
-from penstock import (
-    AsyncStore,
-    Interceptor,
-    Message,
-    RecordedMessage,
-    Store,
-    UnsupportedEdition,
-    ValidationError,
-    names,
-)
+from penstock import AsyncStore, Interceptor, Message, RecordedMessage, Store
 from penstock.database.operation import Operation
-from penstock.log.blocking import LogOperations
+from penstock.errors import UnsupportedEdition, ValidationError
+from penstock.log.calls import LogOperations
+from penstock.message import names
 
 Result = TypeVar("Result")
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock import CategoryBusy, Message, Store, new_id
+from penstock import Message, Store, new_id
+from penstock.errors import CategoryBusy
 from tests.log.client import Client
 
 MANY = 600  # more than the locks that one transaction takes before it makes do with coarser ones

@@ -11,7 +11,9 @@ import psycopg
 import pytest
 
 import penstock
-from penstock import CategoryBusy, Message, Store, Transaction, TransactionConflict, names
+from penstock import Message, Store, Transaction
+from penstock.errors import CategoryBusy, TransactionConflict
+from penstock.message import names
 from tests.log.client import Client
 from tests.racing import at_once, wait_until_blocked, wait_until_it_waits
 

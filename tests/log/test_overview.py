@@ -6,8 +6,9 @@ import dataclasses
 
 import pytest
 
-from penstock import AsyncStore, Edition, Store, ValidationError
+from penstock import AsyncStore, Edition, Store
 from penstock.database.edition import SCHEMA_VERSION
+from penstock.errors import ValidationError
 
 
 def test_an_empty_log_has_no_categories_no_streams_and_no_head(any_store: Store) -> None:

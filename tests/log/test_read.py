@@ -11,17 +11,14 @@ import pytest
 from psycopg.types.json import Jsonb
 
 import penstock
-from penstock import (
+from penstock import JsonSerializer, Message, RecordedMessage, Store
+from penstock.errors import (
     ConditionNotActivated,
     DecodingError,
-    JsonSerializer,
-    Message,
-    RecordedMessage,
-    Store,
     UnsupportedEdition,
     ValidationError,
-    names,
 )
+from penstock.message import names
 
 
 def streams_of(messages: list[RecordedMessage]) -> list[str]:

@@ -21,14 +21,11 @@ from penstock import (
     CommitMode,
     ConcurrentAppendError,
     Consumer,
-    LogChanged,
-    PositionConflict,
     QueryCondition,
-    SessionFenced,
-    StaleClaim,
     Store,
     TypedMessage,
 )
+from penstock.errors import LogChanged, PositionConflict, SessionFenced, StaleClaim
 
 WAYS = {
     "plain": "truncate message_store.messages",

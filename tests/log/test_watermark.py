@@ -10,7 +10,8 @@ import psycopg
 import pytest
 
 import penstock
-from penstock import Call, Consumer, Interceptor, Store, WatermarkRequired
+from penstock import Call, Consumer, Interceptor, Store
+from penstock.errors import WatermarkRequired
 from tests.log.client import ANNOUNCEMENTS, Client
 from tests.racing import wait_until
 

@@ -11,14 +11,8 @@ import psycopg
 import pytest
 
 import penstock
-from penstock import (
-    DuplicateMessageId,
-    Edition,
-    Message,
-    Store,
-    Transaction,
-    WrongExpectedVersion,
-)
+from penstock import Edition, Message, Store, Transaction, WrongExpectedVersion
+from penstock.errors import DuplicateMessageId
 from penstock.log import write
 from tests.racing import at_once, wait_until_blocked, wait_until_it_waits
 

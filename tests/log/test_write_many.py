@@ -11,8 +11,8 @@ import psycopg
 import pytest
 
 import penstock
-from penstock import AsyncStore, CategoryBusy, Message, Store, Transaction, TypedMessage
-from penstock.errors import DuplicateMessageId, ValidationError, WrongExpectedVersion
+from penstock import AsyncStore, Message, Store, Transaction, TypedMessage
+from penstock.errors import CategoryBusy, DuplicateMessageId, ValidationError, WrongExpectedVersion
 from tests.racing import wait_until_blocked
 
 

@@ -16,7 +16,8 @@ from functools import partial
 from psycopg_pool import ConnectionPool
 
 import penstock
-from penstock import ClaimedMessage, Dispatcher, FailurePolicy, PermanentFailure, Store
+from penstock import ClaimedMessage, Dispatcher, FailurePolicy, Store
+from penstock.errors import PermanentFailure
 from tests.docs.pages import ROOT
 from tests.outbox.outboxes import sql
 from tests.racing import wait_until

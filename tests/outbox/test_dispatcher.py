@@ -15,26 +15,15 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 import penstock
-from penstock import (
-    Call,
-    ClaimedMessage,
-    Dispatcher,
-    FailurePolicy,
-    Interceptor,
-    JoinNotFound,
-    NewMessage,
-    PermanentFailure,
-    StaleLease,
-    Store,
-    ValidationError,
-)
-from penstock.outbox.floor import Floor
+from penstock import Call, ClaimedMessage, Dispatcher, FailurePolicy, Interceptor, NewMessage, Store
+from penstock.errors import JoinNotFound, PermanentFailure, StaleLease, ValidationError
+from penstock.outbox.claim_cursor import Floor
 from penstock.outbox.payload import UndecodablePayload
 from tests.conftest import Server
+from tests.log_output import told
 from tests.outbox.dispatching import dispatching, prepare
 from tests.outbox.outboxes import become_due, claim_one, end_leases, sql
 from tests.racing import at_once, wait_until, wait_until_gone
-from tests.told import told
 
 ONE_TRY = FailurePolicy.retry(attempts=1)
 SOON = FailurePolicy.retry(attempts=3, delay=0.0, longest_delay=0.0)

@@ -11,18 +11,15 @@ import psycopg
 import pytest
 
 import penstock
-from penstock import (
-    Dispatcher,
+from penstock import Dispatcher, JoinId, NewMessage, Store
+from penstock.errors import (
     JoinAwaited,
     JoinFinished,
     JoinFull,
-    JoinId,
     JoinNotFound,
     JoinRing,
-    NewMessage,
     NotAJoinMember,
     StaleLease,
-    Store,
     TransactionConflict,
     ValidationError,
 )
@@ -175,7 +172,7 @@ class TestSpecification:
         @dispatcher.handler("step")
         def handle(message: penstock.ClaimedMessage) -> None:
             if message.id == ids[1]:
-                raise penstock.PermanentFailure("no")
+                raise penstock.errors.PermanentFailure("no")
 
         dispatcher.run_until_idle()
 
@@ -422,7 +419,7 @@ class TestDecided:
         join = store.joins.start_join(None, 1)
         wait = store.joins.enqueue_join_wait(join, on_complete_topic="good")
 
-        with pytest.raises(penstock.JoinOfItsOwnWait, match="cannot be a step of it"):
+        with pytest.raises(penstock.errors.JoinOfItsOwnWait, match="cannot be a step of it"):
             store.joins.attach_message_to_join(join, wait)
 
         assert store.joins.members(join) == []
@@ -531,7 +528,7 @@ class TestDecided:
     def test_all_old_joins_are_cleaned_up_however_many(
         self, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("penstock.outbox.blocking._BATCH", 2)
+        monkeypatch.setattr("penstock.outbox.outbox._BATCH", 2)
         for _ in range(5):
             store.joins.cancel_join(store.joins.start_join(None, 1))
 
@@ -777,7 +774,7 @@ class TestBadInput:
     def test_an_unknown_message_cannot_be_attached(self, store: Store) -> None:
         join, unknown = store.joins.start_join(None, 1), str(penstock.new_id())
 
-        with pytest.raises(penstock.OutboxMessageNotFound):
+        with pytest.raises(penstock.errors.OutboxMessageNotFound):
             store.joins.attach_message_to_join(join, unknown)
 
         assert store.joins.members(join) == []

@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 import penstock
-from penstock import NewMessage, OutboxMessageId, StaleLease, Store, ValidationError
+from penstock import NewMessage, OutboxMessageId, Store
+from penstock.errors import StaleLease, ValidationError
 from penstock.outbox import payload as payloads
 from tests.outbox.outboxes import become_due, claim_one, end_leases, sql
 from tests.racing import at_once
@@ -617,7 +618,7 @@ class TestBadInput:
     def test_an_unknown_message_is_not_found(self, store: Store) -> None:
         unknown = OutboxMessageId(penstock.new_id())
 
-        with pytest.raises(penstock.OutboxMessageNotFound) as caught:
+        with pytest.raises(penstock.errors.OutboxMessageNotFound) as caught:
             store.outbox.get(unknown)
 
         assert caught.value.message_id == str(unknown)
@@ -631,7 +632,7 @@ class TestBadInput:
                 lambda: store.joins.get_join(penstock.JoinId(penstock.new_id())),
                 lambda: store.joins.cancel_join(str(penstock.new_id())),
             ):
-                with pytest.raises(penstock.UnsupportedEdition):
+                with pytest.raises(penstock.errors.UnsupportedEdition):
                     call()
 
 
@@ -655,5 +656,5 @@ async def test_the_async_outbox_does_the_same(async_store: penstock.AsyncStore) 
     assert (await async_store.outbox.get(failed.id)).state == "ready"
     with pytest.raises(StaleLease):
         await async_store.outbox.ack(acked)
-    with pytest.raises(penstock.OutboxMessageNotFound):
+    with pytest.raises(penstock.errors.OutboxMessageNotFound):
         await async_store.outbox.get(acked.id)

@@ -27,15 +27,14 @@ from penstock import (
     Call,
     Dispatcher,
     Interceptor,
-    JoinFinished,
     JoinId,
     NewMessage,
     OutboxMessageId,
-    StaleLease,
     Store,
     connect,
     retry,
 )
+from penstock.errors import JoinFinished, StaleLease
 from tests.outbox.dispatching import prepare, start
 from tests.outbox.outboxes import sql
 from tests.racing import wait_until

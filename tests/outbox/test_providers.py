@@ -8,15 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import penstock
-from penstock import (
-    ClaimedMessage,
-    Dispatcher,
-    IncompatibleVersion,
-    MappedStores,
-    NewMessage,
-    Store,
-    ValidationError,
-)
+from penstock import ClaimedMessage, Dispatcher, MappedStores, NewMessage, Store
+from penstock.errors import IncompatibleVersion, ValidationError
 from tests.conftest import Server
 from tests.outbox.outboxes import sql
 

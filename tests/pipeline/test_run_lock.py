@@ -6,8 +6,8 @@ import psycopg
 import pytest
 
 from penstock.errors import PipelineRunning, RunLockLost
-from penstock.pipeline.connections import find_place
 from penstock.pipeline.run_lock import _PROCESSOR, _RUN, ProcessorLocks, hold_off, lock_run
+from penstock.spark.connections import find_place
 
 HELD = """
 select count(*) from pg_locks l join pg_database d on d.oid = l.database

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock import (
-    AsyncConsumer,
-    AsyncStore,
-    AsyncTransaction,
-    Message,
-    PositionConflict,
-    RecordedMessage,
-)
+from penstock import AsyncConsumer, AsyncStore, AsyncTransaction, Message, RecordedMessage
+from penstock.errors import PositionConflict
 
 
 @pytest.mark.parametrize("positions", ["stream", "table", "hybrid"])

@@ -24,14 +24,12 @@ from penstock import (
     QueryCondition,
     Store,
     Transaction,
-    TransactionConflict,
     TypedMessage,
-    ValidationError,
 )
 from penstock.database.embedded import EmbeddedServer, start
-from penstock.errors import LockTableFull
-from penstock.guard import grouped_json
+from penstock.errors import LockTableFull, TransactionConflict, ValidationError
 from penstock.log.boundary import lock_guard
+from penstock.log.guard import grouped_json
 from tests.conftest import FAST
 from tests.promises.test_flat import SLACK, entries_read
 from tests.racing import wait_until_it_waits

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 import penstock
-from penstock import AsyncStore, Store, UnsupportedEdition
+from penstock import AsyncStore, Store
+from penstock.errors import UnsupportedEdition
 from tests.groups.school import DeviceSeen, claim_device
 from tests.outbox.outboxes import sql
 from tests.telemetry.busy import an_hour_passes, busy, hold_claim, park_partition

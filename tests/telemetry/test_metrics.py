@@ -10,7 +10,8 @@ import pytest
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, NumberDataPoint
 
 import penstock
-from penstock import Call, Interceptor, Store, UnsupportedEdition, WrongExpectedVersion
+from penstock import Call, Interceptor, Store, WrongExpectedVersion
+from penstock.errors import UnsupportedEdition
 from penstock.telemetry import OpenTelemetry
 from tests.conftest import Server
 from tests.telemetry.busy import an_hour_passes, busy
@@ -143,7 +144,7 @@ async def test_an_async_store_is_refused_at_once(
     database_url: str, telemetry: OpenTelemetry
 ) -> None:
     async with await penstock.connect_async(database_url) as store:
-        with pytest.raises(penstock.ValidationError, match="open one beside an AsyncStore"):
+        with pytest.raises(penstock.errors.ValidationError, match="open one beside an AsyncStore"):
             telemetry.observe(store)  # type: ignore[arg-type]
 
 

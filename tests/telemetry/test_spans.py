@@ -100,7 +100,7 @@ def test_nor_does_an_error_about_a_value_that_was_read(
             store.get_category_messages("account", condition="(data ->> 'owner')::int = 1")
     with (
         penstock.connect(database_url, serializer=Chatty(), **options) as store,
-        pytest.raises(penstock.DecodingError, match="secret"),
+        pytest.raises(penstock.errors.DecodingError, match="secret"),
     ):
         store.get_category_messages("account")
 

@@ -20,8 +20,9 @@ from typing import Any, BinaryIO, NamedTuple
 import msgspec
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from penstock import DatabaseUnreachable, Message, PenstockError, Store, ValidationError
+from penstock import Message, PenstockError, Store
 from penstock.cli.printing import console, note
+from penstock.errors import DatabaseUnreachable, ValidationError
 from penstock.log.write import check_stream_name
 from penstock.message import as_uuid, new_id
 

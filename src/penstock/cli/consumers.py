@@ -9,6 +9,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from penstock.admin.readers import ConsumerStatus, SessionStatus
 from penstock.cli.overview import Json
 from penstock.cli.printing import (
     console,
@@ -19,7 +20,6 @@ from penstock.cli.printing import (
     table,
 )
 from penstock.cli.target import Folder, Url, open_existing, settings_for
-from penstock.consumers.overview import ConsumerStatus, SessionStatus
 
 
 def consumers(

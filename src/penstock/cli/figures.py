@@ -7,8 +7,8 @@ from datetime import timedelta
 
 from rich.table import Table
 
+from penstock.admin.health import HealthFigure
 from penstock.cli.printing import printable, shown_age, table
-from penstock.consumers.health import HealthFigure
 
 
 def figures_table(figures: Sequence[HealthFigure]) -> Table:

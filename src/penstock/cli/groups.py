@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
-from penstock import GroupStatus, ParkedPartition, ValidationError
+from penstock import GroupStatus, ParkedPartition
 from penstock.cli.overview import Json
 from penstock.cli.printing import console, note, print_json, printable, shown_age, shown_time, table
 from penstock.cli.target import Folder, Url, open_existing, settings_for
+from penstock.errors import ValidationError
 from penstock.log.overview import server_time
 
 groups = typer.Typer(name="groups", help="See to partitioned consumer groups.")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from penstock import JoinMember, OutboxMessageNotFound, Store
+from penstock import JoinMember, Store
 from penstock.cli.overview import Json
 from penstock.cli.printing import (
     console,
@@ -20,6 +20,7 @@ from penstock.cli.printing import (
     table,
 )
 from penstock.cli.target import Folder, Url, open_existing, settings_for
+from penstock.errors import OutboxMessageNotFound
 
 joins = typer.Typer(name="joins", help="See to the joins of the outbox.")
 

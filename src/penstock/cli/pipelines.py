@@ -16,16 +16,16 @@ import penstock
 from penstock.cli.overview import Json
 from penstock.cli.printing import console, note, print_json, printable, shown_age, table
 from penstock.cli.target import Folder, Url, open_existing, settings_for
-from penstock.database import blocking
+from penstock.database import pool
 from penstock.errors import SetupError, SparkNotRunning
 from penstock.log.overview import server_time
-from penstock.process import stopping_on_signals
+from penstock.loops.signals import stopping_on_signals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.pipeline import Pipeline, Summary
-    from penstock.pipeline.overview import ProcessorStatus
+    from penstock.pipeline.status import ProcessorStatus
 
 File = Annotated[
     str,
@@ -133,11 +133,11 @@ def overview(
     if context.invoked_subcommand:
         return
     need_spark()
-    from penstock.pipeline.overview import processors
+    from penstock.pipeline.status import processors
 
     with (
         open_existing(settings_for(url, folder)) as store,
-        blocking.connect(store.settings) as connection,
+        pool.connect(store.settings) as connection,
     ):
         found = processors(connection)
         now = store.run(server_time())
@@ -162,11 +162,11 @@ def retire(
     back, it goes on from where it stood.
     """
     need_spark()
-    from penstock.pipeline.overview import retire as retire_processor
+    from penstock.pipeline.status import retire as retire_processor
 
     with (
         open_existing(settings_for(url, folder)) as store,
-        blocking.connect(store.settings) as connection,
+        pool.connect(store.settings) as connection,
     ):
         retire_processor(connection, pipeline, processor)
     note(f"{printable(f'{pipeline}.{processor}')} is retired")
@@ -187,9 +187,9 @@ def _load(file: str) -> Pipeline:
 @contextmanager
 def _spark(file: str, master: str | None) -> Iterator[SparkSession]:
     """Start Spark for a file, and stop it at the end."""
-    from penstock.pipeline import session
     from penstock.pipeline.loading import check_file
-    from penstock.pipeline.threads import has_stopped
+    from penstock.spark import session
+    from penstock.spark.threads import has_stopped
 
     check_file(file)
     logging.getLogger().addFilter(_not_of_gateway)

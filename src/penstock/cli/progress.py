@@ -10,10 +10,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 import penstock
 from penstock.cli.printing import console
-from penstock.database import blocking
+from penstock.database import pool
 from penstock.errors import PenstockError
 from penstock.pipeline import Pipeline, StepReport
-from penstock.pipeline.overview import processors
+from penstock.pipeline.status import processors
 
 
 class ShownProgress:
@@ -56,7 +56,7 @@ class ShownProgress:
 
     def _lag(self, processor: str) -> int:
         try:
-            with blocking.connect(self._settings) as connection:
+            with pool.connect(self._settings) as connection:
                 found = {(one.pipeline, one.processor): one.lag for one in processors(connection)}
         except (PenstockError, psycopg.Error):
             return 0  # to show how it goes is no reason to stop

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from penstock import RecordedMessage, Store, names
+from penstock import RecordedMessage, Store
 from penstock.cli.printing import (
     INDENT,
     console,
@@ -25,6 +25,7 @@ from penstock.cli.printing import (
     shown_time,
 )
 from penstock.cli.target import Folder, Url, open_existing, settings_for
+from penstock.message import names
 
 _POLLING_SECONDS = 0.1
 

@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from penstock import Store
+from penstock.admin.readers import ConsumerStatus, SessionStatus
 from penstock.cli.printing import note
 from penstock.cli.target import Folder, Url, open_existing, settings_for
-from penstock.consumers.overview import ConsumerStatus, SessionStatus
-from penstock.consumers.session_operations import queue_of
+from penstock.queues.operations import queue_of
 
 
 class KeptIn(StrEnum):

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from penstock.admin.health import HealthFigure
 from penstock.cli.figures import figures_table
 from penstock.cli.printing import (
     console,
@@ -20,7 +21,6 @@ from penstock.cli.printing import (
     table,
 )
 from penstock.cli.target import Folder, Url, open_existing, place, settings_for
-from penstock.consumers.health import HealthFigure
 from penstock.database.edition import SCHEMA_VERSION, Edition
 from penstock.log.overview import OpenWriter, Status
 from penstock.settings import Settings

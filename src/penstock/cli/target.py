@@ -16,7 +16,7 @@ import psycopg
 import typer
 
 import penstock
-from penstock.database import blocking
+from penstock.database import pool
 from penstock.database.embedded import start
 from penstock.errors import NotInstalled
 from penstock.settings import Settings
@@ -87,11 +87,11 @@ def open_existing(settings: Settings) -> penstock.Store:
 def bare_connection(settings: Settings) -> Iterator[psycopg.Connection[Any]]:
     """Lend a connection to whatever is there, a message store or not."""
     if not settings.embedded:
-        with blocking.connect(settings) as connection:
+        with pool.connect(settings) as connection:
             yield connection
         return
     with (
         start(settings.folder) as server,
-        blocking.connect(replace(settings, database_url=server.url)) as connection,
+        pool.connect(replace(settings, database_url=server.url)) as connection,
     ):
         yield connection

@@ -1,1 +1,1 @@
-"""Readers that keep their place: category consumers and their positions, queues and sessions."""
+"""Category consumers: handlers, positions, parked messages."""

@@ -22,9 +22,9 @@ from uuid import UUID
 
 from penstock.database.operation import Operation
 from penstock.errors import first_line
-from penstock.failure import kept_error
 from penstock.log import write
 from penstock.log.context import LogContext, is_whole
+from penstock.loops.failure_policy import kept_error
 from penstock.message import RecordedMessage, check_text
 
 

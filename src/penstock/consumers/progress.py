@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
-from penstock import names
 from penstock.consumers.handlers import Middleware, Routes, check_types, is_async, is_generator
 from penstock.consumers.parked import park, parked_stream
 from penstock.consumers.positions import StoredPosition, positions_for
@@ -27,12 +26,12 @@ from penstock.errors import (
     ValidationError,
     first_line,
 )
-from penstock.failure import FailurePolicy, checked_policy
 from penstock.log import paging, read
 from penstock.log.context import LogContext, check_position, is_whole
 from penstock.log.write import check_category
-from penstock.message import RecordedMessage, check_text
-from penstock.outage import Outage
+from penstock.loops.failure_policy import FailurePolicy, checked_policy
+from penstock.loops.outage import Outage
+from penstock.message import RecordedMessage, check_text, names
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TypeVar, cast
 
+from penstock.database.interceptor import Call, Interceptor
 from penstock.database.operation import Operation
-from penstock.interceptor import Call, Interceptor
 
 Result = TypeVar("Result")
 

@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 
 from penstock import Store
-from penstock.database import blocking
+from penstock.database import pool
 from penstock.demo import stock, work
 from penstock.demo.files import CUSTOMERS, PRODUCTS, Files, generate
 from penstock.demo.findings import Findings, look
@@ -53,7 +53,7 @@ def play(store: Store, folder: Path, orders: int, tell: Tell) -> tuple[Story, Fi
     story = Story(generate(folder / "files", orders))
     tell("writing the shop's files", orders, orders)
     work.start(store)
-    with blocking.connect(store.settings) as connection, stock.workers(store):
+    with pool.connect(store.settings) as connection, stock.workers(store):
         with Helper(store, folder) as helper:
             _watch(helper, connection, story, orders, tell, started, until=2 * orders // 5)
             helper.kill()
@@ -63,7 +63,7 @@ def play(store: Store, folder: Path, orders: int, tell: Tell) -> tuple[Story, Fi
         with Helper(store, folder) as helper:
             _watch(helper, connection, story, orders, tell, started)
     story.seconds = time.monotonic() - started
-    with blocking.connect(store.settings) as connection:
+    with pool.connect(store.settings) as connection:
         truth = compute(story.files)
         return story, look(connection, truth), truth
 

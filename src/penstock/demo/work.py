@@ -19,7 +19,8 @@ import penstock
 from penstock import ClaimedMessage, Dispatcher, JoinId, Store
 from penstock.demo.files import Files
 from penstock.demo.shop import pipe
-from penstock.pipeline import Runner, on_spark, session
+from penstock.pipeline import Runner
+from penstock.spark import on_spark, session
 
 TABLES = ("customers", "products", "orders")
 LEASE = 5.0  # seconds: how long the work of a dead process waits

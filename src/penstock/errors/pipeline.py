@@ -140,7 +140,7 @@ class SparkNotRunning(PipelineError):
     def __str__(self) -> str:
         return (
             f"{self.location}: this uses Spark while the file is loaded, and no Spark session "
-            "runs: call penstock.pipeline.session() before load()"
+            "runs: call penstock.spark.session() before load()"
         )
 
 

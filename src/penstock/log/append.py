@@ -10,12 +10,12 @@ from penstock.database.arrays import text_array, uuid_array
 from penstock.database.edition import Edition
 from penstock.database.operation import Operation, Statement, call
 from penstock.errors import ValidationError
-from penstock.guard import Guard
 from penstock.log.boundary import as_guard
 from penstock.log.context import LogContext, SentMessage
+from penstock.log.guard import Guard
 from penstock.log.write import check_stream_name, check_version, checked_messages, listed
 from penstock.message import Message
-from penstock.typed import TypedMessage
+from penstock.message.typed import TypedMessage
 
 SEEN_AT_MOST = 50  # runs, or new positions, that a guard has before its `low` is moved
 _GUARDED: LiteralString = (

@@ -6,10 +6,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from penstock.database.operation import Operation, Row, call
 from penstock.errors import ValidationError
-from penstock.guard import Guard, QueryCondition, grouped_json, runs
 from penstock.log.context import LogContext, check_position
+from penstock.log.guard import Guard, grouped_json, runs
 from penstock.message import RecordedMessage, check_text
-from penstock.typed import TypedMessage, class_of, is_typed_class, type_name
+from penstock.message.conditions import QueryCondition
+from penstock.message.typed import TypedMessage, class_of, is_typed_class, type_name
 
 MOST_CONDITIONS = 5_000
 MOST_TYPES = 400  # each may be a lock, and PostgreSQL has room for some thousands in all

@@ -11,6 +11,7 @@ from uuid import UUID
 import msgspec
 
 from penstock.database.edition import Edition
+from penstock.database.interceptor import Interceptor, overrides
 from penstock.database.operation import Row
 from penstock.errors import (
     ConditionNotActivated,
@@ -19,10 +20,9 @@ from penstock.errors import (
     ValidationError,
     first_line,
 )
-from penstock.interceptor import Interceptor, overrides
 from penstock.log.declarations import Declarations
 from penstock.message import Message, RecordedMessage, check_text
-from penstock.serializer import Serializer, encode_object
+from penstock.message.serializer import Serializer, encode_object
 
 _HIGHEST_POSITION = 2**63 - 1
 #: id, type, data and metadata of a message, as they are sent

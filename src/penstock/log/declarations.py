@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from penstock.typed import TypedMessage
+from penstock.message.typed import TypedMessage
 
 
 class Declarations:

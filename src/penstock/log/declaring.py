@@ -11,11 +11,12 @@ from collections.abc import Iterable, Sequence
 
 from penstock.database.operation import Operation, call
 from penstock.errors import ValidationError
-from penstock.guard import Guard, QueryCondition
 from penstock.log.boundary import as_guard
 from penstock.log.context import LogContext
+from penstock.log.guard import Guard
 from penstock.message import check_text
-from penstock.typed import TypedMessage, find_class, is_typed_class
+from penstock.message.conditions import QueryCondition
+from penstock.message.typed import TypedMessage, find_class, is_typed_class
 
 FILL_PAUSE = 0.05  # seconds
 PAUSES = 20  # for statements under way to end

@@ -6,12 +6,11 @@ import re
 from typing import LiteralString
 from uuid import UUID
 
-from penstock import names
 from penstock.database.operation import Operation, call, only_value
 from penstock.errors import ValidationError
 from penstock.log.context import LogContext, check_position, is_whole
 from penstock.log.write import check_category, check_stream_name
-from penstock.message import RecordedMessage, as_uuid, check_text
+from penstock.message import RecordedMessage, as_uuid, check_text, names
 
 _COLUMNS: LiteralString = (
     "select id, stream_name, type, position, global_position, data, metadata, time from "

@@ -11,14 +11,13 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 from uuid import UUID
 
-from penstock import names
 from penstock.database.arrays import text_array, uuid_array
 from penstock.database.edition import Edition
 from penstock.database.operation import Operation, Statement, call, only_value
 from penstock.errors import ValidationError
 from penstock.log.context import LogContext, is_whole
-from penstock.message import Message, as_uuid, check_text, new_id
-from penstock.typed import TypedMessage
+from penstock.message import Message, as_uuid, check_text, names, new_id
+from penstock.message.typed import TypedMessage
 
 
 def write_message(

@@ -18,15 +18,15 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from penstock.errors import ValidationError
-from penstock.failure import FailurePolicy, checked_policy
 from penstock.log.context import is_whole
+from penstock.loops.failure_policy import FailurePolicy, checked_policy
+from penstock.loops.signals import stopping_on_signals, this_process
 from penstock.message import check_text
 from penstock.outbox import routes
 from penstock.outbox.checks import WAIT_TOPIC, as_interval
+from penstock.outbox.dispatch_loop import Serving, Terms
 from penstock.outbox.provider import StoreProvider
 from penstock.outbox.routes import Route, RunsTransactions, ToStream
-from penstock.outbox.serving import Serving, Terms
-from penstock.process import stopping_on_signals, this_process
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -13,8 +13,8 @@ from uuid import UUID
 from penstock.database.arrays import text_array
 from penstock.database.operation import Operation, call, only_value
 from penstock.errors import ValidationError
-from penstock.failure import kept_error
 from penstock.log.context import LogContext
+from penstock.loops.failure_policy import kept_error
 from penstock.message import as_uuid, check_text
 from penstock.outbox.checks import as_interval, check_edition, check_limit, listed
 from penstock.outbox.messages import (

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from penstock.errors import ValidationError, first_line, shown
-from penstock.serializer import JsonSerializer, encode_object
+from penstock.message.serializer import JsonSerializer, encode_object
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,9 @@ from penstock.errors import (
     ValidationError,
     first_line,
 )
-from penstock.failure import FailurePolicy
 from penstock.log import write
 from penstock.log.context import LogContext
+from penstock.loops.failure_policy import FailurePolicy
 from penstock.message import check_text
 from penstock.outbox import joins, operations
 from penstock.outbox.messages import ClaimedMessage

@@ -1,7 +1,7 @@
 """The data pipeline over the log, on Spark. Needs `pip install 'penstock-log[spark]'`.
 
-`session()` starts a Spark that is ready for `format("penstock")`. A `Pipeline` declares sources,
-streams, sinks and projections; `penstock run FILE` or a `Runner` runs it, exactly once.
+A `Pipeline` declares sources, streams, sinks and projections; `penstock run FILE` or a `Runner`
+runs it, exactly once.
 """
 
 from penstock.extras import from_extra
@@ -11,9 +11,7 @@ with from_extra("spark"):
     from penstock.pipeline.graph import Latest, Pipeline, Processor
     from penstock.pipeline.loading import load
     from penstock.pipeline.runner import Progress, Runner, Summary
-    from penstock.pipeline.session import session
     from penstock.pipeline.step import StepReport
-    from penstock.pipeline.threads import on_spark
 
 __all__ = [
     "Delivery",
@@ -25,6 +23,4 @@ __all__ = [
     "StepReport",
     "Summary",
     "load",
-    "on_spark",
-    "session",
 ]

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from psycopg import sql
 from pyspark.sql import SparkSession
 
-from penstock.pipeline import planning
 from penstock.pipeline.failures import is_passing, kind_of, named_values, reason_of, sameness
 from penstock.pipeline.frames import Slice, numbers_after
 from penstock.pipeline.snapshot import Snapshot
+from penstock.spark.read import planning
 
 if TYPE_CHECKING:
     from penstock.pipeline.step import Bench

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable
 
 from pyspark.sql.types import StructType
 
-from penstock import names
 from penstock.errors import GraphError, PenstockError, PipelineError, first_line
-from penstock.pipeline.columns import MESSAGE, plan
+from penstock.message import names
 from penstock.pipeline.graph import Pipeline, Processor, TableColumns, check_queue
 from penstock.pipeline.projection import next_table
 from penstock.pipeline.upsert import columns_of, table_identifier
+from penstock.spark.read.columns import MESSAGE, plan
 
 #: parameters that any function may have besides its frames
 OFFERED = ("delivery", "spark")

@@ -63,7 +63,7 @@ _NOT_DATA = (
 #: what Spark says when a task or a plan of ours has lost the database
 _AWAY = "penstock.errors.database.DatabaseUnreachable"
 #: and when that made the driver in `arrow` abort the worker, if `session` has set it up to tell
-_ABORTED = ("Fatal Python error: Aborted", "penstock/pipeline/arrow.py")
+_ABORTED = ("Fatal Python error: Aborted", "penstock/spark/read/arrow.py")
 _CLASS = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(:|$)")
 
 

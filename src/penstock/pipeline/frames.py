@@ -18,12 +18,12 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from penstock import names
-from penstock.pipeline.columns import plan
-from penstock.pipeline.connections import Place
-from penstock.pipeline.cutting import Piece
-from penstock.pipeline.driver_read import read_table
-from penstock.pipeline.target import Target
+from penstock.message import names
+from penstock.spark.connections import Place
+from penstock.spark.read.columns import plan
+from penstock.spark.read.driver_read import read_table
+from penstock.spark.read.splits import Piece
+from penstock.spark.read.target import Target
 
 #: so many messages the driver reads by itself
 DRIVER_ROWS = 20_000

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from penstock import names
 from penstock.errors import GraphError, ValidationError, shown
-from penstock.message import check_text
+from penstock.message import check_text, names
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Names = str | Sequence[str]

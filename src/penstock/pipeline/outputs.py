@@ -28,14 +28,14 @@ import pyarrow.ipc
 from pyspark.sql import DataFrame
 from pyspark.sql.types import IntegralType, StructType
 
-from penstock import names
 from penstock.database.execute import typed_errors
 from penstock.errors import WrongColumns, WrongValue
-from penstock.pipeline.connections import Place, connect
+from penstock.message import names
 from penstock.pipeline.frames import Slice
-from penstock.pipeline.json_texts import json_texts
-from penstock.pipeline.outgoing import Outgoing, in_category, outgoing
-from penstock.pipeline.staging import Staged, stage
+from penstock.spark.connections import Place, connect
+from penstock.spark.write.json_texts import json_texts
+from penstock.spark.write.outgoing import Outgoing, in_category, outgoing
+from penstock.spark.write.staging import Staged, stage
 
 _INPUT = ("position", "global_position", "time")
 #: rows, and bytes of them, that a task hands over instead of staging them

@@ -27,7 +27,6 @@ from pyspark.sql.types import BooleanType, LongType, StringType, StructField, St
 
 from penstock.errors import StepFailed, WrongColumns, first_line
 from penstock.message import RecordedMessage
-from penstock.pipeline.connections import Place, connected
 from penstock.pipeline.graph import Processor
 from penstock.pipeline.upsert import (
     columns_of,
@@ -36,6 +35,7 @@ from penstock.pipeline.upsert import (
     table_exists,
     table_identifier,
 )
+from penstock.spark.connections import Place, connected
 
 Fold = Callable[[dict[str, Any] | None, RecordedMessage], dict[str, Any] | None]
 Connection = psycopg.Connection[Any]

@@ -18,12 +18,12 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from penstock.errors import GraphError
-from penstock.pipeline import planning
 from penstock.pipeline.frames import queue_target
 from penstock.pipeline.graph import Pipeline
 from penstock.pipeline.projection import next_table
 from penstock.pipeline.state import open_processor
 from penstock.pipeline.upsert import table_exists, table_identifier
+from penstock.spark.read import planning
 
 # Messages of a queue that no stream, sink or projection of the pipeline has made.
 _FROM_ELSEWHERE = """

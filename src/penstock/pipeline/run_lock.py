@@ -22,8 +22,8 @@ import psycopg
 
 from penstock.database.execute import typed_errors
 from penstock.errors import PipelineRunning, RunLockLost
-from penstock.pipeline.connections import Place, connect
-from penstock.process import this_process
+from penstock.loops.signals import this_process
+from penstock.spark.connections import Place, connect
 
 log = logging.getLogger(__name__)
 _RUN = 1885693287  # our third class of advisory locks

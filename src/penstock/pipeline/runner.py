@@ -37,21 +37,22 @@ from penstock.errors import (
     ValidationError,
     first_line,
 )
-from penstock.outage import Outage
-from penstock.pipeline import planning, state
+from penstock.loops.outage import Outage
+from penstock.pipeline import state
 from penstock.pipeline.checks import check as check_graph
 from penstock.pipeline.checks import check_schemas
-from penstock.pipeline.choosing import Memory
-from penstock.pipeline.connections import Place, connect
 from penstock.pipeline.failures import is_passing
 from penstock.pipeline.frames import DRIVER_ROWS, queue_target
 from penstock.pipeline.graph import Pipeline, Processor
+from penstock.pipeline.next_snapshot import Memory
 from penstock.pipeline.restart import restart
 from penstock.pipeline.run_lock import ProcessorLocks, RunLock, lock_run
-from penstock.pipeline.scheduling import Schedule
-from penstock.pipeline.session import session
+from penstock.pipeline.schedule import Schedule
 from penstock.pipeline.step import Bench, StepReport, finish_rebuilding, run_step
-from penstock.pipeline.threads import activate, has_stopped, separate_session
+from penstock.spark.connections import Place, connect
+from penstock.spark.read import planning
+from penstock.spark.session import session
+from penstock.spark.threads import activate, has_stopped, separate_session
 from penstock.store import Store
 
 log = logging.getLogger(__name__)

@@ -35,11 +35,8 @@ from penstock.errors import (
     StepFailed,
     ValidationError,
 )
-from penstock.pipeline import blame, planning, state
-from penstock.pipeline.calling import call, frames_of
+from penstock.pipeline import blame, state
 from penstock.pipeline.checks import frame_schema, parse_schema
-from penstock.pipeline.choosing import Memory, beginning, choose
-from penstock.pipeline.connections import Place
 from penstock.pipeline.delivery import Delivery
 from penstock.pipeline.failures import is_passing, may_be_data, reason_of
 from penstock.pipeline.files import (
@@ -58,6 +55,8 @@ from penstock.pipeline.frames import (
     queue_target,
 )
 from penstock.pipeline.graph import Pipeline, Processor
+from penstock.pipeline.invoke import call, frames_of
+from penstock.pipeline.next_snapshot import Memory, beginning, choose
 from penstock.pipeline.outputs import (
     ErrorsQueue,
     StagedErrors,
@@ -69,8 +68,10 @@ from penstock.pipeline.outputs import (
 from penstock.pipeline.projection import Projection, projection_of, switch
 from penstock.pipeline.sharing import evaluated_once
 from penstock.pipeline.snapshot import Snapshot
-from penstock.pipeline.staging import Published, Staged, clean_up, is_beside, tokens_and_counts
-from penstock.pipeline.threads import has_stopped
+from penstock.spark.connections import Place
+from penstock.spark.read import planning
+from penstock.spark.threads import has_stopped
+from penstock.spark.write.staging import Published, Staged, clean_up, is_beside, tokens_and_counts
 
 log = logging.getLogger(__name__)
 Connection = psycopg.Connection[Any]

@@ -28,8 +28,8 @@ from pyspark.sql.types import (
 )
 
 from penstock.errors import ValidationError, WrongColumns, WrongValue
-from penstock.pipeline.json_kinds import refuse_twice, refuse_without_json
-from penstock.pipeline.json_texts import json_texts
+from penstock.spark.json_kinds import refuse_twice, refuse_without_json
+from penstock.spark.write.json_texts import json_texts
 
 Connection = psycopg.Connection[Any]
 _AS_CSV = pa.csv.WriteOptions(include_header=False, quoting_style="all_valid")

@@ -17,7 +17,8 @@ from random import Random
 from typing import Any, TypeVar
 
 import penstock
-from penstock import Store, TransactionConflict, UnavailableError
+from penstock import Store, UnavailableError
+from penstock.errors import TransactionConflict
 
 Result = TypeVar("Result")
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from penstock import Consumer, FailurePolicy, PositionConflict, RecordedMessage, Transaction
-from penstock.errors import UnavailableError
+from penstock import Consumer, FailurePolicy, RecordedMessage, Transaction
+from penstock.errors import PositionConflict, UnavailableError
 from tests.chaos.actors.actor import ENDLESS, Actor, play
 from tests.chaos.names import SEEN, TRANSFER
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from penstock import ClaimedMessage, Dispatcher, FailurePolicy, PermanentFailure
+from penstock import ClaimedMessage, Dispatcher, FailurePolicy
+from penstock.errors import PermanentFailure
 from tests.chaos.actors.actor import ENDLESS, LEASE, Actor, play
 from tests.chaos.names import BROKEN, FINISHED, HANDLED, NOTE, OUTCOME, STEP
 

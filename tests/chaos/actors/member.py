@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from penstock import Consumer, PositionConflict, RecordedMessage
-from penstock.errors import UnavailableError
+from penstock import Consumer, RecordedMessage
+from penstock.errors import PositionConflict, UnavailableError
 from tests.chaos.actors.actor import Actor, play
 from tests.chaos.names import HANDLED, TRANSFER
 

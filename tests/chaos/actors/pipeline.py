@@ -9,7 +9,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from penstock import RecordedMessage
-from penstock.pipeline import Delivery, Pipeline, Runner, session
+from penstock.pipeline import Delivery, Pipeline, Runner
+from penstock.spark import session
 from tests.chaos.actors.actor import Actor, play
 from tests.chaos.names import ACCOUNT, IMAGE, PIPELINE, STATES, TOTALS
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from uuid import UUID, uuid4
 
-from penstock import JoinId, Store, Transaction, TransactionAborted, TransactionConflict
-from penstock.errors import UnavailableError
+from penstock import JoinId, Store, Transaction
+from penstock.errors import TransactionAborted, TransactionConflict, UnavailableError
 from tests.chaos.actors.actor import Actor, play
 from tests.chaos.names import ADDED, BEGUN, BROKEN, COMMITTED, FINISHED, JOINED, ROLLED_BACK, STEP
 

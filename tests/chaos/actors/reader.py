@@ -6,7 +6,8 @@ back now and then; `reader-ahead` does so too, and polls several records before 
 
 from __future__ import annotations
 
-from penstock import CommitMode, ConsumedRecord, ConsumerSession, SessionFenced, Store
+from penstock import CommitMode, ConsumedRecord, ConsumerSession, Store
+from penstock.errors import SessionFenced
 from tests.chaos.actors.actor import Actor, play
 from tests.chaos.names import MAIL, POLLED
 

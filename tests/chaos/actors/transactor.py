@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from random import Random
 from uuid import UUID, uuid4
 
-from penstock import Message, Store, Transaction, TransactionAborted, TransactionConflict
-from penstock.errors import UnavailableError
+from penstock import Message, Store, Transaction
+from penstock.errors import TransactionAborted, TransactionConflict, UnavailableError
 from tests.chaos.actors.actor import Actor, play
 from tests.chaos.names import BEGUN, COMMITTED, NOTE, ROLLED_BACK, TRANSFER
 

@@ -10,8 +10,8 @@ APPEND = "database/sql/penstock/32_append.sql"
 APPEND_ONE = "database/sql/penstock/32_append_one.sql"
 
 APPLIED = "tests/log/test_applied_rows.py::TestASubscription"
-DECLARING = "tests/groups/test_declaring.py"
-GUARDS = "tests/groups/test_guards.py"
+DECLARING = "tests/log/test_declaring.py"
+GUARDS = "tests/log/test_guards.py"
 PAST_PENSTOCK = f"{GUARDS}::test_whoever_writes_past_penstock_is_a_conflict"
 NO_DECLARATION = f"{DECLARING}::test_an_append_that_waits_for_its_locks_does_not_miss_a_declaration"
 LOCKS_MESSAGES = "lock table message_store.messages in row exclusive mode;"
@@ -112,7 +112,7 @@ PAST_US = (
             ),
         ),
         (
-            "tests/groups/test_appending.py"
+            "tests/log/test_appending.py"
             "::test_what_a_plain_insert_writes_after_an_append_is_indexed[1]",
         ),
     ),
@@ -127,7 +127,7 @@ PAST_US = (
             ),
         ),
         (
-            "tests/groups/test_appending.py"
+            "tests/log/test_appending.py"
             "::test_what_a_plain_insert_writes_after_an_append_is_indexed[2]",
         ),
     ),

@@ -6,19 +6,19 @@ from tests.mutants.mutant import Edit, Mutant
 
 SESSIONS = "database/sql/penstock/20_sessions.sql"
 POSITIONS = "database/sql/penstock/21_positions.sql"
-CONSUMER = "consumers/blocking.py"
-ASYNC_CONSUMER = "consumers/awaiting.py"
-SESSION_STATE = "consumers/session_state.py"
+CONSUMER = "consumers/consumer.py"
+ASYNC_CONSUMER = "consumers/consumer_async.py"
+SESSION_STATE = "queues/session_state.py"
 
 CONSUMING = "tests/consumers/test_consumer.py::"
 FAULTS = "tests/consumers/test_consumer_faults.py::"
 FAILING = "tests/consumers/test_failures.py::"
 HANDLING = "tests/consumers/test_handlers.py::"
 SAVED = "tests/consumers/test_positions.py::"
-QUEUES = "tests/consumers/test_queues.py::"
-SESSION = "tests/consumers/test_sessions.py::"
-TROUBLE = "tests/consumers/test_session_trouble.py::"
-KILLED = "tests/consumers/test_session_faults.py::TestKilled::"
+QUEUES = "tests/queues/test_queues.py::"
+SESSION = "tests/queues/test_sessions.py::"
+TROUBLE = "tests/queues/test_session_trouble.py::"
+KILLED = "tests/queues/test_session_faults.py::TestKilled::"
 FLATNESS = "tests/promises/test_flat.py::"
 
 CONSUMERS = (
@@ -241,7 +241,7 @@ FENCING = (
         "If a session went on after a rollback as if its offset were stored",
         (
             Edit(
-                "consumers/session_operations.py",
+                "queues/operations.py",
                 '" case when s.stored < %s then s.stored else %s end, %s) m on true",',
                 '" case when false and s.stored < %s then s.stored else %s end, %s) m on true",',
             ),
@@ -261,7 +261,7 @@ FENCING = (
         "If a session could commit what it polled before a rollback",
         (
             Edit(
-                "consumers/session_operations.py",
+                "queues/operations.py",
                 '"select case when s.stored < %s then s.stored"',
                 '"select case when false and s.stored < %s then s.stored"',
             ),
@@ -459,6 +459,6 @@ FLAT: tuple[Mutant, ...] = (
         "queue-tail",
         "If a session counted the records of its queue",
         (Edit(SESSIONS, "select max(m.position) + 1 from", "select count(*) from"),),
-        ("tests/consumers/test_session_faults.py::TestCost::test_does_not_grow_with_the_queue",),
+        ("tests/queues/test_session_faults.py::TestCost::test_does_not_grow_with_the_queue",),
     ),
 )

@@ -7,12 +7,12 @@ from tests.mutants.mutant import Edit, Mutant
 BOUNDARIES = "database/sql/penstock/31_boundaries.sql"
 APPEND = "database/sql/penstock/32_append.sql"
 APPEND_ONE = "database/sql/penstock/32_append_one.sql"
-APPENDING = "tests/groups/test_appending.py"
+APPENDING = "tests/log/test_appending.py"
 DECIDED = "tests/groups/test_decided.py"
-DECIDER = "tests/groups/test_decider.py"
+DECIDER = "tests/log/test_decider.py"
 FLAT = "tests/promises/test_flat_guards.py"
-GUARDS = "tests/groups/test_guards.py"
-RACES = "tests/groups/test_guard_races.py"
+GUARDS = "tests/log/test_guards.py"
+RACES = "tests/log/test_guard_races.py"
 SPECIFICATION = "tests/groups/test_specification.py"
 TRUNCATE = "tests/log/test_truncate.py"
 DECISION_WAITS = f"{GUARDS}::test_a_decision_waits_for_whoever_is_writing_and_sees_the_messages"
@@ -255,7 +255,7 @@ IN_PYTHON = (
         "If the guard that an append returns had not seen the messages of the append",
         (
             Edit(
-                "guard.py",
+                "log/guard.py",
                 "seen = merged([*above, *runs([one for one in positions if one > low])])",
                 "seen = merged(above)",
             ),
@@ -268,7 +268,7 @@ IN_PYTHON = (
     Mutant(
         "decide-again",
         "If a conflict were not decided again",
-        (Edit("consumers/decider.py", "@retry(attempts=attempts)", "@retry(attempts=1)"),),
+        (Edit("log/decider.py", "@retry(attempts=attempts)", "@retry(attempts=1)"),),
         (f"{DECIDER}::test_a_conflict_is_decided_again_and_given_up_in_the_end",),
     ),
     Mutant(
@@ -276,7 +276,7 @@ IN_PYTHON = (
         "If a conflict were decided again on what was read before",
         (
             Edit(
-                "consumers/decider.py",
+                "log/decider.py",
                 "        @retry(attempts=attempts)\n"
                 "        def attempt() -> Appended | None:\n"
                 "            messages, guard = store.read(wanted)\n",
@@ -290,7 +290,7 @@ IN_PYTHON = (
     Mutant(
         "decide-again-in-a-transaction",
         "If a conflict within a transaction, which it ends, were decided again",
-        (Edit("consumers/decider.py", "            attempts = 1\n", "            pass\n"),),
+        (Edit("log/decider.py", "            attempts = 1\n", "            pass\n"),),
         (f"{DECIDER}::test_in_a_transaction_a_conflict_is_told_and_not_tried_again",),
     ),
     Mutant(
@@ -298,7 +298,7 @@ IN_PYTHON = (
         "If a decision began with the state that the last one ended with",
         (
             Edit(
-                "consumers/decider.py",
+                "log/decider.py",
                 "state = copy.deepcopy(self.initial)",
                 "state = self.initial",
             ),
@@ -310,12 +310,14 @@ IN_PYTHON = (
         "If a serializer decided what an attribute is found by",
         (
             Edit(
-                "typed.py",
+                "message/typed.py",
                 "                data[name] = msgspec.to_builtins(data[name])\n",
                 "                pass\n",
             ),
         ),
-        ("tests/test_typed.py::test_a_message_is_found_whatever_its_serializer_makes_of_dates",),
+        (
+            "tests/message/test_typed.py::test_a_message_is_found_whatever_its_serializer_makes_of_dates",
+        ),
     ),
 )
 

@@ -19,7 +19,7 @@ HOT_KEY = f"{FLAT}::test_an_operation_reads_as_much_with_a_hot_key"
 REPLACED = f"{FLAT}::test_what_is_replaced_each_time_is_found_at_once_while_vacuum_is_held_back"
 GUARDS = "tests/promises/test_flat_guards.py"
 COSTS = "tests/outbox/test_costs.py"
-RETENTION = "tests/consumers/test_retention_cost.py"
+RETENTION = "tests/log/test_retention_cost.py"
 
 _READS: tuple[Mutant, ...] = (
     Mutant(
@@ -139,7 +139,7 @@ _READS: tuple[Mutant, ...] = (
                 "select max(m.position + 1) from message_store.messages m",
             ),
         ),
-        ("tests/consumers/test_session_faults.py::TestCost::test_does_not_grow_with_the_queue",),
+        ("tests/queues/test_session_faults.py::TestCost::test_does_not_grow_with_the_queue",),
     ),
 )
 
@@ -211,7 +211,7 @@ _GUARDS: tuple[Mutant, ...] = (
         "If a guard listed what it has seen one by one",
         (
             Edit(
-                "guard.py",
+                "log/guard.py",
                 "        if result and first <= result[-1][1] + 1:\n",
                 "        if False:\n",
             ),
@@ -296,7 +296,7 @@ _OUTBOX: tuple[Mutant, ...] = (
         "If a dispatcher did not go on from its floor",
         (
             Edit(
-                "outbox/floor.py",
+                "outbox/claim_cursor.py",
                 "self._is_whole = whole or",
                 "self._is_whole = True or",
             ),

@@ -8,7 +8,7 @@ GROUPS = "database/sql/penstock/33_groups.sql"
 ROUTING = "database/sql/penstock/34_group_routing.sql"
 QUEUE = "database/sql/penstock/35_group_queue.sql"
 CLAIMS = "database/sql/penstock/36_group_claims.sql"
-WORKER = "consumers/worker.py"
+WORKER = "groups/worker.py"
 
 DECIDED = "tests/groups/test_decided.py::"
 ROUTED = "tests/groups/test_routing.py::"

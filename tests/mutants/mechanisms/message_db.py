@@ -14,7 +14,7 @@ DIFFERENCES = (
     "tests/compatibility/test_side_by_side.py"
     "::test_what_differs_on_purpose_differs_as_it_is_written_down"
 )
-NAMES_TESTS = "tests/test_names_on_server.py"
+NAMES_TESTS = "tests/message/test_names_on_server.py"
 BESIDE_TESTS = "tests/database/test_install_on_message_db.py"
 
 CLIENTS = (
@@ -148,14 +148,14 @@ GROUPS = (
         "If Python assigned groups by the cardinal id as the specification cuts it",
         (
             Edit(
-                "names.py",
+                "message/names.py",
                 'return abs(hash_64(whole.partition("+")[0])) % size',
                 'return abs(hash_64(cardinal_id(stream_name) or "")) % size',
             ),
         ),
         (
             f"{NAMES_TESTS}::test_a_group_can_move_between_the_two",
-            "tests/test_names.py::TestGroupMember::test_hyphens_do_not_shorten_the_id",
+            "tests/message/test_names.py::TestGroupMember::test_hyphens_do_not_shorten_the_id",
         ),
     ),
     Mutant(
@@ -179,13 +179,13 @@ GROUPS = (
         "If Python's hash had no sign",
         (
             Edit(
-                "names.py",
+                "message/names.py",
                 "int.from_bytes(digest[:8], signed=True)",
                 "int.from_bytes(digest[:8], signed=False)",
             ),
         ),
         (
-            "tests/test_names.py::test_hash_64_is_the_server_s",
+            "tests/message/test_names.py::test_hash_64_is_the_server_s",
             f"{NAMES_TESTS}::test_genuine_functions_are_those_in_python",
         ),
     ),
@@ -262,7 +262,7 @@ BESIDE = (
         (
             "tests/log/test_write.py::TestIds"
             "::test_a_retry_of_a_successful_write_returns_the_first_position",
-            "tests/test_transactions.py::TestIdempotency"
+            "tests/database/test_transactions.py::TestIdempotency"
             "::test_a_retry_after_a_commit_finds_the_first_write",
         ),
     ),

@@ -6,7 +6,7 @@ from tests.mutants.mutant import Edit, Mutant
 
 OUTBOX = "database/sql/penstock/40_outbox.sql"
 JOINS = "database/sql/penstock/41_joins.sql"
-SERVING = "outbox/serving.py"
+SERVING = "outbox/dispatch_loop.py"
 
 DISPATCHER = "tests/outbox/test_dispatcher.py"
 OUTBOX_TESTS = "tests/outbox/test_outbox.py"
@@ -75,7 +75,7 @@ _DISPATCHING: tuple[Mutant, ...] = (
         "If a dispatcher that goes on from its floor never looked from the start again",
         (
             Edit(
-                "outbox/floor.py",
+                "outbox/claim_cursor.py",
                 "whole or self.due is None or self._began >= self._next_whole_look",
                 "whole or self.due is None",
             ),

@@ -12,7 +12,7 @@ APPEND = "database/sql/penstock/32_append.sql"
 APPEND_ONE = "database/sql/penstock/32_append_one.sql"
 
 FLAT = "tests/promises/test_flat_guards.py"
-GUARDS = "tests/groups/test_guards.py"
+GUARDS = "tests/log/test_guards.py"
 LOCK_COUNT = "tests/log/test_lock_count.py"
 LOCK_TESTS = "tests/log/test_locks.py"
 WRITERS = f"{LOCK_TESTS}::TestWriters"
@@ -45,7 +45,7 @@ ALONE = (
             f"{WRITERS}::test_of_a_category_stream_and_of_a_stream_in_it_do_not_wait",
             "tests/log/test_write.py::TestWritersSideBySide"
             "::test_to_two_streams_of_a_category_do_not_wait_for_each_other",
-            "tests/consumers/test_session_faults.py"
+            "tests/queues/test_session_faults.py"
             "::test_a_record_that_is_not_committed_yet_holds_back_no_other_queue",
         ),
     ),
@@ -199,7 +199,7 @@ ALONE = (
             ),
         ),
         (
-            "tests/groups/test_appending.py"
+            "tests/log/test_appending.py"
             "::test_messages_with_a_key_in_common_that_do_not_match_are_no_conflict",
         ),
     ),

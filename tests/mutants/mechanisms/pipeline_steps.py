@@ -188,7 +188,7 @@ _SAME_STEP = (
     Mutant(
         "snapshot-taken-up",
         "If a step that is run again were another step",
-        (Edit("pipeline/choosing.py",
+        (Edit("pipeline/next_snapshot.py",
               "    if state.pending is not None and _can_resume(one, state, memory):\n",
               "    if False:\n"),),
         (

@@ -18,9 +18,9 @@ RESTORED = (
         (
             f"{IDENTITY_TESTS}::test_who_resumes_on_a_restored_log_is_told",
             f"{IDENTITY_TESTS}::test_a_follower_notices_that_the_log_is_another",
-            "tests/pipeline/faults/test_restored.py::TestOffsets"
+            "tests/spark/faults/test_restored.py::TestOffsets"
             "::test_a_log_that_changes_under_a_query_is_noticed",
-            "tests/pipeline/faults/test_restored.py::TestOffsets"
+            "tests/spark/faults/test_restored.py::TestOffsets"
             "::test_a_batch_that_was_planned_before_is_not_read_from_another_log",
         ),
     ),
@@ -88,7 +88,7 @@ RESTORED = (
         ),
         (
             f"{IDENTITY_TESTS}::test_a_truncated_log_is_another_incarnation",
-            "tests/pipeline/faults/test_restored.py::TestOffsets"
+            "tests/spark/faults/test_restored.py::TestOffsets"
             "::test_an_offset_where_no_message_is_goes_by_the_incarnation",
         ),
     ),
@@ -104,7 +104,7 @@ RESTORED = (
         ),
         (
             f"{IDENTITY_TESTS}::test_a_message_that_retention_removed_is_resumed_after",
-            "tests/pipeline/faults/test_restored.py::TestOffsets"
+            "tests/spark/faults/test_restored.py::TestOffsets"
             "::test_a_message_that_retention_removed_is_no_other_log",
         ),
     ),
@@ -140,13 +140,13 @@ RESTORED = (
         "If a batch that Spark had planned before were read from another log",
         (
             Edit(
-                "pipeline/stream_reader.py",
+                "spark/read/stream_reader.py",
                 "        if checks and not self._begun and self._moved(end):",
                 "        if False and checks and not self._begun and self._moved(end):",
             ),
         ),
         (
-            "tests/pipeline/faults/test_restored.py::TestOffsets"
+            "tests/spark/faults/test_restored.py::TestOffsets"
             "::test_a_batch_that_was_planned_before_is_not_read_from_another_log",
         ),
     ),

@@ -7,7 +7,7 @@ from tests.mutants.mutant import Edit, Mutant
 RETENTION = "database/sql/penstock/22_retention.sql"
 IDENTITY_TESTS = "tests/log/test_identity.py"
 PROCESSORS_TESTS = "tests/pipeline/steps/test_waiting_messages.py"
-RETENTION_TESTS = "tests/consumers/test_retention.py"
+RETENTION_TESTS = "tests/log/test_retention.py"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Edit, Mutant
 
-TARGET = "pipeline/target.py"
-STREAM = "pipeline/stream_reader.py"
-PLANNING = "pipeline/planning.py"
-READING = "tests/pipeline/test_reading.py"
-OFFSETS = "tests/pipeline/test_offsets.py"
-RESTORED = "tests/pipeline/faults/test_restored.py::TestOffsets"
-STREAMING = "tests/pipeline/faults/test_streaming.py"
+TARGET = "spark/read/target.py"
+STREAM = "spark/read/stream_reader.py"
+PLANNING = "spark/read/planning.py"
+READING = "tests/spark/test_reading.py"
+OFFSETS = "tests/spark/test_offsets.py"
+RESTORED = "tests/spark/faults/test_restored.py::TestOffsets"
+STREAMING = "tests/spark/faults/test_streaming.py"
 
 _HEAD = 'sql.SQL("select penstock.category_head({})").format(self.category)'
 
@@ -38,7 +38,7 @@ _COMPLETE = (
     Mutant(
         "spark-until",
         "If who says how far to read were not held to the watermark",
-        (Edit("pipeline/batch_reader.py",
+        (Edit("spark/read/batch_reader.py",
               "until = head if options.until is None else min(head, options.until)",
               "until = head if options.until is None else options.until"),),
         (f"{READING}::test_nor_is_it_passed_by_who_says_how_far_to_read",),

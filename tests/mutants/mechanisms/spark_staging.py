@@ -5,10 +5,10 @@ from __future__ import annotations
 from tests.mutants.mutant import Edit, Mutant
 
 SQL = "database/sql/penstock/50_staging.sql"
-PYTHON = "pipeline/staging.py"
-STAGING = "tests/pipeline/test_staging.py"
-SLICES = "tests/pipeline/test_slices.py"
-CRASHED = "tests/pipeline/faults/test_server_lost.py"
+PYTHON = "spark/write/staging.py"
+STAGING = "tests/spark/test_staging.py"
+SLICES = "tests/spark/test_slices.py"
+CRASHED = "tests/spark/faults/test_server_lost.py"
 BETWEEN = f"{SLICES}::TestFailedInBetween"
 
 _KNOWN = "elsif old.batch >= batch then"
@@ -85,7 +85,7 @@ _NAMES = (
         "If the delivery of a streaming query were not named by its id and its batch",
         (
             Edit(
-                "pipeline/sink.py",
+                "spark/sink.py",
                 'f"query:{query}", batchId',
                 'f"query:{_parts(messages)[0].staged.token}", batchId',
             ),
@@ -97,13 +97,13 @@ _NAMES = (
         "If the option delivery of a batch job named nothing",
         (
             Edit(
-                "pipeline/sink.py",
+                "spark/sink.py",
                 'f"batch:{delivery}"',
                 'f"batch:{_parts(messages)[0].staged.token}"',
             ),
         ),
         (
-            "tests/pipeline/test_spark_sink.py"
+            "tests/spark/test_spark_sink.py"
             "::test_a_delivery_is_written_once_and_a_write_without_one_each_time",
         ),
     ),

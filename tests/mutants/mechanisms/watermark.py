@@ -90,12 +90,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "If a transaction that keeps its snapshot took the watermark once it has begun",
         (
             Edit(
-                "database/blocking.py",
+                "database/pool.py",
                 "self.watermark = self._pool.execute(connection, watermark_before())",
                 "pass",
             ),
             Edit(
-                "database/blocking.py",
+                "database/pool.py",
                 "        self._connection = connection\n\n    def _control",
                 """\
         if self._terms.isolation.keeps_its_snapshot and self._pool.edition.has_watermark:
@@ -125,7 +125,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
         (
             f"{WATERMARK_TESTS}::TestSnapshots::test_are_refused_without_a_watermark",
-            "tests/test_transactions.py::TestIsolation"
+            "tests/database/test_transactions.py::TestIsolation"
             "::test_above_that_the_server_refuses_many_streams_without_a_watermark",
         ),
     ),
@@ -209,7 +209,7 @@ begin
         "If a reader that passes over what is not its own looked for the head after the page",
         (
             Edit(
-                "log/blocking.py",
+                "log/calls.py",
                 """            if len(page) < size:
                 position = max(position, (head or 0) + 1)
 """,
@@ -219,7 +219,7 @@ begin
 """,
             ),
             Edit(
-                "log/awaiting.py",
+                "log/calls_async.py",
                 """            if len(page) < size:
                 position = max(position, (head or 0) + 1)
 """,
@@ -229,7 +229,7 @@ begin
 """,
             ),
             Edit(
-                "consumers/blocking.py",
+                "consumers/consumer.py",
                 """            page = self._read_page(head)
         except LogChanged""",
                 """            page = self._read_page(head)
@@ -250,8 +250,8 @@ begin
         "watermark-that-goes-back",
         "If a follower's page ended at another watermark than the head that it goes on from",
         (
-            Edit("log/blocking.py", "self.context.until(head),", "self.context,"),
-            Edit("log/awaiting.py", "self.context.until(head),", "self.context,"),
+            Edit("log/calls.py", "self.context.until(head),", "self.context,"),
+            Edit("log/calls_async.py", "self.context.until(head),", "self.context,"),
             Edit(
                 "consumers/progress.py",
                 "self.context.until(head if self._sparse else None),",

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock import Store, ValidationError
-from penstock.errors import GraphError
+from penstock import Store
+from penstock.errors import GraphError, ValidationError
 from penstock.pipeline import Pipeline, Runner, load
 from penstock.pipeline.checks import check
 from tests.pipeline.graph.files import line_marked, refusal, write_file

@@ -9,9 +9,9 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from penstock import Store
-from penstock.pipeline.connections import Place, connect
 from penstock.pipeline.snapshot import Snapshot
 from penstock.pipeline.state import fail_step, open_processor, place_tailers
+from penstock.spark.connections import Place, connect
 from tests.cli.conftest import run
 from tests.pipeline.graph.files import write_file
 

@@ -14,11 +14,11 @@ import psycopg
 import pytest
 
 from penstock import Store
-from penstock.pipeline.connections import Place
 from penstock.pipeline.run_lock import lock_run
+from penstock.spark.connections import Place
 from tests.cli.conftest import Start, run
 from tests.cli.conftest import start as start  # a fixture
-from tests.pipeline.faults.waiting import wait_until, wait_until_blocked
+from tests.spark.faults.waiting import wait_until, wait_until_blocked
 
 MASTER = ("--master", "local[1]")
 ASKING = "penstock run shop on %"
@@ -198,7 +198,7 @@ def test_to_load_such_a_file_without_spark_is_refused_by_name(uses_spark: str) -
     assert told.returncode == 1
     assert told.stderr.splitlines()[-1] == (
         f"penstock.errors.pipeline.SparkNotRunning: {uses_spark}:8: this uses Spark while the "
-        "file is loaded, and no Spark session runs: call penstock.pipeline.session() before load()"
+        "file is loaded, and no Spark session runs: call penstock.spark.session() before load()"
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock import RecordedMessage, Store
 from penstock.pipeline import Pipeline
-from tests.pipeline.steps.workshop import Workshop
+from tests.pipeline.steps.running import Workshop
 
 Event = tuple[int, str, int]  # account, type, amount
 State = dict[str, Any]

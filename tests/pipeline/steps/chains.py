@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 
 from penstock.pipeline import Pipeline
-from tests.pipeline.steps.workshop import numbered, renumbered
+from tests.pipeline.steps.running import numbered, renumbered
 
 
 def chain(length: int = 3, first: str = "q0") -> Pipeline:

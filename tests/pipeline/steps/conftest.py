@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock import Store
-from tests.pipeline.steps.workshop import Workshop
+from tests.pipeline.steps.running import Workshop
 
 
 @pytest.fixture

@@ -10,8 +10,9 @@ import sys
 from pyspark.sql import DataFrame
 
 import penstock
-from penstock.pipeline import Pipeline, Runner, session
-from tests.pipeline.conftest import SETTINGS
+from penstock.pipeline import Pipeline, Runner
+from penstock.spark import session
+from tests.spark.fixtures import SETTINGS
 
 WORD = "cut_off_here"
 

@@ -14,8 +14,9 @@ from typing import TypedDict
 from pyspark.sql import SparkSession
 
 import penstock
-from penstock.pipeline import Runner, session
-from tests.pipeline.conftest import SETTINGS
+from penstock.pipeline import Runner
+from penstock.spark import session
+from tests.spark.fixtures import SETTINGS
 from tests.pipeline.steps.shapes import pipeline
 
 #: as many tasks as may stand at a point at once; but pieces of work as on two cores, and no

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.errors import PenstockError, RunFailed
 from penstock.pipeline import Pipeline, Runner, StepReport, Summary
-from tests.pipeline.steps.workshop import Workshop
+from tests.pipeline.steps.running import Workshop
 
 Follow = Callable[..., "Following"]
 

@@ -33,8 +33,8 @@ from penstock.pipeline.frames import DRIVER_ROWS
 from tests.conftest import Server
 from tests.pipeline.steps.counted_wire import CountedWire, Point
 from tests.pipeline.steps.doomed_driver import Job
+from tests.pipeline.steps.running import Workshop
 from tests.pipeline.steps.shapes import SHAPES, fill, pipeline, result
-from tests.pipeline.steps.workshop import Workshop
 
 ROOT = Path(__file__).parents[3]
 DRIVER = "tests.pipeline.steps.doomed_driver"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.pipeline.steps.workshop import Workshop
+from tests.pipeline.steps.running import Workshop
 
 BAD = (3, 4, 9)
 

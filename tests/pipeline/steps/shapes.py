@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 
 from penstock import RecordedMessage, Store
 from penstock.pipeline import Delivery, Pipeline
-from tests.pipeline.steps.workshop import Workshop, numbered, renumbered
+from tests.pipeline.steps.running import Workshop, numbered, renumbered
 
 Declare = Callable[[Pipeline, str], None]
 SHAPES: dict[str, Declare] = {}

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from penstock.pipeline import Pipeline
 from penstock.pipeline.state import open_processor
 from penstock.pipeline.step import begin, run_step
-from tests.pipeline.steps.workshop import Workshop, numbered, renumbered
+from tests.pipeline.steps.running import Workshop, numbered, renumbered
 
 
 def doubling(limit: int = 100) -> Pipeline:

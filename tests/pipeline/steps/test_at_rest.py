@@ -9,10 +9,10 @@ import psycopg
 import pytest
 
 from penstock.pipeline import Pipeline
-from tests.pipeline.faults.waiting import wait_until
 from tests.pipeline.steps.following import Follow
 from tests.pipeline.steps.following import follow as follow  # a fixture
-from tests.pipeline.steps.workshop import Workshop, numbers_in
+from tests.pipeline.steps.running import Workshop, numbers_in
+from tests.spark.faults.waiting import wait_until
 
 CALLS = (
     "select coalesce(sum(calls), 0)::bigint from pg_stat_user_functions"

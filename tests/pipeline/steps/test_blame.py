@@ -11,7 +11,7 @@ from pyspark.sql import functions as f
 
 from penstock.errors import StepFailed
 from penstock.pipeline import Delivery, Pipeline
-from tests.pipeline.steps.workshop import Stop, Workshop, numbered, pipeline, renumbered
+from tests.pipeline.steps.running import Stop, Workshop, numbered, pipeline, renumbered
 
 ORDERS = tuple(range(20))
 SETTINGS: dict[str, str] = {}

@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 from penstock.errors import GraphError
 from penstock.pipeline import Delivery, Pipeline
 from penstock.pipeline.restart import restart
-from tests.pipeline.steps.workshop import Stop, Workshop, numbered, numbers_in, renumbered
+from tests.pipeline.steps.running import Stop, Workshop, numbered, numbers_in, renumbered
 
 
 def merging(

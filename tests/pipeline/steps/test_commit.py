@@ -17,18 +17,18 @@ from penstock import Store
 from penstock.database.execute import typed_errors
 from penstock.errors import ForeignErrorRow, StepSuperseded
 from penstock.pipeline import Delivery, Pipeline, state
-from penstock.pipeline.choosing import Memory, choose
-from penstock.pipeline.connections import find_place
+from penstock.pipeline.next_snapshot import Memory, choose
 from penstock.pipeline.outputs import ErrorsQueue, StagedErrors, without_repeated_errors
 from penstock.pipeline.projection import Projection
 from penstock.pipeline.restart import restart
 from penstock.pipeline.snapshot import Snapshot
-from penstock.pipeline.staging import Published, Staged
 from penstock.pipeline.step import Bench, Made, begin, commit
 from penstock.pipeline.upsert import Upsert
-from tests.pipeline.faults.waiting import wait_until_blocked
-from tests.pipeline.steps.workshop import Stop, Watched, pipeline, stop
-from tests.pipeline.writing import MESSAGE, Writer
+from penstock.spark.connections import find_place
+from penstock.spark.write.staging import Published, Staged
+from tests.pipeline.steps.running import Stop, Watched, pipeline, stop
+from tests.spark.faults.waiting import wait_until_blocked
+from tests.spark.writing import MESSAGE, Writer
 
 NO_SPARK = cast("SparkSession", None)  # only the function of a step needs it
 NO_FRAME = cast("DataFrame", None)

@@ -19,10 +19,10 @@ from pyspark.sql import SparkSession
 import penstock
 from penstock.errors import DatabaseUnreachable
 from penstock.pipeline.step import run_step
-from tests.pipeline.faults.waiting import end_blocked, wait_until_blocked
-from tests.pipeline.faults.wires import Wire
 from tests.pipeline.steps.cut_off import WORD, reading
-from tests.pipeline.steps.workshop import Workshop
+from tests.pipeline.steps.running import Workshop
+from tests.spark.faults.waiting import end_blocked, wait_until_blocked
+from tests.spark.faults.wires import Wire
 
 ROOT = Path(__file__).parents[3]
 

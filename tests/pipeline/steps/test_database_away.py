@@ -21,15 +21,15 @@ from pyspark.sql import DataFrame, SparkSession
 
 import penstock
 from penstock import RecordedMessage, Settings, Store
-from penstock.database import blocking
+from penstock.database import pool
 from penstock.database.embedded import EmbeddedServer, start
 from penstock.errors import DatabaseUnreachable
 from penstock.pipeline import Pipeline, Runner
-from penstock.pipeline.connections import Place, connect
+from penstock.spark.connections import Place, connect
 from tests.conftest import FAST
-from tests.pipeline.faults.waiting import STAGINGS, end_blocked, held, wait_until_blocked
 from tests.pipeline.steps.points import CALLED, points_are_noticed, walking
-from tests.pipeline.steps.workshop import Workshop, numbered, renumbered
+from tests.pipeline.steps.running import Workshop, numbered, renumbered
+from tests.spark.faults.waiting import STAGINGS, end_blocked, held, wait_until_blocked
 
 AT = [f"{when} {name}" for _, name in CALLED for when in ("before", "after")]
 
@@ -221,7 +221,7 @@ class TestTask:
 def test_a_server_that_stops_just_after_it_let_one_in_is_away(
     store: Store, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    let_in = blocking.connect
+    let_in = pool.connect
 
     def let_in_and_stop(settings: Settings) -> psycopg.Connection[Any]:
         connection = let_in(settings)
@@ -230,6 +230,6 @@ def test_a_server_that_stops_just_after_it_let_one_in_is_away(
             other.execute("select pg_terminate_backend(%s, 5000)", (pid,))
         return connection
 
-    monkeypatch.setattr(blocking, "connect", let_in_and_stop)
+    monkeypatch.setattr(pool, "connect", let_in_and_stop)
     with pytest.raises(DatabaseUnreachable):
         connect(Place(store.settings))

@@ -8,7 +8,7 @@ from pyspark.sql import functions as f
 
 from penstock.errors import StepFailed
 from tests.pipeline.steps.poison import BAD, write_with_bad_ones
-from tests.pipeline.steps.workshop import Workshop, numbered, pipeline, renumbered
+from tests.pipeline.steps.running import Workshop, numbered, pipeline, renumbered
 
 
 class TestColumn:

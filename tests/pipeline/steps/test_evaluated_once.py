@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from penstock.pipeline import Delivery
-from tests.pipeline.steps.workshop import Workshop, numbered, pipeline, renumbered
+from tests.pipeline.steps.running import Workshop, numbered, pipeline, renumbered
 
 NUMBERS = tuple(range(40))
 

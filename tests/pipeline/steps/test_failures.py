@@ -8,7 +8,7 @@ from pyspark.sql import functions as f
 
 from penstock.errors import StepFailed
 from penstock.pipeline import Pipeline
-from tests.pipeline.steps.workshop import Workshop, numbered, renumbered
+from tests.pipeline.steps.running import Workshop, numbered, renumbered
 
 
 def failing(returned: object, output: tuple[str, ...] = ("out",)) -> Pipeline:

@@ -15,7 +15,7 @@ from penstock.pipeline import Delivery, Pipeline, Runner, step
 from penstock.pipeline.files import Files, move_into_place
 from penstock.pipeline.step import run_step
 from tests.conftest import Server
-from tests.pipeline.steps.workshop import Stop, Workshop, numbered, pipeline
+from tests.pipeline.steps.running import Stop, Workshop, numbered, pipeline
 
 
 def seen(folder: Path) -> list[int]:

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from penstock.pipeline import Delivery, Pipeline
-from tests.pipeline.steps.workshop import Workshop, numbered, numbers_in, renumbered
+from tests.pipeline.steps.running import Workshop, numbered, numbers_in, renumbered
 
 
 class TestInputs:

@@ -13,13 +13,14 @@ from pyspark.sql import functions as f
 
 from penstock.pipeline.frames import DRIVER_ROWS
 from penstock.pipeline.outputs import FEW, is_known_to_be_small
-from tests.pipeline.steps.workshop import Workshop, numbered, pipeline
+from tests.pipeline.steps.running import Workshop, numbered, pipeline
 
 LINES = 300_000
 # On a session whose JVM has 512 MB, as a step's driver would be on a small machine.
 _RUN = """
 from penstock import connect
-from penstock.pipeline import Pipeline, Runner, session
+from penstock.pipeline import Pipeline, Runner
+from penstock.spark import session
 
 pipe = Pipeline("shop")
 pipe.queue("order")

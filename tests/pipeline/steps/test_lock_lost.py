@@ -15,10 +15,10 @@ from pyspark.sql import DataFrame
 from penstock.errors import PipelineRunning, RunLockLost
 from penstock.pipeline import Pipeline, Runner
 from penstock.pipeline.run_lock import _RUN, ProcessorLocks, RunLock
-from tests.pipeline.faults.waiting import wait_until
 from tests.pipeline.steps.following import Follow
 from tests.pipeline.steps.following import follow as follow  # a fixture
-from tests.pipeline.steps.workshop import Workshop, numbers_in
+from tests.pipeline.steps.running import Workshop, numbers_in
+from tests.spark.faults.waiting import wait_until
 
 HOLDER = "application_name like 'penstock run shop on %'"
 STEPPING = (

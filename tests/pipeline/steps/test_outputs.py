@@ -11,7 +11,7 @@ from pyspark.sql import functions as f
 from penstock.errors import StepFailed
 from penstock.pipeline import Pipeline
 from penstock.pipeline.step import run_step
-from tests.pipeline.steps.workshop import Workshop, numbered, pipeline, renumbered
+from tests.pipeline.steps.running import Workshop, numbered, pipeline, renumbered
 
 TWO = "get_json_object(data, '$.n') = 2"
 

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from penstock.pipeline import Pipeline
-from tests.pipeline.steps.workshop import Workshop, renumbered
+from tests.pipeline.steps.running import Workshop, renumbered
 
 BAD = 7
 

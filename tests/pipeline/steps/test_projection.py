@@ -12,7 +12,7 @@ from penstock.pipeline import Pipeline, load
 from penstock.pipeline.restart import restart
 from penstock.pipeline.step import run_step
 from tests.pipeline.steps.accounts import State, accounts, balances, counting, write_events
-from tests.pipeline.steps.workshop import Workshop
+from tests.pipeline.steps.running import Workshop
 
 
 class TestFold:

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from penstock import Store
 from penstock.pipeline.frames import DRIVER_ROWS
 from tests.pipeline.steps.accounts import Event, accounts, folded, write_events
-from tests.pipeline.steps.workshop import Workshop
+from tests.pipeline.steps.running import Workshop
 
 numbers = itertools.count(1)
 events = st.lists(

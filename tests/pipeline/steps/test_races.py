@@ -13,7 +13,7 @@ from penstock.pipeline import Delivery, Pipeline, StepReport
 from penstock.pipeline.restart import restart
 from penstock.pipeline.state import open_processor
 from penstock.pipeline.step import Bench, Made, begin, commit, run_step
-from tests.pipeline.steps.workshop import Workshop, numbered, renumbered
+from tests.pipeline.steps.running import Workshop, numbered, renumbered
 from tests.racing import at_once
 
 

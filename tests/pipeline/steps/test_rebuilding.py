@@ -13,7 +13,7 @@ from penstock import RecordedMessage
 from penstock.pipeline import Pipeline, Runner, StepReport
 from penstock.pipeline.restart import restart
 from tests.pipeline.steps.accounts import State, accounts, balances, counting, write_events
-from tests.pipeline.steps.workshop import Workshop, numbered, numbers_in, renumbered
+from tests.pipeline.steps.running import Workshop, numbered, numbers_in, renumbered
 from tests.racing import wait_until_blocked
 
 

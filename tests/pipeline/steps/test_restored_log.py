@@ -10,10 +10,10 @@ from pyspark.sql import DataFrame
 
 import penstock
 from penstock.pipeline import Pipeline
-from penstock.pipeline.choosing import Memory, choose
+from penstock.pipeline.next_snapshot import Memory, choose
 from penstock.pipeline.snapshot import Snapshot
 from penstock.pipeline.state import open_processor
-from tests.operations.test_backup import dump_and_restore
+from tests.database.test_backup import dump_and_restore
 
 
 def next_step(url: str) -> Snapshot:

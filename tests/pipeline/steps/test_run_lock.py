@@ -13,7 +13,7 @@ from penstock.errors import PipelineRunning
 from penstock.pipeline import Runner
 from penstock.pipeline.run_lock import lock_run
 from tests.pipeline.steps.chains import chain
-from tests.pipeline.steps.workshop import Workshop
+from tests.pipeline.steps.running import Workshop
 
 
 class TestOneAtATime:

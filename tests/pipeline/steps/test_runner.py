@@ -15,11 +15,11 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.errors import DatabaseUnreachable, RunFailed, StepFailed, ValidationError
 from penstock.pipeline import Pipeline, Runner, StepReport
 from penstock.pipeline.runner import Retries
-from tests.pipeline.faults.waiting import wait_until, wait_until_blocked
 from tests.pipeline.steps.chains import chain
 from tests.pipeline.steps.following import Follow
 from tests.pipeline.steps.following import follow as follow  # a fixture
-from tests.pipeline.steps.workshop import Workshop, numbered, renumbered
+from tests.pipeline.steps.running import Workshop, numbered, renumbered
+from tests.spark.faults.waiting import wait_until, wait_until_blocked
 
 SECONDS = 120
 

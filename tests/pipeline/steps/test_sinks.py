@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 
 from penstock.errors import StepFailed
 from penstock.pipeline import Delivery
-from tests.pipeline.steps.workshop import Stop, Workshop, pipeline
+from tests.pipeline.steps.running import Stop, Workshop, pipeline
 
 
 class TestHash:

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.errors import StepFailed
 from penstock.pipeline import Delivery, Pipeline
-from tests.pipeline.steps.workshop import Workshop
+from tests.pipeline.steps.running import Workshop
 
 Bring = Callable[..., DataFrame | None]
 

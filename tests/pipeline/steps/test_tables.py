@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from penstock.pipeline import Latest, Pipeline
-from tests.pipeline.steps.workshop import Workshop, numbered, numbers_in, renumbered
+from tests.pipeline.steps.running import Workshop, numbered, numbers_in, renumbered
 
 Seen = list[tuple[list[int], list[int]]]
 

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.errors import StepFailed
 from penstock.pipeline import Delivery
 from penstock.pipeline.step import run_step
-from tests.pipeline.steps.workshop import Stop, Workshop, numbered, pipeline, stop
+from tests.pipeline.steps.running import Stop, Workshop, numbered, pipeline, stop
 
 
 class TestUpsert:

@@ -8,12 +8,12 @@ from collections.abc import Callable
 import pytest
 from pyspark.sql import DataFrame
 
-from penstock import ValidationError
-from penstock.consumers.retention import Retained
+from penstock.errors import ValidationError
+from penstock.log.retention import Retained
 from penstock.pipeline import Pipeline, Runner, StepReport
-from penstock.pipeline.connections import Place, connect
-from penstock.pipeline.overview import processors, retire
-from tests.pipeline.steps.workshop import Workshop
+from penstock.pipeline.status import processors, retire
+from penstock.spark.connections import Place, connect
+from tests.pipeline.steps.running import Workshop
 from tests.telemetry.busy import an_hour_passes
 from tests.telemetry.figures import HOUR, figure
 

@@ -52,7 +52,7 @@ def spark() -> Finding:
     except importlib.metadata.PackageNotFoundError:
         return Finding("Spark", Level.OK, "not installed, and only pipelines need it")
     try:
-        from penstock.pipeline.java import find_java_home, java_version
+        from penstock.spark.java import find_java_home, java_version
     except ImportError as error:
         advice = "for pipelines: pip install 'penstock-log[spark]'"
         return Finding("Spark", Level.WARNING, f"{found}, without {error.name}", advice)

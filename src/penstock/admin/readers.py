@@ -1,0 +1,186 @@
+"""Which consumers there are, how far behind they are, and how to move one: for operators."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from penstock.consumers.positions import KINDS, StreamPositions, TablePositions, check_edition
+from penstock.database.operation import Operation, Row, call, only_value
+from penstock.errors import ValidationError
+from penstock.log.context import LogContext, check_position
+from penstock.log.write import check_category
+from penstock.message import check_text
+from penstock.queues.operations import check_offset, queue_of, stream_of
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerStatus:
+    """One consumer, its stored position and its backlog."""
+
+    category: str
+    consumer_id: str
+    kept_in: str
+    position: int | None
+    updated_at: datetime
+    head: int
+    #: messages after the position; counted up to a limit
+    behind: int
+    #: when the first message after the position was written; None if nothing waits
+    oldest_waiting: datetime | None
+    #: when this was so, by the server's clock
+    as_of: datetime
+
+    @property
+    def seconds_behind(self) -> float:
+        """How long the first waiting message has been waiting."""
+        return _seconds(self.oldest_waiting, self.as_of)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStatus:
+    """One consumer of a queue, its stored offset and its backlog."""
+
+    queue: str
+    consumer_id: str
+    #: of the record that it reads next
+    next_offset: int
+    #: the offset that the queue's next record will get
+    tail: int
+    #: records from the offset on; counted up to a limit
+    behind: int
+    #: when the first of them was written; None if nothing waits
+    oldest_waiting: datetime | None
+    updated_at: datetime
+    #: when this was so, by the server's clock
+    as_of: datetime
+
+    @property
+    def seconds_behind(self) -> float:
+        """How long the first waiting record has been waiting."""
+        return _seconds(self.oldest_waiting, self.as_of)
+
+
+def _seconds(since: datetime | None, until: datetime) -> float:
+    return 0.0 if since is None else max(0.0, (until - since).total_seconds())
+
+
+def consumers(context: LogContext, count_up_to: int = 10_000) -> Operation[list[ConsumerStatus]]:
+    """List every consumer that has stored a position."""
+    check_position("count_up_to", count_up_to)
+    context.require_penstock("listing consumers")
+    return call(
+        "consumers",
+        "select category, consumer_id, kept_in, position, updated_at, head, behind, oldest_waiting,"
+        " clock_timestamp() from penstock.consumers(%s)",
+        (count_up_to,),
+        lambda rows: [ConsumerStatus(*row) for row in rows],
+    )
+
+
+def sessions(context: LogContext, count_up_to: int = 10_000) -> Operation[list[SessionStatus]]:
+    """List every consumer of a queue."""
+    check_position("count_up_to", count_up_to)
+    context.require_penstock("listing sessions")
+    return call(
+        "sessions",
+        "select stream_name, consumer_id, next_offset, tail, behind, oldest_waiting, updated_at,"
+        " clock_timestamp() from penstock.list_sessions(%s)",
+        (count_up_to,),
+        lambda rows: [SessionStatus(queue_of(name), *rest) for name, *rest in rows],
+    )
+
+
+def move_session(
+    context: LogContext, queue: str, consumer_id: str, next_offset: int
+) -> Operation[int]:
+    """Put a queue's consumer at an offset, which fences its session; the result is where it was."""
+    context.require_penstock("a queue's consumer")
+    stream_name = stream_of(queue)
+    check_text("consumer_id", consumer_id)
+    check_offset("next_offset", next_offset)
+
+    def decode(rows: list[Row]) -> int:
+        before: int | None = rows[0][0]
+        if before is None:
+            expected = f"a consumer of the queue {queue}, as `sessions()` lists them"
+            raise ValidationError("consumer_id", consumer_id, expected)
+        return before
+
+    return call(
+        "move_session",
+        "select penstock.move_session(%s, %s, %s)",
+        (stream_name, consumer_id, next_offset),
+        decode,
+        stream_name=stream_name,
+        consumer_id=consumer_id,
+    )
+
+
+def offset_since(context: LogContext, queue: str, moment: datetime) -> Operation[int]:
+    """Look up the offset of a queue's first record written at or after `moment`."""
+    context.require_penstock("a queue's consumer")
+    _check_moment(moment)
+    return call(
+        "offset_since",
+        "select penstock.offset_since(%s, %s)",
+        (stream_of(queue), moment),
+        only_value,
+    )
+
+
+def move_consumer(
+    context: LogContext, category: str, consumer_id: str, position: int, kept_in: str
+) -> Operation[object]:
+    """Put a consumer right after `position`, whatever its position was.
+
+    A running consumer notices at its next save and stops; started again, it goes on from there.
+    """
+    check_category(category)
+    check_text("consumer_id", consumer_id)
+    check_position("position", position)
+    if not isinstance(kept_in, str) or kept_in not in KINDS:
+        raise ValidationError("kept_in", kept_in, "'stream', 'table' or 'hybrid'")
+    if kept_in == "stream":
+        return StreamPositions(category, consumer_id).record(context, position)
+    check_edition(context)
+    return call(
+        "move_consumer",
+        "select penstock.set_position(%s, %s)",
+        (TablePositions(category, consumer_id).key, position),
+        lambda _: None,
+    )
+
+
+def end_of_log() -> Operation[int]:
+    """Look up the highest global position that a message has, 0 if there is none."""
+    return call(
+        "end_of_log",
+        "select coalesce(max(global_position), 0) from message_store.messages",
+        (),
+        only_value,
+    )
+
+
+def refuse_beyond(end: int, position: int) -> None:
+    """Refuse to put a consumer where it would pass over messages that are still to be written."""
+    if position > end:
+        raise ValidationError("position", position, f"{end}, the end of the log, or less")
+
+
+def position_before(context: LogContext, category: str, moment: datetime) -> Operation[int]:
+    """Look up the global position right before the first message written at or after `moment`."""
+    check_category(category)
+    _check_moment(moment)
+    check_edition(context)
+    return call(
+        "position_before",
+        "select penstock.position_before(%s, %s)",
+        (category, moment),
+        lambda rows: rows[0][0],
+    )
+
+
+def _check_moment(moment: object) -> None:
+    if not isinstance(moment, datetime) or moment.tzinfo is None:
+        raise ValidationError("moment", moment, "a datetime with a time zone")

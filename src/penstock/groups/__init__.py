@@ -1,0 +1,1 @@
+"""Partitioned consumer groups: claims on partitions, and the workers that handle them."""

@@ -1,0 +1,291 @@
+"""The log's operations for blocking code: on a store, in a transaction, on your own connection.
+
+Each method builds an operation and runs it; whoever inherits says how (`run`). `awaiting.py` has
+the same methods for async code, and a test keeps the two alike.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
+from uuid import UUID
+
+from penstock.database import edition
+from penstock.log import declaring, overview, paging, read, write
+from penstock.log.boundary_calls import BoundaryCalls
+from penstock.log.overview import CategorySummary, Status, StreamSummary
+from penstock.message import Message, RecordedMessage
+from penstock.message.typed import TypedMessage
+
+Result = TypeVar("Result")
+
+
+class LogOperations(BoundaryCalls):
+    """Write to streams; read streams and categories; page through them and follow them."""
+
+    def write_message(
+        self,
+        stream_name: str,
+        type: str | Message | TypedMessage,
+        data: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        id: UUID | str | None = None,
+        expected_version: int | None = None,
+    ) -> int:
+        """Write one message and return its position in the stream.
+
+        It is given by its type, data and metadata, or as a `Message` or `TypedMessage`. A retry
+        with the same `id` returns the first position, whatever `expected_version` says.
+        `expected_version` is the position of the last message you have seen, -1 for none; if the
+        stream has moved on, `WrongExpectedVersion` is raised and nothing is written.
+        """
+        self.declare_missing(declaring.classes_of([type]), to_write=True)
+        return self.run(
+            write.write_message(
+                self.context,
+                stream_name,
+                type,
+                data,
+                metadata,
+                id=id,
+                expected_version=expected_version,
+            )
+        )
+
+    def write_messages(
+        self,
+        stream_name: str,
+        messages: Iterable[Message | TypedMessage],
+        *,
+        expected_version: int | None = None,
+    ) -> list[int]:
+        """Write several messages to one stream, all or none, and return their positions.
+
+        One round trip, however many they are. A retry with the same ids returns the first result.
+        """
+        messages = write.listed(messages)
+        self.declare_missing(declaring.classes_of(messages), to_write=True)
+        return self.run(
+            write.write_messages(
+                self.context, stream_name, messages, expected_version=expected_version
+            )
+        )
+
+    def write_many(
+        self,
+        messages: Iterable[tuple[str, Message | TypedMessage]],
+        *,
+        expected_versions: Mapping[str, int] | None = None,
+    ) -> list[int]:
+        """Write messages to many streams, all or none, and return their positions, in order.
+
+        Each comes with the name of its stream: `("account-1", message)`. They stand in the log in
+        the order in which they are given. `expected_versions` has the versions of those streams
+        that must not have moved on. One round trip, and a retry with the same ids returns the
+        first result. To import very many, write some thousand at a time: readers of the log wait
+        for a transaction that writes.
+        """
+        messages = write.listed_pairs(messages)
+        self.declare_missing(
+            declaring.classes_of(message for _, message in messages), to_write=True
+        )
+        return self.run(
+            write.write_many(self.context, messages, expected_versions=expected_versions)
+        )
+
+    def get_stream_messages(
+        self,
+        stream_name: str,
+        position: int = 0,
+        batch_size: int | None = None,
+        condition: str | None = None,
+    ) -> list[RecordedMessage]:
+        """Return a stream's messages from `position` on, in order, at most `batch_size`.
+
+        `batch_size` is 1000 unless the settings say otherwise; -1 means all. `condition` is SQL and
+        refused unless the store was connected with `sql_condition=True`.
+        """
+        return self.run(
+            read.get_stream_messages(self.context, stream_name, position, batch_size, condition)
+        )
+
+    def get_category_messages(
+        self,
+        category_name: str,
+        position: int = 1,
+        batch_size: int | None = None,
+        correlation: str | None = None,
+        consumer_group_member: int | None = None,
+        consumer_group_size: int | None = None,
+        condition: str | None = None,
+        *,
+        after: str | None = None,
+    ) -> list[RecordedMessage]:
+        """Return the messages of a category (or `$all`) from a global position on, in order.
+
+        Complete: a message that is still being committed holds back those after it, so a reader
+        that goes on from the last position it got never misses one.
+
+        `correlation` is a category (or a stream-name prefix, with a hyphen) whose messages the
+        returned ones answer. Member and size give each stream to exactly one member of a group.
+
+        `after` is the `resume_token` of the last message that you read, to read on from there. If
+        the log was restored or truncated meanwhile and does not hold that message, `LogChanged`
+        is raised; a position alone would be taken for one of the log as it is now.
+        """
+        return self.run(
+            read.get_category_messages(
+                self.context,
+                category_name,
+                position,
+                batch_size,
+                correlation,
+                consumer_group_member,
+                consumer_group_size,
+                condition,
+                after,
+            )
+        )
+
+    def get_last_stream_message(
+        self, stream_name: str, type: str | None = None
+    ) -> RecordedMessage | None:
+        """Return the last message of a stream, or its last of one type; None if there is none."""
+        return self.run(read.get_last_stream_message(self.context, stream_name, type))
+
+    def stream_version(self, stream_name: str) -> int | None:
+        """Return the position of a stream's last message, None if it has none."""
+        return self.run(read.stream_version(self.context, stream_name))
+
+    def category_head(self, category_name: str) -> int:
+        """Return the last global position in a category (or `$all`) that a reader may rely on.
+
+        Every message at or below it that will ever exist is readable now. 0 if there is none.
+        """
+        return self.run(read.category_head(self.context, category_name))
+
+    def message_store_version(self) -> str:
+        """Return the version of Message DB whose interface the database has, such as `1.3.0`."""
+        return self.run(edition.message_store_version())
+
+    def categories(self) -> list[CategorySummary]:
+        """Return all categories by name, each with its last global position."""
+        return self.run(overview.categories(self.context))
+
+    def streams(
+        self, category: str | None = None, after: str = "", limit: int = 100
+    ) -> list[StreamSummary]:
+        """Return streams by name, each with its version; the next page is after the last name."""
+        return self.run(overview.streams(self.context, category, after, limit))
+
+    def status(self) -> Status:
+        """Return how the store stands: versions, head, watermark, and who holds it back."""
+        return self.run(overview.status(self.context))
+
+    def read_stream(
+        self,
+        stream_name: str,
+        position: int = 0,
+        batch_size: int | None = None,
+        condition: str | None = None,
+    ) -> Iterator[RecordedMessage]:
+        """Iterate over a stream from `position` on, a page of `batch_size` in memory at a time."""
+        size = paging.page_size(self.context, batch_size)
+        while True:
+            page = self.get_stream_messages(stream_name, position, size, condition)
+            yield from page
+            if len(page) < size:
+                return
+            position = page[-1].position + 1
+
+    def read_category(
+        self,
+        category_name: str,
+        position: int = 1,
+        batch_size: int | None = None,
+        correlation: str | None = None,
+        consumer_group_member: int | None = None,
+        consumer_group_size: int | None = None,
+        condition: str | None = None,
+        *,
+        after: str | None = None,
+    ) -> Iterator[RecordedMessage]:
+        """Iterate over a category (or `$all`) from a global position up to its head, by pages.
+
+        `after` is a message's `resume_token`: see `get_category_messages`.
+        """
+        last: str | RecordedMessage | None = after
+        size = paging.page_size(self.context, batch_size)
+        while True:
+            page = self.run(
+                read.get_category_messages(
+                    self.context,
+                    category_name,
+                    position,
+                    size,
+                    correlation,
+                    consumer_group_member,
+                    consumer_group_size,
+                    condition,
+                    last,
+                )
+            )
+            yield from page
+            if len(page) < size:
+                return
+            position = page[-1].global_position + 1
+            last = paging.last_read(self.context, page)
+
+    def follow_category(
+        self,
+        category_name: str,
+        position: int = 1,
+        batch_size: int | None = None,
+        correlation: str | None = None,
+        consumer_group_member: int | None = None,
+        consumer_group_size: int | None = None,
+        condition: str | None = None,
+        *,
+        after: str | None = None,
+        polling_interval_ms: int = 100,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> Iterator[RecordedMessage]:
+        """Iterate over a category (or `$all`) and go on as messages are written, until `stop()`.
+
+        `stop` is asked between pages. Where nothing new has come, the next look is
+        `polling_interval_ms` later.
+
+        `after` is a message's `resume_token`: see `get_category_messages`. Each page is held
+        against the last message of the one before, so a restore of the database in between raises
+        `LogChanged`.
+        """
+        last: str | RecordedMessage | None = after
+        size = paging.page_size(self.context, batch_size)
+        paging.check_interval(polling_interval_ms)
+        sparse = paging.is_sparse(self.context, correlation, consumer_group_size, condition)
+        while not stop():
+            # What a filter leaves out is passed over too, or it would be looked at again for ever.
+            # The page ends at that head and not at a fresh watermark, which may be a little lower.
+            head = self.category_head(category_name) if sparse else None
+            page = self.run(
+                read.get_category_messages(
+                    self.context.until(head),
+                    category_name,
+                    position,
+                    size,
+                    correlation,
+                    consumer_group_member,
+                    consumer_group_size,
+                    condition,
+                    last,
+                )
+            )
+            yield from page
+            if page:
+                position = page[-1].global_position + 1
+                last = paging.last_read(self.context, page)
+            if len(page) < size:
+                position = max(position, (head or 0) + 1)
+                time.sleep(polling_interval_ms / 1000)

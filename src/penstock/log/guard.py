@@ -1,0 +1,136 @@
+"""Guards: which messages a decision has seen, so that an append can tell whether it still holds.
+
+A guard says which messages that match its conditions have been seen: all of them at or below
+`low`, and those within `seen` above it. An append under a guard fails if another one has been
+written. A guard is a value: it can be kept, sent and used again. How conditions match is in
+`message/conditions.py`.
+
+`seen` is a list of runs of positions, first and last of each. A bulk append has one run, or few, so
+its guard is as small as that of a single message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+import msgspec
+
+from penstock.errors import ValidationError
+from penstock.message.conditions import QueryCondition
+
+#: the first and the last of consecutive global positions
+Run = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Conditions, and which of the messages that match them have been seen."""
+
+    conditions: tuple[QueryCondition, ...]
+    #: everything that matches, at or below this global position, was seen
+    low: int = 0
+    #: and so was what matches within these runs, above it: the first and last position of each
+    seen: tuple[Run, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse a guard that guards nothing."""
+        conditions, seen = _tuple("conditions", self.conditions), _tuple("seen", self.seen)
+        if not conditions:
+            raise ValidationError("conditions", conditions, "at least one condition")
+        for one in conditions:
+            if not isinstance(one, QueryCondition):
+                raise ValidationError("conditions", one, "QueryCondition objects")
+        if not _is_position(self.low):
+            raise ValidationError("low", self.low, "a global position")
+        for run in seen:
+            if not _is_run(run):
+                raise ValidationError(
+                    "seen", run, "first and last position of a run, such as (5, 7)"
+                )
+        if conditions is not self.conditions:
+            object.__setattr__(self, "conditions", conditions)
+        if seen is not self.seen:
+            object.__setattr__(self, "seen", seen)
+
+    def after(self, positions: Iterable[int], low: int | None = None) -> Guard:
+        """Return the guard that has seen these positions too, and everything up to `low`."""
+        low = self.low if low is None else max(low, self.low)
+        above = [run for run in self.seen if run[1] > low]
+        seen = merged([*above, *runs([one for one in positions if one > low])])
+        made = object.__new__(Guard)  # of what has been checked already
+        object.__setattr__(made, "conditions", self.conditions)
+        object.__setattr__(made, "low", low)
+        object.__setattr__(made, "seen", seen)
+        return made
+
+    def as_json(self) -> str:
+        """Return the guard as the database reads it."""
+        conditions = _grouped(self.conditions)
+        return _json({"conditions": conditions, "low": self.low, "seen": self.seen_ranges()})
+
+    def seen_ranges(self) -> str:
+        """Return what was seen above `low`, as PostgreSQL reads a multirange."""
+        return "{" + ",".join([f"[{first},{last}]" for first, last in self.seen]) + "}"
+
+
+def runs(positions: Iterable[int]) -> tuple[Run, ...]:
+    """Return the runs of consecutive positions."""
+    return merged([(one, one) for one in positions])
+
+
+def merged(several: Iterable[Run]) -> tuple[Run, ...]:
+    """Return runs in order, with those that meet or overlap made one."""
+    result: list[Run] = []
+    for first, last in sorted(several):
+        if result and first <= result[-1][1] + 1:
+            result[-1] = (result[-1][0], max(last, result[-1][1]))
+        else:
+            result.append((first, last))
+    return tuple(result)
+
+
+def grouped_json(conditions: Iterable[QueryCondition]) -> str:
+    """Return one compound condition for each type, as the database reads them."""
+    return _json(_grouped(conditions))
+
+
+def _grouped(conditions: Iterable[QueryCondition]) -> list[dict[str, Any]]:
+    by_type: dict[str, dict[str, list[str]]] = {}
+    whole_types: set[str] = set()
+    for one in conditions:
+        attributes = by_type.setdefault(one.type, {})
+        if one.name is None:
+            whole_types.add(one.type)
+        elif one.value is not None:
+            values = attributes.setdefault(one.name, [])
+            if one.value not in values:
+                values.append(one.value)
+    return [
+        {"type": type, "attributes": {} if type in whole_types else attributes}
+        for type, attributes in by_type.items()
+    ]
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _tuple(name: str, several: Any) -> tuple[Any, ...]:
+    if type(several) is tuple:
+        return several
+    if isinstance(several, str) or not isinstance(several, Iterable):
+        raise ValidationError(name, several, "several, such as a list of them")
+    return tuple(several)
+
+
+def _is_position(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63 - 1
+
+
+def _is_run(value: object) -> bool:
+    if type(value) is not tuple or len(value) != 2:
+        return False
+    first, last = value
+    return _is_position(first) and _is_position(last) and first <= last

@@ -1,0 +1,171 @@
+"""Remove the oldest messages of a stream, a category or a queue.
+
+The rules are in `sql/penstock/22_retention.sql`: only a prefix goes, no consumer loses what it has
+not read unless it is overruled, and the last message of each stream stays. A run works its bounds
+out once, and then removes in short transactions, so that a long clean-up holds nobody back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from penstock.consumers.consumer import Runs
+from penstock.consumers.consumer_async import RunsAsync
+from penstock.database.operation import Operation, call
+from penstock.errors import ValidationError
+from penstock.log.context import LogContext, check_position
+from penstock.message import check_text
+
+BATCH = 10_000
+_LONGEST = timedelta(days=365_000)  # further back than any message, and still a date there
+
+
+@dataclass(frozen=True, slots=True)
+class Retained:
+    """How many messages were removed, and which consumer kept more from going, if one did."""
+
+    removed: int
+    held_back_by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a run keeps, worked out once, and by the server's clock."""
+
+    stream_bound: int
+    global_bound: int
+    keep_since: datetime | None
+    position_streams: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one transaction removed, how far it came, and who kept the first that it left."""
+
+    removed: int
+    walked_to: int | None
+    held_back_by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """What to keep: exactly one of a number of messages, an age, or a position to keep from."""
+
+    count: int | None = None
+    age: timedelta | None = None
+    from_position: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse none and several, and what makes no sense."""
+        given = [one for one in (self.count, self.age, self.from_position) if one is not None]
+        if len(given) != 1:
+            raise ValidationError("keep", self, "exactly one of a count, an age or a position")
+        if self.count is not None:
+            check_position("count", self.count)
+        if self.from_position is not None:
+            check_position("from_position", self.from_position)
+        if self.age is not None and not (
+            isinstance(self.age, timedelta) and self.age >= timedelta()
+        ):
+            raise ValidationError("age", self.age, "a timedelta of 0 or more")
+
+
+def retain(
+    store: Runs,
+    target: str,
+    keep: Keep,
+    *,
+    ignore_consumers: bool = False,
+    progress: Callable[[int], None] = lambda removed: None,
+) -> Retained:
+    """Remove what need not be kept, batch by batch; `progress` is told the sum after each."""
+    run = Run(target, ignore_consumers)
+    bounds = store.run(find_bounds(store.context, target, keep, ignore_consumers))
+    while not run.ended:
+        run.count(store.run(remove_batch(run, bounds)))
+        progress(run.removed)
+    return run.retained()
+
+
+async def retain_async(
+    store: RunsAsync,
+    target: str,
+    keep: Keep,
+    *,
+    ignore_consumers: bool = False,
+    progress: Callable[[int], None] = lambda removed: None,
+) -> Retained:
+    """Do the same for async code."""
+    run = Run(target, ignore_consumers)
+    bounds = await store.run(find_bounds(store.context, target, keep, ignore_consumers))
+    while not run.ended:
+        run.count(await store.run(remove_batch(run, bounds)))
+        progress(run.removed)
+    return run.retained()
+
+
+@dataclass(slots=True)
+class Run:
+    """How far a run of retention has come."""
+
+    target: str
+    ignore_consumers: bool
+    removed: int = 0
+    walked_to: int | None = None
+    held_back_by: str | None = None
+    ended: bool = False
+
+    def count(self, batch: Batch) -> None:
+        """Add what one transaction did."""
+        self.removed += batch.removed
+        self.held_back_by = self.held_back_by or batch.held_back_by
+        self.walked_to = batch.walked_to
+        self.ended = batch.walked_to is None
+
+    def retained(self) -> Retained:
+        """Return what the run did."""
+        return Retained(self.removed, self.held_back_by)
+
+
+def find_bounds(
+    context: LogContext, target: str, keep: Keep, ignore_consumers: bool
+) -> Operation[Bounds]:
+    """Work out what a run is to keep."""
+    check_text("target", target)
+    if not isinstance(ignore_consumers, bool):
+        raise ValidationError("ignore_consumers", ignore_consumers, "True or False")
+    if target == "$all":
+        raise ValidationError("target", target, "a stream or a category")
+    context.require_penstock("retention")
+    age = None if keep.age is None else min(keep.age, _LONGEST)
+    return call(
+        "retention_bounds",
+        "select stream_bound, global_bound, keep_since, position_streams"
+        " from penstock.retention_bounds(%s, %s, %s, %s)",
+        (target, keep.count, age, keep.from_position),
+        lambda rows: Bounds(*rows[0]),
+        target=target,
+    )
+
+
+def remove_batch(run: Run, bounds: Bounds) -> Operation[Batch]:
+    """Remove one batch, after what the run has come to."""
+    return call(
+        "retain",
+        "select removed, walked_to, held_back_by"
+        " from penstock.remove_messages(%s, %s, %s, %s, %s, %s, %s, %s)",
+        (
+            run.target,
+            bounds.stream_bound,
+            bounds.global_bound,
+            bounds.keep_since,
+            bounds.position_streams,
+            run.ignore_consumers,
+            run.walked_to,
+            BATCH,
+        ),
+        lambda rows: Batch(*rows[0]),
+        target=run.target,
+    )

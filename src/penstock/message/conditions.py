@@ -1,0 +1,63 @@
+"""Conditions on messages: a type, and an attribute with its value.
+
+Conditions of one type belong together: a message matches if it carries at least one of their
+attributes, and each of them that it carries has the value (two values for one attribute are
+alternatives). Different types are alternatives. A condition without an attribute means every
+message of its type.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from penstock.errors import ValidationError
+from penstock.message.message import check_text
+
+
+@dataclass(frozen=True, slots=True)
+class QueryCondition:
+    """A message type and, unless every message of it is meant, an attribute and its value."""
+
+    type: str
+    name: str | None = None
+    value: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse half a condition; turn a value into text as PostgreSQL does."""
+        check_text("type", self.type)
+        if self.name is not None:
+            check_text("name", self.name)
+            object.__setattr__(self, "value", attribute_text(self.name, self.value))
+        elif self.value is not None:
+            raise ValidationError("name", self.name, f"the attribute whose value is {self.value!r}")
+
+
+def checked_condition(type: str, name: str, value: str) -> QueryCondition:
+    """Return a condition of texts that have been checked already."""
+    made = object.__new__(QueryCondition)
+    object.__setattr__(made, "type", type)
+    object.__setattr__(made, "name", name)
+    object.__setattr__(made, "value", value)
+    return made
+
+
+def attribute_text(name: str, value: object) -> str:
+    """Return an attribute's value as the text that PostgreSQL's `->>` gives for it."""
+    if type(value) is str:
+        if value.isascii() and "\0" not in value:  # as nearly all are
+            return value
+        plain: object = value
+    else:
+        try:
+            plain = msgspec.to_builtins(value, builtin_types=(bytes, bytearray, memoryview))
+        except TypeError:
+            plain = None
+    if isinstance(plain, bool):
+        return "true" if plain else "false"
+    if isinstance(plain, int):
+        return str(plain)
+    if isinstance(plain, str):
+        return check_text(f"attribute {name}", plain) if plain else plain
+    raise ValidationError(f"attribute {name}", value, "text, a whole number or a truth value")

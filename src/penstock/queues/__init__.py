@@ -1,0 +1,1 @@
+"""Queues and their sessions: offer records, poll them, commit offsets."""

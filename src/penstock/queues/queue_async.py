@@ -1,0 +1,90 @@
+"""A queue for async code: the same methods as in `queue.py`; a test keeps the two alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+from uuid import UUID
+
+from penstock.consumers.consumer_async import RunsAsync
+from penstock.message import as_uuid, new_id
+from penstock.queues import operations
+from penstock.queues.record import ConsumedRecord, Record
+from penstock.queues.session_async import AsyncConsumerSession
+from penstock.queues.session_state import CommitMode, SessionState, check_options
+
+
+class AsyncQueue:
+    """A queue of records. Made by `store.queue(name)`, or `tx.queue(name)` in a transaction."""
+
+    def __init__(self, log: RunsAsync, name: str) -> None:
+        self._log = log
+        self.name = name
+        #: the stream that holds its records
+        self.stream_name = operations.stream_of(name)
+
+    async def offer(
+        self,
+        value: Any,
+        key: str | bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        id: UUID | str | None = None,
+    ) -> int:
+        """Add a record and return its offset. `value` is anything that JSON can hold.
+
+        A retry with the same `id` adds nothing and returns the first offset.
+        """
+        record = Record(value, key, headers, id=new_id() if id is None else as_uuid(id))
+        return await self._log.run(operations.offer(self._log.context, self.stream_name, record))
+
+    async def offer_many(self, values: Iterable[Any]) -> list[int]:
+        """Add several records, all or none, in one round trip, and return their offsets.
+
+        Pass `Record` objects to give keys, headers or ids; anything else is a record's value.
+        """
+        records = operations.records_of(values)
+        if not records:
+            return []
+        return await self._log.run(
+            operations.offer_many(self._log.context, self.stream_name, records)
+        )
+
+    async def fetch_at(self, offset: int) -> ConsumedRecord | None:
+        """Return the record at an offset; None if there is none yet, or none any more.
+
+        Moves no consumer, and may be repeated.
+        """
+        return await self._log.run(operations.fetch_at(self._log.context, self.stream_name, offset))
+
+    async def commit_offset(self, consumer_id: str, next_offset: int) -> None:
+        """Store which record a consumer is to read next, without a session.
+
+        May be repeated; a lower offset than is stored already is ignored. An open session stays
+        where it is: the next one goes on from there.
+
+        Raises:
+            OffsetBeyondTail: The offset is higher than the one that the next record will get.
+        """
+        await self._log.run(
+            operations.commit_offset(self._log.context, self.stream_name, consumer_id, next_offset)
+        )
+
+    async def create_consumer(
+        self,
+        consumer_id: str,
+        mode: CommitMode = CommitMode.AUTO_COMMIT,
+        *,
+        read_ahead: bool = False,
+    ) -> AsyncConsumerSession:
+        """Open a session that goes on where this consumer's last one stopped; at 0 the first time.
+
+        A session that is open under this id is fenced. `read_ahead` (manual only) lets `poll` move
+        on without a commit.
+        """
+        check_options(mode, read_ahead)
+        context = self._log.context
+        opened = await self._log.run(
+            operations.open_session(context, self.stream_name, consumer_id)
+        )
+        return AsyncConsumerSession(self._log, SessionState(context, opened, mode, read_ahead))

@@ -1,0 +1,90 @@
+"""A database that goes back to the shelf is as good as new, or it does not go back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+import penstock
+from tests.conftest import Server
+from tests.database_reuse import Pattern, rename
+
+
+@pytest.fixture
+def name(server: Server) -> Iterator[str]:
+    """A fresh database, which is dropped at the end whatever became of it."""
+    made = server.create_database(server.template("penstock"))
+    yield made
+    server.drop_database(made)
+
+
+@pytest.fixture
+def pattern(server: Server, name: str) -> Pattern:
+    return Pattern.of(server.url(name))
+
+
+def test_rows_and_positions_are_as_in_a_fresh_one(
+    server: Server, name: str, pattern: Pattern
+) -> None:
+    url = server.url(name)
+    with penstock.connect(url) as store:
+        store.write_message("account-1", "Opened")
+        store.outbox.enqueue("mail", {})
+
+    restored = pattern.restore(url)
+
+    with penstock.connect(url) as store:
+        assert restored
+        assert store.get_category_messages("$all") == []
+        assert store.outbox.list() == []
+        store.write_message("account-1", "Opened")
+        assert [one.global_position for one in store.get_category_messages("account")] == [1]
+
+
+def test_whoever_still_uses_it_is_sent_away_and_does_not_find_it_again(
+    server: Server, name: str
+) -> None:
+    with psycopg.connect(server.url(name)) as forgotten:
+        forgotten.execute("lock table message_store.messages")
+
+        assert rename(server.url("postgres"), name, f"{name}_again")
+        with pytest.raises(psycopg.OperationalError, match="terminating connection"):
+            forgotten.execute("select 1")
+    with pytest.raises(psycopg.OperationalError, match="does not exist"):
+        psycopg.connect(server.url(name))
+    server.drop_database(f"{name}_again")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "create table public.extra ()",
+        "drop view message_store.type_summary cascade",
+        "alter table message_store.messages disable trigger user",
+        "create or replace function message_store.category(stream_name varchar) returns varchar"
+        " language sql immutable as 'select stream_name'",
+        "grant select on penstock.outbox to public",
+        "revoke execute on function set_config(text, text, boolean) from public",
+        "alter sequence message_store.messages_global_position_seq increment 2",
+        "update penstock.installations set version = version + 1",
+        "do $$ begin execute format('alter database %I set work_mem = ''1MB''',"
+        " current_database()); end $$",
+    ],
+)
+def test_one_that_was_changed_is_not_kept(
+    server: Server, name: str, pattern: Pattern, change: str
+) -> None:
+    with psycopg.connect(server.url(name), autocommit=True) as connection:
+        connection.execute(change.encode())
+
+    assert not pattern.restore(server.url(name))
+
+
+def test_one_that_has_grown_is_not_kept(server: Server, name: str, pattern: Pattern) -> None:
+    with penstock.connect(server.url(name)) as store:
+        notes = [penstock.Message("Noted", {"text": str(number)}) for number in range(5000)]
+        store.write_messages("account-1", notes)
+
+    assert not pattern.restore(server.url(name))

@@ -1,0 +1,462 @@
+"""Retention removes the oldest messages, and nothing that somebody still needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.types.json import Jsonb
+
+import penstock
+from penstock import AsyncStore, Claim, CommitMode, Consumer, Retained, Store, TypedMessage
+from penstock.errors import UnsupportedEdition, ValidationError
+from penstock.log import retention
+from tests.consumers.consuming import Numbers, consume, fill, new_category
+
+
+def numbers(store: Store, category: str) -> list[int]:
+    return [one.data["number"] for one in store.read_category(category)]
+
+
+def make_older(url: str, category: str, days: int, below: int) -> None:
+    """Let the messages below a number have been written so many days earlier."""
+    with psycopg.connect(url) as connection:
+        connection.execute(
+            "update message_store.messages set time = time - make_interval(days => %s)"
+            " where message_store.category(stream_name) = %s and (data ->> 'number')::int < %s",
+            (days, category, below),
+        )
+
+
+class TestStream:
+    def test_by_count(self, store: Store) -> None:
+        fill(store, "order", 5, streams=1)
+
+        assert store.retain("order-0", keep_count=2) == Retained(3, None)
+        assert numbers(store, "order") == [3, 4]
+
+    def test_by_age(self, store: Store, database_url: str) -> None:
+        fill(store, "order", 5, streams=1)
+        make_older(database_url, "order", days=10, below=2)
+
+        assert store.retain("order-0", keep_for=timedelta(days=5)) == Retained(2, None)
+        assert numbers(store, "order") == [2, 3, 4]
+
+    def test_by_position(self, store: Store) -> None:
+        fill(store, "order", 5, streams=1)
+
+        assert store.retain("order-0", keep_from=4) == Retained(4, None)
+        assert numbers(store, "order") == [4]
+
+    def test_other_streams_stay(self, store: Store) -> None:
+        fill(store, "order", 4, streams=2)
+
+        store.retain("order-0", keep_count=0)
+
+        assert numbers(store, "order") == [1, 2, 3]
+
+    @pytest.mark.parametrize(
+        "keep", [{"keep_count": 0}, {"keep_for": timedelta()}, {"keep_from": 99}]
+    )
+    def test_the_last_message_stays_so_that_positions_go_on(
+        self, store: Store, keep: dict[str, Any]
+    ) -> None:
+        fill(store, "order", 3, streams=1)
+
+        store.retain("order-0", **keep)
+
+        assert numbers(store, "order") == [2]
+        assert store.write_message("order-0", "Placed", {"number": 3}, expected_version=2) == 3
+
+    def test_fewer_than_there_are_to_keep(self, store: Store) -> None:
+        fill(store, "order", 3, streams=1)
+
+        assert store.retain("order-0", keep_count=9) == Retained(0, None)
+        assert store.retain("order-7", keep_count=1) == Retained(0, None)
+
+
+class TestCategory:
+    def test_by_count(self, store: Store) -> None:
+        fill(store, "order", 9, streams=2)
+        fill(store, "invoice", 2, streams=1)
+
+        assert store.retain("order", keep_count=4) == Retained(5, None)
+        assert numbers(store, "order") == [5, 6, 7, 8]
+        assert numbers(store, "invoice") == [0, 1]
+
+    def test_by_age(self, store: Store, database_url: str) -> None:
+        fill(store, "order", 9, streams=2)
+        make_older(database_url, "order", days=10, below=6)
+
+        assert store.retain("order", keep_for=timedelta(days=5)) == Retained(6, None)
+
+    @pytest.mark.parametrize("target", ["order", "order-0"])
+    def test_only_a_prefix_goes_whatever_the_clock_said(
+        self, store: Store, database_url: str, target: str
+    ) -> None:
+        fill(store, "order", 5, streams=1)
+        make_older(database_url, "order", days=10, below=4)
+        make_older(database_url, "order", days=-10, below=2)
+        make_older(database_url, "order", days=10, below=1)
+
+        assert store.retain(target, keep_for=timedelta(days=5)) == Retained(1, None)
+        assert numbers(store, "order") == [1, 2, 3, 4]
+
+    def test_by_position(self, store: Store) -> None:
+        places = fill(store, "order", 9, streams=2)
+
+        assert store.retain("order", keep_from=places[3]) == Retained(3, None)
+
+    def test_the_last_message_of_each_stream_stays(self, store: Store) -> None:
+        fill(store, "order", 9, streams=3)
+
+        assert store.retain("order", keep_count=0) == Retained(6, None)
+        assert numbers(store, "order") == [6, 7, 8]
+
+    def test_a_category_without_messages(self, store: Store) -> None:
+        assert store.retain("order", keep_count=0) == Retained(0, None)
+
+    def test_an_open_transaction_s_messages_are_none_to_count(self, store: Store) -> None:
+        fill(store, "order", 4, streams=1)
+        with store.transaction() as slow:
+            slow.write_message("order-9", "Placed", {"number": 9})
+
+            assert store.retain("order", keep_count=3) == Retained(1, None)
+
+        assert numbers(store, "order") == [1, 2, 3, 9]
+
+    @pytest.mark.parametrize("target", ["order", "order-0"])
+    def test_what_readers_may_not_rely_on_yet_stays(self, store: Store, target: str) -> None:
+        fill(store, "order", 2, streams=1)
+        with store.transaction() as slow:
+            slow.write_message("invoice-1", "Sent")
+            for number in (2, 3, 4):
+                store.write_message("order-0", "Placed", {"number": number})
+
+            assert store.retain(target, keep_from=10**9).removed == 2
+
+        assert numbers(store, "order") == [2, 3, 4]
+
+    def test_batch_by_batch(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(retention, "BATCH", 4)
+        fill(store, "order", 12, streams=2)
+        told: list[int] = []
+
+        retained = store.retain("order", keep_count=1, progress=told.append)
+
+        assert retained == Retained(10, None)
+        assert told == [4, 8, 10]
+        assert numbers(store, "order") == [10, 11]
+
+
+class TestProtection:
+    @pytest.mark.parametrize("positions", ["stream", "table", "hybrid"])
+    @pytest.mark.parametrize("target", ["order", "order-0"])
+    @pytest.mark.parametrize("reads", ["order", "$all"])
+    def test_what_a_consumer_has_not_read_stays(
+        self, store: Store, positions: str, target: str, reads: str
+    ) -> None:
+        places = fill(store, "order", 6, streams=1)
+        store.move_consumer(reads, "fast", places[-1], positions)
+        store.move_consumer(reads, "slow", places[1], positions)
+
+        assert store.retain(target, keep_count=1) == Retained(2, "slow")
+        assert numbers(store, "order") == [2, 3, 4, 5]
+
+    @pytest.mark.parametrize("positions", ["stream", "table"])
+    def test_one_that_is_put_back_while_a_run_goes_on_loses_no_more(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch, positions: str
+    ) -> None:
+        monkeypatch.setattr(retention, "BATCH", 4)
+        places = fill(store, "order", 12, streams=1)
+        store.move_consumer("order", "mailer", places[-1], positions)
+
+        retained = store.retain(
+            "order",
+            keep_count=1,
+            progress=lambda _: store.move_consumer("order", "mailer", 0, positions),
+        )
+
+        assert retained == Retained(4, "mailer")
+
+    def test_one_whose_position_is_garbled_keeps_all(self, store: Store) -> None:
+        fill(store, "order", 6, streams=1)
+        store.write_message("order:position-mailer", "Recorded", {})
+
+        assert store.retain("order", keep_count=1) == Retained(0, "mailer")
+
+    def test_unless_told_so(self, store: Store) -> None:
+        places = fill(store, "order", 6, streams=1)
+        store.move_consumer("order", "slow", places[1])
+
+        assert store.retain("order", keep_count=1, ignore_consumers=True) == Retained(5, None)
+
+    def test_one_that_needs_only_what_stays_anyway_holds_nothing_back(self, store: Store) -> None:
+        places = fill(store, "order", 3, streams=1)
+        store.move_consumer("order", "mailer", places[1])
+
+        assert store.retain("order", keep_count=0) == Retained(2, None)
+
+    def test_a_consumer_of_another_category_holds_nothing_back(self, store: Store) -> None:
+        fill(store, "order", 3, streams=1)
+        store.move_consumer("invoice", "mailer", 0)
+
+        assert store.retain("order", keep_count=1) == Retained(2, None)
+
+    @pytest.mark.parametrize("target", ["queue-orders", "queue"])
+    def test_what_a_session_has_not_read_stays(self, store: Store, target: str) -> None:
+        queue = store.queue("orders")
+        queue.offer_many(range(6))
+        session = queue.create_consumer("worker")
+        session.poll()
+        session.poll()
+        store.queue("others").offer_many(range(3))
+
+        retained = store.retain(target, keep_count=1)
+
+        assert retained == Retained(2 if target == "queue-orders" else 4, "worker")
+        assert [session.poll().value for _ in range(4)] == [2, 3, 4, 5]  # type: ignore[union-attr]
+
+    @pytest.mark.parametrize("queue", ["order", "order-0"])
+    def test_what_a_pipeline_has_not_read_stays(self, store: Store, queue: str) -> None:
+        places = fill(store, "order", 6, streams=1)
+        process(store, queue, (0, places[1]) if queue == "order" else (-1, 1))
+
+        assert store.retain("order", keep_count=1) == Retained(2, "shop.bill")
+        assert numbers(store, "order") == [2, 3, 4, 5]
+
+
+def process(store: Store, queue: str, range: tuple[int, int]) -> None:
+    """Do a step of a pipeline, as far as the database knows of it."""
+    snapshot = {"hash": "a", "generation": 0, "ranges": {queue: [str(one) for one in range]}}
+    with store.transaction() as transaction:
+        connection = transaction.connection
+        connection.execute("select penstock.open_processor('shop', 'bill', 'stream')")
+        transaction.write_message("shop:try-bill", "Snapshot", snapshot)
+        connection.execute(
+            "select penstock.commit_step('shop', 'bill', %s, '{}', '{}', null)", (Jsonb(snapshot),)
+        )
+
+
+class TestFallenBehind:
+    def test_a_consumer_learns_how_much_it_missed(
+        self, store: Store, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        fill(store, "order", 3, streams=1)
+        consume(store, "order", positions="table")
+        fill(store, "order", 6, streams=1)
+        store.retain("order", keep_count=2, ignore_consumers=True)
+        handler = Numbers()
+        consumer = Consumer(
+            store, "order", "mailer", handlers={"Placed": handler}, positions="table"
+        )
+
+        consumer.run_once()
+
+        assert consumer.missed == 4
+        assert handler == [4, 5]
+        assert "fell behind retention" in caplog.text
+
+    def test_while_it_runs(self, store: Store) -> None:
+        fill(store, "order", 9, streams=1)
+        handler = Numbers()
+        consumer = Consumer(
+            store,
+            "order",
+            "mailer",
+            handlers={"Placed": handler},
+            positions="table",
+            batch_size=2,
+        )
+        consumer.run_once()
+
+        store.retain("order", keep_count=3, ignore_consumers=True)
+        while consumer.run_once():
+            pass
+
+        assert (handler, consumer.missed) == ([0, 1, 6, 7, 8], 4)
+
+    def test_of_the_whole_log(self, store: Store) -> None:
+        fill(store, "order", 2, streams=1)
+        consume(store, "$all", positions="table")
+        fill(store, "order", 4, streams=1)
+        store.retain("order", keep_count=1, ignore_consumers=True)
+        consumer = Consumer(
+            store, "$all", "mailer", handlers={"Placed": Numbers()}, positions="table"
+        )
+
+        consumer.run_once()
+
+        assert consumer.missed == 3
+
+    def test_what_it_had_read_it_did_not_miss(self, store: Store) -> None:
+        fill(store, "order", 5, streams=1)
+        consume(store, "order")
+        store.retain("order", keep_count=1)
+        store.write_message("invoice-1", "Sent")
+        fill(store, "order", 1)
+        consumer = Consumer(store, "order", "mailer", handlers={"Placed": Numbers()})
+
+        consumer.run_once()
+
+        assert consumer.missed == 0
+
+    def test_a_new_consumer_missed_nothing(self, store: Store) -> None:
+        fill(store, "order", 5, streams=1)
+        store.retain("order", keep_count=1)
+        consumer = Consumer(store, "order", "mailer", handlers={"Placed": Numbers()})
+
+        consumer.run_once()
+
+        assert consumer.missed == 0
+
+    @pytest.mark.parametrize("mode", CommitMode)
+    def test_a_session_learns_it_too(self, store: Store, mode: CommitMode) -> None:
+        queue = store.queue("orders")
+        queue.offer_many(range(6))
+        session = queue.create_consumer("worker", mode)
+
+        store.retain(queue.stream_name, keep_count=2, ignore_consumers=True)
+        record = session.poll()
+
+        assert record is not None
+        assert (record.value, session.missed) == (4, 4)
+
+
+class TestRights:
+    @pytest.mark.parametrize("role", ["message_store", "penstock_reader"])
+    def test_only_the_owner_may(self, store: Store, database_url: str, role: str) -> None:
+        fill(store, "order", 3, streams=1)
+        with psycopg.connect(database_url) as connection:
+            connection.execute(f"set role {role}".encode())
+
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                store.using(connection).run(
+                    retention.remove_batch(
+                        retention.Run("order", ignore_consumers=True),
+                        retention.Bounds(10**9, 10**9, None, []),
+                    )
+                )
+
+        assert numbers(store, "order") == [0, 1, 2]
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {},
+            {"keep_count": 1, "keep_from": 1},
+            {"keep_count": -1},
+            {"keep_count": 1.5},
+            {"keep_from": -1},
+            {"keep_for": timedelta(days=-1)},
+            {"keep_for": 5},
+            {"target": "", "keep_count": 1},
+            {"target": "$all", "keep_count": 1},
+            {"keep_count": 1, "ignore_consumers": 1},
+            {"keep_count": 1, "ignore_consumers": None},
+        ],
+    )
+    def test_is_refused(self, shared_store: Store, wrong: dict[str, Any]) -> None:
+        with pytest.raises(ValidationError):
+            shared_store.retain(**{"target": new_category(), **wrong})
+
+    def test_message_db_alone_cannot(self, new_database: Callable[[str], str]) -> None:
+        with penstock.connect(new_database("genuine")) as store, pytest.raises(UnsupportedEdition):
+            store.retain("order", keep_count=1)
+
+
+async def test_async_code_does_the_same(
+    async_store: AsyncStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "BATCH", 2)
+    for number in range(6):
+        await async_store.write_message("order-1", "Placed", {"number": number})
+
+    retained = await async_store.retain("order", keep_count=1)
+
+    assert retained == Retained(5, None)
+
+
+class ReadingTaken(TypedMessage, type="retention.reading_taken"):
+    device_id: str
+
+
+def test_what_a_partitioned_group_has_not_handled_stays(store: Store) -> None:
+    write_readings(store, 3)
+    claim = claim_device(store)
+    assert claim is not None
+
+    waiting = store.retain("device-1", keep_count=1)
+    store.ack(claim)
+    handled = store.retain("device-1", keep_count=1)
+
+    assert (waiting.removed, waiting.held_back_by) == (0, "group")
+    assert handled.removed == 2
+
+
+def test_what_a_partitioned_group_has_not_routed_stays(store: Store) -> None:
+    write_readings(store, 1)
+    claim = claim_device(store)
+    assert claim is not None
+    store.ack(claim)
+
+    write_readings(store, 3)
+
+    assert store.retain("device-1", keep_count=1) == Retained(1, "group")
+    assert count_handled(store) == 3
+
+
+def test_what_a_parked_partition_has_not_handled_stays(store: Store) -> None:
+    write_readings(store, 3)
+    claim = claim_device(store)
+    assert claim is not None
+
+    store.release(claim, park=True)
+
+    assert store.retain("device-1", keep_count=1) == Retained(0, "group")
+    store.resume_partitions("group")
+    assert count_handled(store) == 3
+
+
+def test_what_a_partitioned_group_has_to_route_again_stays(store: Store) -> None:
+    def moved(*unindexed: str) -> type[TypedMessage]:
+        class DeviceMoved(TypedMessage, type="retention.device_moved", unindexed=unindexed):
+            device_id: str
+            house: str
+
+        return DeviceMoved
+
+    unindexed = moved("device_id")
+    for _ in range(3):
+        store.write_message("device-1", unindexed(device_id="1", house="a"))
+    store.register_consumer_group("group")
+    before = count_handled(store, unindexed)
+
+    store.declare(moved())  # only now the messages have a partition
+
+    assert store.retain("device-1", keep_count=1) == Retained(0, "group")
+    assert (before, count_handled(store, unindexed)) == (0, 3)
+
+
+def write_readings(store: Store, count: int) -> None:
+    for _ in range(count):
+        store.write_message("device-1", ReadingTaken(device_id="1"))
+
+
+def claim_device(store: Store, type: type[TypedMessage] = ReadingTaken) -> Claim | None:
+    store.register_consumer_group("group")
+    return store.claim_next("group", partition_by="device_id", handled_types=[type])
+
+
+def count_handled(store: Store, type: type[TypedMessage] = ReadingTaken) -> int:
+    """Handle what there is, and return how much it was."""
+    count = 0
+    while claim := claim_device(store, type):
+        count += len(claim.messages)
+        store.ack(claim)
+    return count

@@ -1,0 +1,112 @@
+"""What a batch of retention reads does not grow: with the log, or with what was removed before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any, LiteralString
+
+import psycopg
+import pytest
+
+import penstock
+from penstock import Store
+from penstock.log import retention
+from penstock.log.retention import Bounds, Keep, Run
+from tests.conftest import Server
+
+MESSAGES, STREAMS = 200_000, 500
+BATCH, BETWEEN = 100, 30_000  # removed at a time; and in one go, before the last batches
+
+FILL: LiteralString = """
+insert into message_store.messages (stream_name, type, position, data, time)
+select 'order-' || n %% %(streams)s, 'Placed', n / %(streams)s, jsonb_build_object('number', n),
+  now() at time zone 'utc' - make_interval(days => case when n < %(old)s then 30 else 0 end)
+from generate_series(0, %(messages)s - 1) n
+"""
+
+
+@pytest.fixture(scope="module")
+def long_log(server: Server) -> Iterator[Store]:
+    """A log whose first nine tenths are a month old, with a consumer of each kind at its end."""
+    name = server.create_database(server.template("penstock"))
+    with penstock.connect(server.url(name)) as store:
+        numbers = {"messages": MESSAGES, "streams": STREAMS, "old": MESSAGES * 9 // 10}
+        with store.transaction() as transaction:
+            transaction.connection.execute(FILL, numbers)
+        store.move_consumer("order", "mailer", MESSAGES, "stream")
+        store.move_consumer("order", "biller", MESSAGES, "table")
+        with psycopg.connect(store.settings.conninfo(), autocommit=True) as connection:
+            connection.execute("vacuum analyze message_store.messages")
+        yield store
+    server.drop_database(name)
+
+
+def pages(connection: psycopg.Connection[Any], operation: Any) -> int:
+    """How many pages the server reads for an operation, in memory or not."""
+    ((statement,),) = (operation.statements,)
+    row = connection.execute(
+        f"explain (analyze, buffers, format json) {statement.sql}".encode(), statement.arguments
+    ).fetchone()
+    assert row is not None
+    plan = row[0][0]["Plan"]
+    return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+
+
+def run_at(place: int | None) -> Run:
+    return Run("order", ignore_consumers=False, walked_to=place)
+
+
+def test_a_batch_reads_as_many_pages_at_the_end_of_a_run_as_at_its_beginning(
+    long_log: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep = Keep(age=timedelta(days=1))
+    bounds = long_log.run(retention.find_bounds(long_log.context, "order", keep, False))
+
+    with (
+        psycopg.connect(long_log.settings.conninfo()) as snapshot,  # keeps vacuum away
+        psycopg.connect(long_log.settings.conninfo(), autocommit=True) as connection,
+    ):
+        snapshot.execute("set transaction isolation level repeatable read")
+        snapshot.execute("select 1")
+        connection.execute("set plan_cache_mode = auto")
+
+        def read(*places: int | None) -> list[int]:
+            return [
+                pages(connection, retention.remove_batch(run_at(place), bounds)) for place in places
+            ]
+
+        monkeypatch.setattr(retention, "BATCH", BATCH)
+        early = read(None, *range(BATCH, 20 * BATCH, BATCH))
+        monkeypatch.setattr(retention, "BATCH", BETWEEN)
+        read(20 * BATCH)
+        monkeypatch.setattr(retention, "BATCH", BATCH)
+        late = read(*range(150_000, 150_000 + 20 * BATCH, BATCH))
+
+    counts = [*early[2:], *late]  # the first calls of a session also read the catalog
+    assert long_log.get_stream_messages("order-0", 0, 1)[0].position > BETWEEN // STREAMS
+    assert max(counts) <= 1.2 * min(counts), counts
+    assert max(counts) <= 12 * BATCH, counts
+
+
+@pytest.mark.parametrize(
+    "keep", [Keep(age=timedelta(days=1)), Keep(count=10), Keep(from_position=5)]
+)
+def test_the_bounds_are_found_without_reading_what_goes(long_log: Store, keep: Keep) -> None:
+    operation = retention.find_bounds(long_log.context, "order", keep, False)
+    with psycopg.connect(long_log.settings.conninfo(), autocommit=True) as connection:
+        pages(connection, operation)
+
+        read = pages(connection, operation)
+
+    assert read < 100
+
+
+def test_a_run_ends_at_the_first_message_that_is_too_new(long_log: Store) -> None:
+    keep = Keep(age=timedelta(days=1))
+    bounds = long_log.run(retention.find_bounds(long_log.context, "order", keep, False))
+
+    batch = long_log.run(retention.remove_batch(run_at(MESSAGES * 9 // 10), bounds))
+
+    assert (batch.removed, batch.walked_to) == (0, None)
+    assert isinstance(bounds, Bounds)
