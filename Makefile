@@ -7,11 +7,11 @@ CHAOS_SECONDS ?= 600
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
-TYPED := $(wildcard src tests bench examples)
+TYPED := $(wildcard src tests bench examples tools)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install demo test check format bench bench-quick bench-report chaos crash-matrix mutants docs clean
+.PHONY: help install demo test check format generate bench bench-quick bench-report chaos crash-matrix mutants docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,11 +24,15 @@ demo: .venv/.run ## run the main job: a shop on an embedded PostgreSQL and Spark
 test: .venv/.dev ## run the tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-check: .venv/.dev ## check format, lint, types and layers
+check: .venv/.dev ## check format, lint, generated modules, types and layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/python tools/generate_blocking.py --check
 	$(BIN)/mypy $(TYPED)
 	$(BIN)/lint-imports --no-logo
+
+generate: .venv/.dev ## write the blocking modules anew from the async ones
+	$(BIN)/python tools/generate_blocking.py
 
 format: .venv/.dev ## format the code and mend what ruff can mend
 	$(BIN)/ruff format .

@@ -8,7 +8,8 @@
 
 from penstock.admin.health import HealthFigure
 from penstock.admin.readers import ConsumerStatus, SessionStatus
-from penstock.connecting import connect, connect_async, install
+from penstock.connecting import connect
+from penstock.connecting_async import connect_async
 from penstock.consumers.consumer import Consumer
 from penstock.consumers.consumer_async import AsyncConsumer
 from penstock.consumers.handlers import handles
@@ -16,7 +17,8 @@ from penstock.consumers.parked import ParkedMessage
 from penstock.database.edition import Edition
 from penstock.database.install import Plan
 from penstock.database.interceptor import Call, Interceptor
-from penstock.database.transaction import IsolationLevel
+from penstock.database.isolation import IsolationLevel
+from penstock.database.locate import install
 from penstock.errors import (
     ConcurrencyError,
     ConcurrentAppendError,

@@ -1,28 +1,36 @@
-"""A store for async code: what `store` has, to be awaited."""
+"""A store: everything Penstock does with one database.
+
+An `AsyncStore` runs each operation on some connection of its pool. An `AsyncTransaction` has the
+same operations and runs them on one connection, to be committed together. `store.using(connection)`
+has them too, on a psycopg connection that you own, inside the transaction that you have open there.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 import psycopg
 
-from penstock.admin.admin import AsyncOperatorCalls
-from penstock.database import pool_async
+from penstock.admin.admin_async import AsyncOperatorCalls
 from penstock.database.edition import Edition
-from penstock.database.execute import execute_async, in_transaction
-from penstock.database.intercepted import intercepted_async
+from penstock.database.execute_async import execute
+from penstock.database.interceptor import intercepted
+from penstock.database.isolation import IsolationLevel, Terms, terms
 from penstock.database.operation import Operation
-from penstock.database.transaction import IsolationLevel, Terms, terms
+from penstock.database.pool_async import AsyncPool
+from penstock.database.server_errors import in_transaction
+from penstock.database.transaction_async import AsyncOpenTransaction
 from penstock.errors import ValidationError
-from penstock.groups.calls import AsyncGroupCalls
-from penstock.log import boundary, declaring, write
-from penstock.log.calls_async import AsyncLogOperations
+from penstock.groups.calls_async import AsyncGroupCalls
+from penstock.log import boundary, write
+from penstock.log.calls_async import AsyncLogCalls
 from penstock.log.context import LogContext, check_position
+from penstock.log.declarations import watched_classes
+from penstock.log.declare_async import declare_missing
 from penstock.log.guard import Guard
 from penstock.message.conditions import QueryCondition
-from penstock.message.typed import TypedMessage
 from penstock.outbox.outbox_async import AsyncJoins, AsyncOutbox
 from penstock.queues.queue_async import AsyncQueue
 from penstock.settings import Settings
@@ -31,7 +39,7 @@ Result = TypeVar("Result")
 AsyncConnection = psycopg.AsyncConnection[Any]
 
 
-class AsyncOperations(AsyncLogOperations, AsyncGroupCalls):
+class AsyncOperations(AsyncLogCalls, AsyncGroupCalls):
     """All that can be done in one database: on a store, in a transaction, on your connection."""
 
     def queue(self, name: str) -> AsyncQueue:
@@ -49,10 +57,10 @@ class AsyncOperations(AsyncLogOperations, AsyncGroupCalls):
         return AsyncJoins(self)
 
 
-class AsyncTransaction(pool_async.AsyncOpenTransaction, AsyncOperations):
+class AsyncTransaction(AsyncOpenTransaction, AsyncOperations):
     """Operations that are committed together, or not at all. Made by `store.transaction()`."""
 
-    def __init__(self, pool: pool_async.AsyncPool, terms: Terms, context: LogContext) -> None:
+    def __init__(self, pool: AsyncPool, terms: Terms, context: LogContext) -> None:
         super().__init__(pool, terms)
         self.context = context
 
@@ -61,10 +69,6 @@ class AsyncTransaction(pool_async.AsyncOpenTransaction, AsyncOperations):
         await super().begin()
         self.context = replace(self.context, watermark=self.watermark)
         return self
-
-    async def run(self, operation: Operation[Result]) -> Result:
-        """Run an operation in this transaction and return its result."""
-        return await intercepted_async(self.context.interceptors, operation, super().run)
 
     async def lock_categories(self, *categories: str) -> None:
         """Keep other writers out of these categories until the transaction ends.
@@ -78,11 +82,8 @@ class AsyncTransaction(pool_async.AsyncOpenTransaction, AsyncOperations):
 
         Call it first in a transaction that appends under a guard after other writes.
         """
-        await self.declare_missing(declaring.watched_classes(guard))
+        await declare_missing(self, watched_classes(guard))
         await self.run(boundary.lock_guard(self.context, guard))
-
-    async def _run_apart(self, operation: Operation[Result]) -> Result:
-        return await self._pool.run(operation)
 
 
 class AsyncBorrowedConnection(AsyncOperations):
@@ -92,23 +93,22 @@ class AsyncBorrowedConnection(AsyncOperations):
         self.connection = connection
         self.context = context
 
-    def _remember(self, one: type[TypedMessage], *, indexed: bool) -> None:
-        if not in_transaction(self.connection):  # else it may be undone
-            super()._remember(one, indexed=indexed)
+    @property
+    def may_be_undone(self) -> bool:
+        """Whether the connection has a transaction open, which may be rolled back."""
+        return in_transaction(self.connection)
 
-    async def run(self, operation: Operation[Result]) -> Result:
+    async def run(self, operation: Operation[Result], /) -> Result:
         """Run an operation on the connection and return its result. Commits nothing."""
-        return await intercepted_async(
-            self.context.interceptors, operation, lambda one: execute_async(self.connection, one)
-        )
+        with intercepted(self.context.interceptors, operation.name, operation.facts) as call:
+            call.result = await execute(self.connection, operation)
+        return cast(Result, call.result)
 
 
 class AsyncStore(AsyncOperations, AsyncOperatorCalls):
     """A message store, for async code. Made by `await penstock.connect_async()`."""
 
-    def __init__(
-        self, pool: pool_async.AsyncPool, context: LogContext, on_close: Callable[[], None]
-    ) -> None:
+    def __init__(self, pool: AsyncPool, context: LogContext, on_close: Callable[[], None]) -> None:
         self._pool = pool
         self.context = context
         self._on_close = on_close
@@ -128,7 +128,7 @@ class AsyncStore(AsyncOperations, AsyncOperatorCalls):
 
     async def run(self, operation: Operation[Result]) -> Result:
         """Run an operation in a transaction of its own and return its result."""
-        return await intercepted_async(self.context.interceptors, operation, self._pool.run)
+        return await self._pool.run(operation)
 
     def transaction(
         self,

@@ -13,13 +13,13 @@ import penstock
 from penstock import AsyncStore, Interceptor, Message, RecordedMessage, Store
 from penstock.database.operation import Operation
 from penstock.errors import UnsupportedEdition, ValidationError
-from penstock.log.calls import LogOperations
+from penstock.log.calls import LogCalls
 from penstock.message import names
 
 Result = TypeVar("Result")
 
 
-class Observed(LogOperations):
+class Observed(LogCalls):
     """A store's operations, and the arguments of each that ran."""
 
     def __init__(self, store: Store) -> None:

@@ -1,19 +1,16 @@
-"""A consumer for async code. The same as `blocking.py`; a test keeps the two alike."""
+"""A consumer: reads a category, calls a handler for each message, and stores its position."""
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, suppress
-from typing import Any, Protocol, TypeVar
+from contextlib import suppress
+from typing import Any
 
 from penstock.consumers import parked
 from penstock.consumers.handlers import Handler, refuse_generator, wrapped
 from penstock.consumers.parked import ParkedMessage
 from penstock.consumers.positions import StoredPosition
 from penstock.consumers.progress import Progress
-from penstock.database.operation import Operation
 from penstock.errors import (
     AuthenticationFailed,
     DatabaseUnreachable,
@@ -25,27 +22,9 @@ from penstock.errors import (
     WrongExpectedVersion,
 )
 from penstock.log import read
-from penstock.log.context import LogContext
-from penstock.loops.signals import stopping_loop_on_signals
+from penstock.log.runs_async import AsyncRuns, AsyncRunsTransactions
+from penstock.loops.concurrency_async import IS_ASYNC, StopEvent, run_handler, stopping_on_signals
 from penstock.message import RecordedMessage
-
-Result = TypeVar("Result")
-
-
-class RunsAsync(Protocol):
-    """What can run an operation: a store or a transaction."""
-
-    context: LogContext
-
-    async def run(self, operation: Operation[Result]) -> Result:
-        """Run an operation and return its result."""
-
-
-class RunsAsyncTransactions(RunsAsync, Protocol):
-    """What a consumer needs of a store."""
-
-    def transaction(self) -> AbstractAsyncContextManager[Any]:
-        """Return a transaction for a `with` block."""
 
 
 class AsyncConsumer(Progress):
@@ -64,24 +43,24 @@ class AsyncConsumer(Progress):
     consumer that has no position yet. A database that goes away is waited for.
     """
 
-    _store: RunsAsyncTransactions
-    _new_event = asyncio.Event
-    _is_async = True
+    _store: AsyncRunsTransactions
+    _new_event = StopEvent
+    _awaits = IS_ASYNC
 
     async def run(self) -> None:
         """Handle messages as they come, until `stop()` or a signal."""
-        self._routes.check(self._is_async)
-        with stopping_loop_on_signals(self.stop):
+        self._routes.check(self._awaits)
+        with stopping_on_signals(self.stop):
             try:
                 while not self._stopping.is_set():
-                    await self._pause(await self._step())
+                    await self._stopping.wait_for(await self._step())
             finally:
                 with suppress(UnavailableError):  # then what was not saved comes again
                     await self._save_progress()
 
     async def run_once(self) -> int:
         """Handle one page of messages, save the position, and return how many are done with."""
-        self._routes.check(self._is_async)
+        self._routes.check(self._awaits)
         try:
             return await self._handle_page()
         finally:
@@ -172,19 +151,19 @@ class AsyncConsumer(Progress):
                 failure = error
                 self._log_failure(message, attempt, error)
             if attempt < self._policy.attempts:
-                await self._pause(self._policy.pause(attempt))
+                await self._stopping.wait_for(self._policy.pause(attempt))
             if self._stopping.is_set():
                 break
         return failure
 
     async def _call(self, handler: Handler, message: RecordedMessage) -> None:
         if not self._transactional:
-            await wrapped(self._middleware, _awaited(handler))(message)
+            await self._run_handler(handler, message)
             self._passed(message.global_position)
             return
         with self._saving():
             async with self._store.transaction() as transaction:
-                await wrapped(self._middleware, _awaited(handler, transaction))(message)
+                await self._run_handler(handler, message, transaction)
                 saved = await self._run_save(transaction, message.global_position)
             self._saved(saved)
 
@@ -201,7 +180,7 @@ class AsyncConsumer(Progress):
                 self._saved(await self._run_save(self._store, self._position, durable))
 
     async def _run_save(
-        self, runner: RunsAsync, position: int, durable: bool = True
+        self, runner: AsyncRuns, position: int, durable: bool = True
     ) -> StoredPosition:
         try:
             return await runner.run(self._save(position, durable))
@@ -231,11 +210,11 @@ class AsyncConsumer(Progress):
     async def _call_parked(self, handler: Handler, message: RecordedMessage) -> None:
         handled = parked.mark(self.context, self.parked_stream, "Handled", message)
         if not self._transactional:
-            await wrapped(self._middleware, _awaited(handler))(message)
+            await self._run_handler(handler, message)
             await self._store.run(handled)
             return
         async with self._store.transaction() as transaction:
-            await wrapped(self._middleware, _awaited(handler, transaction))(message)
+            await self._run_handler(handler, message, transaction)
             await transaction.run(handled)
 
     async def _parked_story(self) -> AsyncIterator[RecordedMessage]:
@@ -247,18 +226,12 @@ class AsyncConsumer(Progress):
                 yield one
             position = page[-1].position + 1
 
-    async def _pause(self, seconds: float) -> None:
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), seconds)
+    async def _run_handler(
+        self, handler: Handler, message: RecordedMessage, *transaction: Any
+    ) -> None:
+        """Call a handler inside the middleware."""
 
+        async def call(message: RecordedMessage) -> None:
+            refuse_generator(await run_handler(handler, message, *transaction))
 
-def _awaited(handler: Handler, *arguments: Any) -> Callable[[RecordedMessage], Awaitable[None]]:
-    """Return a function to await that calls the handler, async or plain."""
-
-    async def call(message: RecordedMessage) -> None:
-        result = handler(message, *arguments)
-        refuse_generator(result)
-        if inspect.isawaitable(result):
-            await result
-
-    return call
+        await run_handler(wrapped(self._middleware, call), message)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from penstock.errors import UnhandledMessageType, ValidationError
+from penstock.loops.concurrency import is_coroutine_function
 from penstock.message import RecordedMessage, check_text
 
 Handler = Callable[..., Any]
@@ -90,7 +91,7 @@ class Routes:
 
     def _refuse_async(self) -> None:
         for handler in (*self._by_type.values(), self._catch_all):
-            if is_async(handler):
+            if is_coroutine_function(handler):
                 raise ValidationError(
                     "handler", handler, "a plain function; AsyncConsumer takes async ones"
                 )
@@ -111,17 +112,6 @@ class Routes:
             self.add(method, *types)
 
 
-def done(result: object) -> None:
-    """Refuse what only an event loop could finish, for a consumer that has none."""
-    if result is None:  # which is quick, and the rule
-        return
-    refuse_generator(result)
-    if inspect.isawaitable(result):
-        if inspect.iscoroutine(result):
-            result.close()
-        raise ValidationError("handler", result, "a plain function; AsyncConsumer takes async ones")
-
-
 def refuse_generator(result: object) -> None:
     """Refuse the result of a function that yields: nothing of it has run."""
     if inspect.isgenerator(result) or inspect.isasyncgen(result):
@@ -132,14 +122,7 @@ def is_generator(function: Any) -> bool:
     """Whether calling it runs nothing, but gives something to iterate over."""
     return any(
         inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one)
-        for one in (function, getattr(function, "__call__", None))  # noqa: B004 - as in is_async
-    )
-
-
-def is_async(function: Any) -> bool:
-    """Whether calling it gives something to await: an async function or object."""
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004 - what it is, not whether it is
+        for one in (function, getattr(function, "__call__", None))  # noqa: B004 - what it is
     )
 
 

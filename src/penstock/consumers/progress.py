@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
-from penstock.consumers.handlers import Middleware, Routes, check_types, is_async, is_generator
+from penstock.consumers.handlers import Middleware, Routes, check_types, is_generator
 from penstock.consumers.parked import park, parked_stream
 from penstock.consumers.positions import StoredPosition, positions_for
 from penstock.database.operation import Operation, call, only_value
@@ -29,6 +29,7 @@ from penstock.errors import (
 from penstock.log import paging, read
 from penstock.log.context import LogContext, check_position, is_whole
 from penstock.log.write import check_category
+from penstock.loops.concurrency import is_coroutine_function
 from penstock.loops.failure_policy import FailurePolicy, checked_policy
 from penstock.loops.outage import Outage
 from penstock.message import RecordedMessage, check_text, names
@@ -55,7 +56,7 @@ class HasContext(Protocol):
 class Progress:
     """One consumer's settings, routes and position. `Consumer` and `AsyncConsumer` inherit it."""
 
-    _is_async = False
+    _awaits: bool
 
     def __init__(
         self,
@@ -134,16 +135,20 @@ class Progress:
 
     def _check_store(self, store: object) -> None:
         run = getattr(store, "run", None)
-        if not hasattr(store, "context") or is_async(run) != self._is_async:
-            made_by = "connect_async" if self._is_async else "connect"
+        if not hasattr(store, "context") or is_coroutine_function(run) != self._awaits:
+            made_by = "connect_async" if self._awaits else "connect"
             raise ValidationError("store", store, f"a store that penstock.{made_by}() returned")
 
     def _checked(self, middleware: Sequence[Middleware]) -> tuple[Middleware, ...]:
         if not isinstance(middleware, Sequence):
             raise ValidationError("middleware", middleware, "a list of functions")
         for one in middleware:
-            if not callable(one) or is_async(one) != self._is_async or is_generator(one):
-                kind = "an async function" if self._is_async else "a plain function"
+            if (
+                not callable(one)
+                or is_coroutine_function(one) != self._awaits
+                or is_generator(one)
+            ):
+                kind = "an async function" if self._awaits else "a plain function"
                 raise ValidationError("middleware", one, kind)
         return tuple(middleware)
 

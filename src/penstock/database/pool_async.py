@@ -1,35 +1,26 @@
-"""Connections for async code: a pool, and a transaction on one of its connections.
+"""A pool of connections.
 
-The same as `blocking.py`, which explains itself; a test keeps the two alike.
+A connection that turns out to be dead is replaced and the operation is sent once more: that is
+safe, since every operation may be repeated (a message's id is drawn before it is sent). A caller
+that finds no idle connection opens one itself, or waits for one if the pool is full: `slots.py`.
 """
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from typing import Any, LiteralString, Self, TypeVar
+from collections.abc import Sequence
+from typing import Any, TypeVar, cast
 
 import psycopg
-from psycopg import sql
-from psycopg.pq import TransactionStatus
 
 from penstock.database import connection_setup
 from penstock.database.edition import Edition
-from penstock.database.execute import execute_async, typed_errors
+from penstock.database.execute_async import execute
+from penstock.database.interceptor import Interceptor, intercepted
 from penstock.database.operation import Operation
+from penstock.database.server_errors import typed_errors
 from penstock.database.slots import Slots
-from penstock.database.transaction import Terms, watermark_before
-from penstock.errors import (
-    DatabaseUnreachable,
-    TransactionAborted,
-    TransactionClosed,
-    TransactionTimeout,
-    UnavailableError,
-    ValidationError,
-)
-from penstock.message import check_text
+from penstock.errors import DatabaseUnreachable, UnavailableError
+from penstock.loops.concurrency_async import sleep, wait_for
 from penstock.settings import Settings
 
 Result = TypeVar("Result")
@@ -57,8 +48,11 @@ class PooledConnection(psycopg.AsyncConnection[Any]):
 class AsyncPool:
     """A pool of connections that are set up as the settings say."""
 
-    def __init__(self, settings: Settings, edition: Edition) -> None:
+    def __init__(
+        self, settings: Settings, edition: Edition, interceptors: Sequence[Interceptor] = ()
+    ) -> None:
         self.settings = settings
+        self.interceptors = interceptors
         self.edition = edition
         self.where = settings.where()
         self._slots: Slots[Connection] = Slots(
@@ -70,24 +64,20 @@ class AsyncPool:
         self._slots.close()
 
     async def run(self, operation: Operation[Result]) -> Result:
-        """Run one operation on some connection."""
-        connection = await self.take()
-        try:
-            return await self.execute(connection, operation)
-        except DatabaseUnreachable:
-            pass  # the connection was dead
-        finally:
-            self.give_back(connection)
-        self.drop_idle()
-        connection = await self.take()
-        try:
-            return await self.execute(connection, operation)
-        finally:
-            self.give_back(connection)
-
-    async def execute(self, connection: Connection, operation: Operation[Result]) -> Result:
-        """Run one operation on this connection."""
-        return await execute_async(connection, operation, where=self.where)
+        """Run one operation on some connection; on another one if that was dead."""
+        with intercepted(self.interceptors, operation.name, operation.facts) as call:
+            for is_last in (False, True):
+                connection = await self.take()
+                try:
+                    call.result = await execute(connection, operation, where=self.where)
+                    break
+                except DatabaseUnreachable:
+                    if is_last:
+                        raise
+                finally:
+                    self.give_back(connection)
+                self.drop_idle()
+        return cast(Result, call.result)
 
     async def take(self) -> Connection:
         """Take a connection out of the pool. Give it back with `give_back`."""
@@ -100,7 +90,7 @@ class AsyncPool:
                 return await self._open()
             except UnavailableError as error:
                 pause = attempts.pause_after(error)
-            await asyncio.sleep(pause)
+            await sleep(pause)
 
     def give_back(self, connection: Connection) -> None:
         """Return a connection to the pool, which closes it if the next caller cannot use it."""
@@ -113,9 +103,7 @@ class AsyncPool:
     async def _wait_for_slot(self, attempts: connection_setup.Attempts) -> Connection | None:
         slot = self._slots.take()
         try:
-            if not slot.done():
-                await asyncio.wait([asyncio.wrap_future(slot)], timeout=attempts.left())
-            return slot.result(0)
+            return await wait_for(slot, attempts.left())
         except TimeoutError:
             self._slots.stop_waiting(slot)
             raise connection_setup.none_came(self.settings, self._slots.lent) from None
@@ -141,136 +129,3 @@ class AsyncPool:
             )
             if connection_setup.needs_search_path(self.edition):
                 await connection.execute(connection_setup.PREPEND_SEARCH_PATH)
-
-
-class AsyncOpenTransaction:
-    """A transaction on a connection of its own, which goes back to the pool when it ends."""
-
-    def __init__(self, pool: AsyncPool, terms: Terms) -> None:
-        self._pool = pool
-        self._terms = terms
-        self._connection: Connection | None = None
-        self._deadline = 0.0
-        self.watermark: int | None = None
-
-    async def begin(self) -> Self:
-        """Begin the transaction, on a connection that is alive."""
-        if self._connection is not None:
-            raise ValidationError("transaction", self, "ended before it is begun again")
-        connection = await self._pool.take()
-        try:
-            await self._begin(connection)
-        except DatabaseUnreachable:
-            self._pool.drop_idle()
-            await self._begin(await self._pool.take())
-        return self
-
-    @property
-    def connection(self) -> Connection:
-        """The psycopg connection, for SQL of your own inside this transaction."""
-        if self._connection is None:
-            raise TransactionClosed
-        return self._connection
-
-    @property
-    def is_active(self) -> bool:
-        """Whether the transaction can still be used: not ended, not lost, not out of time."""
-        return (
-            self._connection is not None
-            and not self._connection.closed
-            and self._connection.info.transaction_status is not TransactionStatus.IDLE
-            and time.monotonic() < self._deadline
-        )
-
-    async def run(self, operation: Operation[Result]) -> Result:
-        """Run one operation in this transaction."""
-        await self._check_usable()
-        try:
-            return await self._pool.execute(self.connection, operation)
-        except DatabaseUnreachable:
-            await self._check_usable()  # the server may have ended it because its time was up
-            raise
-
-    async def commit(self) -> None:
-        """Make all that was written visible, or raise: then nothing was written.
-
-        Only a connection lost at this very moment leaves it open; then a retry with the same
-        message ids finds out.
-        """
-        await self._check_usable()
-        if await self._end("commit") != "COMMIT":
-            raise TransactionAborted
-
-    async def rollback(self) -> None:
-        """Undo all that was written. Does nothing if the transaction has ended already."""
-        if self._connection is not None:
-            # the server rolls back what it lost, and what it ended itself
-            with suppress(DatabaseUnreachable, TransactionTimeout):
-                await self._end("rollback")
-
-    async def savepoint(self, name: str) -> None:
-        """Mark a point that `rollback_to_savepoint` can go back to."""
-        await self._control(sql.SQL("savepoint {}"), name)
-
-    async def rollback_to_savepoint(self, name: str) -> None:
-        """Undo what was written since the savepoint, and go on from there."""
-        await self._control(sql.SQL("rollback to savepoint {}"), name)
-
-    async def release_savepoint(self, name: str) -> None:
-        """Forget a savepoint and keep what was written since."""
-        await self._control(sql.SQL("release savepoint {}"), name)
-
-    @asynccontextmanager
-    async def nested(self) -> AsyncIterator[Self]:
-        """Undo only the block, and not the transaction, if the block raises."""
-        await self._check_usable()
-        with typed_errors(self._pool.where):
-            async with self.connection.transaction():
-                yield self
-
-    async def __aenter__(self) -> Self:
-        return await self.begin()
-
-    async def __aexit__(self, error_type: type[BaseException] | None, *_: object) -> None:
-        if error_type is not None:
-            await self.rollback()
-        elif self._connection is not None:
-            await self.commit()
-
-    async def _begin(self, connection: Connection) -> None:
-        try:
-            if self._terms.isolation.keeps_its_snapshot and self._pool.edition.has_watermark:
-                self.watermark = await self._pool.execute(connection, watermark_before())
-            # never after the server's own: so who comes too late always learns why
-            self._deadline = self._terms.deadline()
-            with typed_errors(self._pool.where):
-                await connection.execute(self._terms.begin(connection.info.server_version))
-        except BaseException:
-            self._pool.give_back(connection)
-            raise
-        self._connection = connection
-
-    async def _control(self, statement: sql.SQL, name: str) -> None:
-        check_text("savepoint", name)
-        await self._check_usable()
-        with typed_errors(self._pool.where):
-            await self.connection.execute(statement.format(sql.Identifier(name)))
-
-    async def _end(self, how: LiteralString) -> str | None:
-        connection, self._connection = self.connection, None
-        try:
-            with typed_errors(self._pool.where):
-                cursor = await connection.execute(how)
-                return cursor.statusmessage
-        finally:
-            self._pool.give_back(connection)
-
-    async def _check_usable(self) -> None:
-        if self._connection is None:
-            raise TransactionClosed
-        if time.monotonic() >= self._deadline:
-            await self.rollback()
-            raise TransactionTimeout(self._pool.where, self._terms.expired())
-        if self._connection.pgconn.transaction_status == TransactionStatus.IDLE:
-            await self.rollback()  # it was ended past us, with SQL of the caller's own
-            raise TransactionClosed

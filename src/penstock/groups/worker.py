@@ -11,13 +11,12 @@ partition that keeps failing is parked, alone; the others go on.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, Protocol
 
-from penstock.consumers.handlers import is_async
-from penstock.consumers.progress import logger
 from penstock.errors import (
     AuthenticationFailed,
     ConcurrencyError,
@@ -40,12 +39,17 @@ from penstock.groups.claims import (
 )
 from penstock.log import paging
 from penstock.log.boundary import MessageType, check_types
-from penstock.log.declaring import classes_of
+from penstock.log.declarations import classes_of
+from penstock.log.declare import declare_missing
+from penstock.log.runs import Runs
+from penstock.loops.concurrency import is_coroutine_function
 from penstock.loops.failure_policy import FailurePolicy, checked_policy
 from penstock.loops.outage import Outage
 from penstock.loops.signals import StopEvent, stopping_on_signals, this_process
 from penstock.message import Message, check_text
 from penstock.message.typed import TypedMessage
+
+logger = logging.getLogger("penstock")
 
 #: how often in a row somebody else may have been quicker before that is a failure
 MOST_CONFLICTS = 20
@@ -57,7 +61,7 @@ NOT_ITS_FAULT = (DatabaseUnreachable, PoolExhausted, DeclarationBlocked, Indexin
 ClaimHandler = Callable[[Claim], Iterable[Message | TypedMessage] | Message | TypedMessage | None]
 
 
-class GroupStore(Protocol):
+class GroupStore(Runs, Protocol):
     """What a worker needs of a store."""
 
     def register_consumer_group(self, group_id: str) -> None:
@@ -83,9 +87,6 @@ class GroupStore(Protocol):
 
     def extend(self, claim: Claim, lease: float = 30.0) -> None:
         """Keep a claim."""
-
-    def declare_missing(self, classes: Iterable[type[TypedMessage]]) -> None:
-        """Declare classes that are used for the first time."""
 
     def transaction(self) -> AbstractContextManager[Any]:
         """Return a transaction for a `with` block."""
@@ -137,9 +138,9 @@ class Worker:
         polling_interval_ms: int = 100,
     ) -> None:
         paging.check_interval(polling_interval_ms)
-        if not callable(handler) or is_async(handler):
+        if not callable(handler) or is_coroutine_function(handler):
             raise ValidationError("handler", handler, "a plain function")
-        if not hasattr(store, "claim_next") or is_async(store.claim_next):
+        if not hasattr(store, "claim_next") or is_coroutine_function(store.claim_next):
             raise ValidationError("store", store, "a Store")
         if worker_id is not None:
             check_text("worker_id", worker_id)
@@ -183,7 +184,7 @@ class Worker:
                     logger.warning("worker %s waits: %s", self.worker_id, error)
                     busy = False
                 if not busy:
-                    self._stopping.wait(self._polling_interval)
+                    self._stopping.wait_for(self._polling_interval)
 
     def run_once(self) -> bool:
         """Claim one partition and handle it. Return False if there was nothing to do."""
@@ -238,7 +239,7 @@ class Worker:
         outcome: Iterable[Message | TypedMessage] | Message | TypedMessage | None,
     ) -> None:
         messages = _listed(outcome)
-        self._store.declare_missing(classes_of(messages))  # not from within a transaction
+        declare_missing(self._store, classes_of(messages))  # not from within a transaction
         with self._store.transaction() as transaction:
             if messages:
                 transaction.append(messages, guard=claim.guard)

@@ -1,7 +1,4 @@
-"""Append under a guard and read what a decision needs, for async code.
-
-The same methods as in `boundary_blocking.py`; a test keeps the two alike.
-"""
+"""Append under a guard, and read what a decision needs."""
 
 from __future__ import annotations
 
@@ -10,10 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from penstock.database.operation import Operation
-from penstock.log import append, boundary, declaring
+from penstock.log import append, boundary
 from penstock.log.append import Appended
 from penstock.log.boundary import MessageType
 from penstock.log.context import LogContext
+from penstock.log.declarations import classes_of, watched_classes
+from penstock.log.declare_async import declare_and_index, declare_missing
 from penstock.log.guard import Guard
 from penstock.message import Message, RecordedMessage
 from penstock.message.conditions import QueryCondition
@@ -24,13 +23,22 @@ Messages = Message | TypedMessage | Iterable[Message | TypedMessage]
 
 
 class AsyncBoundaryCalls(ABC):
-    """Decide on what is true, from async code."""
+    """Appends under a guard, and the reads that decisions are made on."""
 
     context: LogContext
 
     @abstractmethod
-    async def run(self, operation: Operation[Result]) -> Result:
+    async def run(self, operation: Operation[Result], /) -> Result:
         """Run an operation and return its result."""
+
+    async def run_apart(self, operation: Operation[Result], /) -> Result:
+        """Run an operation outside of the transaction, where one is open and it is ours."""
+        return await self.run(operation)
+
+    @property
+    def may_be_undone(self) -> bool:
+        """Whether what `run_apart` did is part of a transaction that may be rolled back."""
+        return False
 
     async def append(
         self,
@@ -48,9 +56,9 @@ class AsyncBoundaryCalls(ABC):
         with the same messages returns the first result.
         """
         several = append.several(messages)
-        await self.declare_missing(declaring.classes_of(several), to_write=True)
+        await declare_missing(self, classes_of(several), to_write=True)
         if guard is not None:
-            await self.declare_missing(declaring.watched_classes(guard))
+            await declare_missing(self, watched_classes(guard))
         return await self.run(
             append.append(
                 self.context,
@@ -70,7 +78,7 @@ class AsyncBoundaryCalls(ABC):
         everything that matches, whether it was fetched or not.
         """
         wanted = Guard(conditions).conditions  # type: ignore[arg-type] # which checks them
-        await self.declare_missing(declaring.watched_classes(wanted))
+        await declare_missing(self, watched_classes(wanted))
         return await self.run(boundary.read_boundary(self.context, wanted, after, limit))
 
     async def read_partition(
@@ -94,48 +102,10 @@ class AsyncBoundaryCalls(ABC):
         *classes: type[TypedMessage],
         progress: Callable[[str, int, int], None] = lambda type, done, total: None,
     ) -> None:
-        """Declare typed messages to the database, and index those that are there already.
+        """Declare typed message classes to the database, and index the messages already there.
 
-        Needed before older messages of a type can be found by their attributes; otherwise it
-        happens by itself. Online: others go on writing. It can be stopped and repeated. `progress`
-        is told the type, how far it is and how far it has to go.
+        A store declares a class when it first uses it, and indexes a limited number of older
+        messages. Call this where there are more. Others can write meanwhile; it can be stopped and
+        repeated. `progress` gets the type, the position reached and the position to reach.
         """
-        for one in declaring.checked_classes(classes):
-            await self._declare(one)
-            while (
-                state := await self._run_apart(declaring.fill(self.context, one.message_type))
-            ) is not None:
-                progress(one.message_type, *state)
-                await declaring.pause_if_waiting_async(state)
-
-    async def declare_missing(
-        self, classes: Iterable[type[TypedMessage]], *, to_write: bool = False
-    ) -> None:
-        """Declare those of these classes that this store has not used before."""
-        for one in self.context.declared.lacking(classes, to_write=to_write):
-            await self._declare(one)
-            self._remember(one, indexed=await self._fill_a_little(one.message_type))
-
-    async def _declare(self, one: type[TypedMessage]) -> None:
-        await self._run_apart(
-            declaring.declare(self.context, one.message_type, one.indexed_attribute_names)
-        )
-
-    def _remember(self, one: type[TypedMessage], *, indexed: bool) -> None:
-        """Declare the class no more, since that is done for good."""
-        self.context.declared.note(one, indexed=indexed)
-
-    async def _fill_a_little(self, type: str) -> bool:
-        """Index older messages of a type, if there are not too many; return whether it is done."""
-        slices, pauses = declaring.SLICES_AT_ONCE, declaring.PAUSES
-        while slices > 0 and pauses > 0:
-            state = await self._run_apart(declaring.fill(self.context, type))
-            if state is None:
-                return True
-            slices, pauses = slices - (state[0] > 0), pauses - (state[0] == 0)
-            await declaring.pause_if_waiting_async(state)
-        return False
-
-    async def _run_apart(self, operation: Operation[Result]) -> Result:
-        """Run an operation outside of an open transaction, where there is one."""
-        return await self.run(operation)
+        await declare_and_index(self, classes, progress)

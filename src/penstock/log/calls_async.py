@@ -1,26 +1,29 @@
-"""The log's operations for async code: on a store, in a transaction, on your own connection.
+"""Write to streams; read streams and categories, page through them and follow them.
 
-The same methods as in `blocking.py`; a test keeps the two alike.
+Each method builds an operation and runs it; a store, a transaction or a borrowed connection
+inherits them and provides `run`.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any, TypeVar
 from uuid import UUID
 
 from penstock.database import edition
-from penstock.log import declaring, overview, paging, read, write
+from penstock.log import overview, paging, read, write
 from penstock.log.boundary_calls_async import AsyncBoundaryCalls
+from penstock.log.declarations import classes_of
+from penstock.log.declare_async import declare_missing
 from penstock.log.overview import CategorySummary, Status, StreamSummary
+from penstock.loops.concurrency_async import sleep
 from penstock.message import Message, RecordedMessage
 from penstock.message.typed import TypedMessage
 
 Result = TypeVar("Result")
 
 
-class AsyncLogOperations(AsyncBoundaryCalls):
+class AsyncLogCalls(AsyncBoundaryCalls):
     """Write to streams; read streams and categories; page through them and follow them."""
 
     async def write_message(
@@ -40,7 +43,7 @@ class AsyncLogOperations(AsyncBoundaryCalls):
         `expected_version` is the position of the last message you have seen, -1 for none; if the
         stream has moved on, `WrongExpectedVersion` is raised and nothing is written.
         """
-        await self.declare_missing(declaring.classes_of([type]), to_write=True)
+        await declare_missing(self, classes_of([type]), to_write=True)
         return await self.run(
             write.write_message(
                 self.context,
@@ -65,7 +68,7 @@ class AsyncLogOperations(AsyncBoundaryCalls):
         One round trip, however many they are. A retry with the same ids returns the first result.
         """
         messages = write.listed(messages)
-        await self.declare_missing(declaring.classes_of(messages), to_write=True)
+        await declare_missing(self, classes_of(messages), to_write=True)
         return await self.run(
             write.write_messages(
                 self.context, stream_name, messages, expected_version=expected_version
@@ -87,9 +90,7 @@ class AsyncLogOperations(AsyncBoundaryCalls):
         for a transaction that writes.
         """
         messages = write.listed_pairs(messages)
-        await self.declare_missing(
-            declaring.classes_of(message for _, message in messages), to_write=True
-        )
+        await declare_missing(self, classes_of(message for _, message in messages), to_write=True)
         return await self.run(
             write.write_many(self.context, messages, expected_versions=expected_versions)
         )
@@ -290,4 +291,4 @@ class AsyncLogOperations(AsyncBoundaryCalls):
                 last = paging.last_read(self.context, page)
             if len(page) < size:
                 position = max(position, (head or 0) + 1)
-                await asyncio.sleep(polling_interval_ms / 1000)
+                await sleep(polling_interval_ms / 1000)

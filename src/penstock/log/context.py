@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, TypeGuard
@@ -20,9 +20,9 @@ from penstock.errors import (
     ValidationError,
     first_line,
 )
-from penstock.log.declarations import Declarations
 from penstock.message import Message, RecordedMessage, check_text
 from penstock.message.serializer import Serializer, encode_object
+from penstock.message.typed import TypedMessage
 
 _HIGHEST_POSITION = 2**63 - 1
 #: id, type, data and metadata of a message, as they are sent
@@ -33,6 +33,31 @@ SentMessage = tuple[UUID, str, str, str | None]
 # epoch in UTC is ten times as quick as datetime.replace(tzinfo=UTC).
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - as PostgreSQL sends times: UTC, and does not say so
 _EPOCH_IN_UTC = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Declarations:
+    """The typed message classes that a store has declared to its database.
+
+    It holds classes, not names: a class may be defined anew, with more attributes. A write needs
+    the class declared; a read or a guard also needs its older messages indexed, for which older
+    transactions may have to end first.
+    """
+
+    def __init__(self) -> None:
+        self._declared: set[type[TypedMessage]] = set()
+        self._indexed: set[type[TypedMessage]] = set()
+
+    def lacking(
+        self, classes: Iterable[type[TypedMessage]], *, to_write: bool
+    ) -> set[type[TypedMessage]]:
+        """Return those of the classes for which there is something to do before they are used."""
+        return set(classes) - (self._declared if to_write else self._indexed)
+
+    def note(self, one: type[TypedMessage], *, indexed: bool) -> None:
+        """Note that the class is declared, and whether its older messages are indexed."""
+        self._declared.add(one)
+        if indexed:
+            self._indexed.add(one)
 
 
 @dataclass(frozen=True, slots=True)

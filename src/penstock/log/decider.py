@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from penstock.consumers.handlers import is_async
 from penstock.errors import ValidationError
 from penstock.log.append import Appended
 from penstock.log.guard import Guard
+from penstock.loops.concurrency import is_coroutine_function
 from penstock.loops.retry import retry
 from penstock.message import Message, RecordedMessage
 from penstock.message.conditions import QueryCondition
@@ -67,7 +67,7 @@ class Decider(Generic[State, Command]):
         Returns None if there was nothing to append. On a store a conflict is decided again,
         `attempts` times; in a transaction it is raised, since it ends the transaction.
         """
-        if is_async(getattr(store, "read", None)):
+        if is_coroutine_function(getattr(store, "read", None)):
             raise ValidationError("store", store, "a Store, or a transaction of one")
         wanted = list(conditions)
         if not hasattr(store, "begin_transaction"):

@@ -1,31 +1,67 @@
-"""Which typed messages a store has declared to its database, so that it need not do so again."""
+"""Declared message types: their attributes are indexed, so that messages are found by them.
+
+A typed message class is declared to the database when a store first uses it. Older messages of the
+type are indexed slice by slice, while others go on writing. `declare_async.py` does the I/O.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from penstock.message.typed import TypedMessage
+from penstock.database.operation import Operation, call
+from penstock.errors import ValidationError
+from penstock.log.boundary import as_guard
+from penstock.log.context import LogContext
+from penstock.log.guard import Guard
+from penstock.message import check_text
+from penstock.message.conditions import QueryCondition
+from penstock.message.typed import TypedMessage, find_class, is_typed_class
 
 
-class Declarations:
-    """Remembers classes, not names: a class may be defined anew, with more attributes.
+def declare(context: LogContext, type: str, attributes: Sequence[str]) -> Operation[None]:
+    """Declare the attributes of a message type."""
+    context.require_penstock("attributes")
+    check_text("type", type)
+    for name in attributes:
+        check_text("attribute", name)
+    return call(
+        "declare_type",
+        "select penstock.declare_type(%s, %s::text[])",
+        (type, list(attributes)),
+        lambda _: None,
+        type=type,
+    )
 
-    Who writes needs a class declared; who reads, or guards, also its older messages indexed, for
-    which older transactions may have to end first.
-    """
 
-    def __init__(self) -> None:
-        self._declared: set[type[TypedMessage]] = set()
-        self._indexed: set[type[TypedMessage]] = set()
+def fill(context: LogContext, type: str) -> Operation[tuple[int, int] | None]:
+    """Index the next slice of older messages of a type; None when all are indexed."""
+    return call(
+        "fill_attributes",
+        "select * from penstock.fill_attributes(%s)",
+        (type,),
+        lambda rows: None if rows[0][0] is None else (rows[0][0], rows[0][1]),
+        type=type,
+    )
 
-    def lacking(
-        self, classes: Iterable[type[TypedMessage]], *, to_write: bool
-    ) -> set[type[TypedMessage]]:
-        """Return those of the classes for which there is something to do before they are used."""
-        return set(classes) - (self._declared if to_write else self._indexed)
 
-    def note(self, one: type[TypedMessage], *, indexed: bool) -> None:
-        """Note that the class is declared, and whether its older messages are indexed."""
-        self._declared.add(one)
-        if indexed:
-            self._indexed.add(one)
+def checked_classes(classes: Iterable[type[TypedMessage]]) -> list[type[TypedMessage]]:
+    """Return the classes; refuse what is no class of typed messages."""
+    for one in classes:
+        if not is_typed_class(one):
+            raise ValidationError("classes", one, "classes of typed messages")
+    return list(classes)
+
+
+def classes_of(messages: Iterable[object]) -> set[type[TypedMessage]]:
+    """Return the classes of the typed messages among these."""
+    return {type(one) for one in messages if isinstance(one, TypedMessage)}
+
+
+def known_classes(types: Iterable[str]) -> set[type[TypedMessage]]:
+    """Return the classes of those types that have one in this process."""
+    return {found for type in types if (found := find_class(type)) is not None}
+
+
+def watched_classes(guard: Guard | Iterable[QueryCondition]) -> set[type[TypedMessage]]:
+    """Return the classes, of those that this process has, whose messages a guard watches."""
+    return known_classes([one.type for one in as_guard(guard).conditions])

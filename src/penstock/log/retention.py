@@ -7,12 +7,9 @@ out once, and then removes in short transactions, so that a long clean-up holds 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from penstock.consumers.consumer import Runs
-from penstock.consumers.consumer_async import RunsAsync
 from penstock.database.operation import Operation, call
 from penstock.errors import ValidationError
 from penstock.log.context import LogContext, check_position
@@ -70,40 +67,6 @@ class Keep:
             isinstance(self.age, timedelta) and self.age >= timedelta()
         ):
             raise ValidationError("age", self.age, "a timedelta of 0 or more")
-
-
-def retain(
-    store: Runs,
-    target: str,
-    keep: Keep,
-    *,
-    ignore_consumers: bool = False,
-    progress: Callable[[int], None] = lambda removed: None,
-) -> Retained:
-    """Remove what need not be kept, batch by batch; `progress` is told the sum after each."""
-    run = Run(target, ignore_consumers)
-    bounds = store.run(find_bounds(store.context, target, keep, ignore_consumers))
-    while not run.ended:
-        run.count(store.run(remove_batch(run, bounds)))
-        progress(run.removed)
-    return run.retained()
-
-
-async def retain_async(
-    store: RunsAsync,
-    target: str,
-    keep: Keep,
-    *,
-    ignore_consumers: bool = False,
-    progress: Callable[[int], None] = lambda removed: None,
-) -> Retained:
-    """Do the same for async code."""
-    run = Run(target, ignore_consumers)
-    bounds = await store.run(find_bounds(store.context, target, keep, ignore_consumers))
-    while not run.ended:
-        run.count(await store.run(remove_batch(run, bounds)))
-        progress(run.removed)
-    return run.retained()
 
 
 @dataclass(slots=True)

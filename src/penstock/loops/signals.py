@@ -49,8 +49,8 @@ class StopEvent:
         self._is_set = True
         self._woken.put(None)
 
-    def wait(self, timeout: float) -> bool:
-        """Wait until it is set, or so many seconds. Return whether it is set."""
+    def wait_for(self, timeout: float) -> bool:
+        """Wait until it is set, for at most `timeout` seconds. Return whether it is set."""
         if not self._is_set and timeout > 0:
             with suppress(queue.Empty):
                 self._woken.get(timeout=timeout)

@@ -1,18 +1,16 @@
-"""The outbox and its joins for async code: `store.outbox` and `store.joins`.
+"""The outbox and its joins: `store.outbox` and `store.joins`.
 
-The same methods as in `blocking.py`; a test keeps the two alike.
+In a transaction (`tx.outbox`, `tx.joins`) and on a connection of your own they are part of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Protocol, TypeVar
 from uuid import UUID
 
-from penstock.database.operation import Operation
 from penstock.errors import JoinNotFound, OutboxMessageNotFound
-from penstock.log.context import LogContext
+from penstock.log.runs_async import AsyncRuns
 from penstock.outbox import joins as join_operations
 from penstock.outbox import operations
 from penstock.outbox.joins import Join, JoinMember, Wait
@@ -27,24 +25,13 @@ from penstock.outbox.messages import (
 )
 from penstock.outbox.payload import Payload
 
-Result = TypeVar("Result")
-
 _BATCH = 10_000
-
-
-class RunsAsync(Protocol):
-    """What can run an operation: a store, a transaction, a connection."""
-
-    context: LogContext
-
-    async def run(self, operation: Operation[Result]) -> Result:
-        """Run an operation and return its result."""
 
 
 class AsyncOutbox:
     """Messages to be handled later: enqueue, claim, acknowledge, look after."""
 
-    def __init__(self, runner: RunsAsync) -> None:
+    def __init__(self, runner: AsyncRuns) -> None:
         self._runner = runner
 
     async def enqueue(
@@ -165,7 +152,7 @@ class AsyncOutbox:
 class AsyncJoins:
     """Know when a set of outbox messages is all done, and start what follows."""
 
-    def __init__(self, runner: RunsAsync) -> None:
+    def __init__(self, runner: AsyncRuns) -> None:
         self._runner = runner
 
     async def start_join(

@@ -28,7 +28,7 @@ import pyarrow.ipc
 from pyspark.sql import DataFrame
 from pyspark.sql.types import IntegralType, StructType
 
-from penstock.database.execute import typed_errors
+from penstock.database.server_errors import typed_errors
 from penstock.errors import WrongColumns, WrongValue
 from penstock.message import names
 from penstock.pipeline.frames import Slice

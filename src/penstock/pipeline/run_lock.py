@@ -20,7 +20,7 @@ from typing import Any
 
 import psycopg
 
-from penstock.database.execute import typed_errors
+from penstock.database.server_errors import typed_errors
 from penstock.errors import PipelineRunning, RunLockLost
 from penstock.loops.signals import this_process
 from penstock.spark.connections import Place, connect

@@ -24,7 +24,7 @@ import psycopg
 from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
-from penstock.database.execute import typed_errors
+from penstock.database.server_errors import typed_errors
 from penstock.errors import (
     PenstockError,
     PipelineRunning,

@@ -27,7 +27,7 @@ from psycopg.types.json import Jsonb
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from penstock.database.execute import typed_errors
+from penstock.database.server_errors import typed_errors
 from penstock.errors import (
     DatabaseUnreachable,
     PenstockError,

@@ -1,4 +1,8 @@
-"""A queue for async code: the same methods as in `queue.py`; a test keeps the two alike."""
+"""A queue: offer records, and open sessions that read them.
+
+A queue is the stream `queue-{name}`: it needs no making, and everything that reads the log reads it
+too. Each consumer id has an offset of its own, so several consumers each get every record.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from uuid import UUID
 
-from penstock.consumers.consumer_async import RunsAsync
+from penstock.log.runs_async import AsyncRuns
 from penstock.message import as_uuid, new_id
 from penstock.queues import operations
 from penstock.queues.record import ConsumedRecord, Record
@@ -17,7 +21,7 @@ from penstock.queues.session_state import CommitMode, SessionState, check_option
 class AsyncQueue:
     """A queue of records. Made by `store.queue(name)`, or `tx.queue(name)` in a transaction."""
 
-    def __init__(self, log: RunsAsync, name: str) -> None:
+    def __init__(self, log: AsyncRuns, name: str) -> None:
         self._log = log
         self.name = name
         #: the stream that holds its records

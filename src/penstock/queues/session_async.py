@@ -1,12 +1,11 @@
-"""A session for async code: the same methods as in `session.py`; a test keeps the two alike."""
+"""A session of a queue's consumer. What its calls mean is in `session_state.py`."""
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import suppress
 from typing import Any, Self, TypeVar
 
-from penstock.consumers.consumer_async import RunsAsync
+from penstock.log.runs_async import AsyncRuns
+from penstock.loops.concurrency_async import StopEvent
 from penstock.queues.record import ConsumedRecord
 from penstock.queues.session_state import CommitMode, SessionState, Step, pauses
 
@@ -24,10 +23,10 @@ class AsyncConsumerSession:
     `SessionFenced`. A session is for one caller at a time; a second raises `SessionInUse`.
     """
 
-    def __init__(self, log: RunsAsync, state: SessionState) -> None:
+    def __init__(self, log: AsyncRuns, state: SessionState) -> None:
         self._log = log
         self._state = state
-        self._closing = asyncio.Event()
+        self._closing = StopEvent()
 
     @property
     def consumer_id(self) -> str:
@@ -58,8 +57,7 @@ class AsyncConsumerSession:
                 pause = next(waits, None)
                 if record is not None or pause is None:
                     return record
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._closing.wait(), pause)
+                await self._closing.wait_for(pause)
 
     async def commit(self, offset: int | None = None) -> None:
         """Store that this record, or else the last one polled, and all before it are done with.

@@ -19,7 +19,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from penstock.database import pool
 from penstock.database.embedded import EmbeddedServer, start
-from penstock.database.execute import typed_errors
+from penstock.database.server_errors import typed_errors
 from penstock.errors import DatabaseUnreachable, NotInstalled
 from penstock.settings import Settings
 

@@ -90,12 +90,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "If a transaction that keeps its snapshot took the watermark once it has begun",
         (
             Edit(
-                "database/pool.py",
+                "database/transaction.py",
                 "self.watermark = self._pool.execute(connection, watermark_before())",
                 "pass",
             ),
             Edit(
-                "database/pool.py",
+                "database/transaction.py",
                 "        self._connection = connection\n\n    def _control",
                 """\
         if self._terms.isolation.keeps_its_snapshot and self._pool.edition.has_watermark:

@@ -10,7 +10,7 @@ import psycopg
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock import Message, RecordedMessage, Store
-from penstock.database.execute import typed_errors
+from penstock.database.server_errors import typed_errors
 from penstock.pipeline import Pipeline, Runner, StepReport, Summary
 from penstock.pipeline.frames import DRIVER_ROWS
 from penstock.pipeline.state import backing_stream

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructType
 
 from penstock import Store
-from penstock.database.execute import typed_errors
+from penstock.database.server_errors import typed_errors
 from penstock.errors import ForeignErrorRow, StepSuperseded
 from penstock.pipeline import Delivery, Pipeline, state
 from penstock.pipeline.next_snapshot import Memory, choose

@@ -7,7 +7,7 @@ from threading import Barrier
 import pytest
 from pyspark.sql import DataFrame
 
-from penstock.database.execute import typed_errors
+from penstock.database.server_errors import typed_errors
 from penstock.errors import StepSuperseded
 from penstock.pipeline import Delivery, Pipeline, StepReport
 from penstock.pipeline.restart import restart

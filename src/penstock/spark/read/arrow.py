@@ -17,7 +17,7 @@ from functools import lru_cache
 import psycopg
 import pyarrow as pa
 
-from penstock.database.execute import typed_errors
+from penstock.database.server_errors import typed_errors
 from penstock.extras import from_extra
 from penstock.spark.connections import PATIENCE, Place, connected, conninfo
 from penstock.spark.read.read_plan import Plan

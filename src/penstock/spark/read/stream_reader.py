@@ -29,7 +29,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from penstock.database.execute import typed_errors
+from penstock.database.server_errors import typed_errors
 from penstock.errors import DatabaseUnreachable, LogChanged, OffsetBeyondEnd
 from penstock.spark.connections import Place, connect, connected
 from penstock.spark.options import LATEST, ReadOptions

@@ -21,7 +21,8 @@ from psycopg import sql
 
 from penstock.database import edition as editions
 from penstock.database.edition import Edition
-from penstock.database.execute import execute, typed_errors
+from penstock.database.execute import execute
+from penstock.database.server_errors import typed_errors
 from penstock.errors import WrongValue
 from penstock.spark.connections import not_installed
 from penstock.spark.write.outgoing import Outgoing, find_malformed

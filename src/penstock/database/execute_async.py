@@ -1,0 +1,48 @@
+"""Run an operation on a connection: one round trip, typed errors.
+
+This is the only place where an operation meets psycopg. Transactions belong to the owner of the
+connection. An operation of several statements runs in a transaction of its own if none is open,
+since its statements belong together; they are sent in one go.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any, Protocol, TypeVar
+
+import psycopg
+from psycopg.rows import tuple_row
+
+from penstock.database.operation import Operation
+from penstock.database.server_errors import address_of, in_transaction, typed_errors
+
+Result = TypeVar("Result")
+
+
+class AsyncRuns(Protocol):
+    """Runs operations: a store, a transaction, or a connection of your own."""
+
+    async def run(self, operation: Operation[Result], /) -> Result:
+        """Run an operation and return its result."""
+
+
+async def execute(
+    connection: psycopg.AsyncConnection[Any],
+    operation: Operation[Result],
+    *,
+    prepare: bool = True,
+    where: str | None = None,
+) -> Result:
+    """Run the operation and return its result. `where` names the database in errors."""
+    *before, last = operation.statements
+    cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)
+    with typed_errors(where or address_of(connection)):
+        if before:
+            whole = nullcontext() if in_transaction(connection) else connection.transaction()
+            async with whole, connection.pipeline():
+                for one in before:
+                    await connection.execute(one.sql, one.arguments, prepare=prepare)
+                await cursor.execute(last.sql, last.arguments, prepare=prepare, binary=True)
+        else:
+            await cursor.execute(last.sql, last.arguments, prepare=prepare, binary=True)
+        return operation.decode(await cursor.fetchall())

@@ -1,0 +1,25 @@
+"""Run a retention: batch by batch, each in a transaction of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.log.retention import Keep, Retained, Run, find_bounds, remove_batch
+from penstock.log.runs_async import AsyncRuns
+
+
+async def retain(
+    store: AsyncRuns,
+    target: str,
+    keep: Keep,
+    *,
+    ignore_consumers: bool = False,
+    progress: Callable[[int], None] = lambda removed: None,
+) -> Retained:
+    """Remove what need not be kept, batch by batch; `progress` gets the sum after each."""
+    run = Run(target, ignore_consumers)
+    bounds = await store.run(find_bounds(store.context, target, keep, ignore_consumers))
+    while not run.ended:
+        run.count(await store.run(remove_batch(run, bounds)))
+        progress(run.removed)
+    return run.retained()

@@ -1,0 +1,100 @@
+"""What differs between async and blocking code: waiting, signals, background work, handlers.
+
+`concurrency.py` has the same names for blocking code. These two are the only modules that are
+written twice; every other `x.py` beside an `x_async.py` is generated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeVar
+
+from penstock.loops.concurrency import is_coroutine_function
+from penstock.loops.signals import stopping_loop_on_signals as stopping_on_signals
+
+Result = TypeVar("Result")
+
+__all__ = [
+    "HANDLERS",
+    "IS_ASYNC",
+    "StopEvent",
+    "background",
+    "is_coroutine_function",
+    "is_supported",
+    "run_handler",
+    "run_in_thread",
+    "sleep",
+    "stopping_on_signals",
+    "wait_for",
+]
+
+IS_ASYNC = True
+#: what a handler may be, for error messages
+HANDLERS = "a function, async or plain"
+sleep = asyncio.sleep
+
+
+class StopEvent(asyncio.Event):
+    """An event that ends a loop, with a timeout for waiting."""
+
+    async def wait_for(self, timeout: float) -> bool:
+        """Wait until it is set, for at most `timeout` seconds. Return whether it is set."""
+        if not self.is_set() and timeout > 0:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.wait(), timeout)
+        return self.is_set()
+
+
+async def wait_for(future: Future[Result], timeout: float) -> Result:
+    """Return the result of a future that another thread or task sets, or raise TimeoutError."""
+    if not future.done():
+        await asyncio.wait([asyncio.wrap_future(future)], timeout=timeout)
+    return future.result(0)
+
+
+async def run_in_thread(
+    function: Callable[[], Result], undo: Callable[[Result], object] = lambda result: None
+) -> Result:
+    """Run a function that blocks. If the task is cancelled meanwhile, its result is undone."""
+    running = asyncio.ensure_future(asyncio.to_thread(function))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        running.add_done_callback(lambda done: _undo(done, undo))
+        raise
+
+
+def _undo(done: asyncio.Future[Result], undo: Callable[[Result], object]) -> None:
+    if not done.cancelled() and done.exception() is None:
+        undo(done.result())
+
+
+@asynccontextmanager
+async def background(
+    work: Callable[[StopEvent], Awaitable[None]], name: str
+) -> AsyncIterator[None]:
+    """Run `work` beside the block. It gets an event that is set when the block ends."""
+    done = StopEvent()
+    task = asyncio.ensure_future(work(done))
+    try:
+        yield
+    finally:
+        done.set()
+        await asyncio.shield(task)
+
+
+async def run_handler(handler: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a handler, plain or async, and return its result."""
+    result = handler(*arguments)
+    if inspect.isawaitable(result):
+        result = await result
+    return result
+
+
+def is_supported(handler: Callable[..., Any]) -> bool:
+    """Whether `run_handler` can run it."""
+    return callable(handler)
