@@ -36,16 +36,16 @@ def main() -> None:
 
         print("without a mail server for order 2")
         consumer_of(store, mailer).run_once()
-        (waiting,) = store.parked(CATEGORY, "mailer")
+        (waiting,) = store.admin.parked(CATEGORY, "mailer")
         print(f"  parked: {waiting.error}, {waiting.attempts} attempts")
 
         print("with one")
         mailer.works = True
         store.write_message(f"{CATEGORY}-1", "Shipped", {"number": 1})
-        store.retry_parked(CATEGORY, "mailer", waiting.message.global_position)
+        store.admin.retry_parked(CATEGORY, "mailer", waiting.message.global_position)
         consumer = consumer_of(store, mailer, stop_after=2)
         consumer.run()  # a service runs until SIGTERM; this one until two mails are sent
-        print(f"parked now: {len(store.parked(CATEGORY, 'mailer'))}")
+        print(f"parked now: {len(store.admin.parked(CATEGORY, 'mailer'))}")
 
 
 def consumer_of(store: Store, mailer: Mailer, stop_after: int = 0) -> Consumer:

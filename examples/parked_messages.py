@@ -17,15 +17,17 @@ def main() -> None:
             store.write_message(f"{CATEGORY}-{number}", "Packed", {"number": number})
 
         shipper(store).run_once()
-        for one in store.parked(CATEGORY, "shipper"):
+        for one in store.admin.parked(CATEGORY, "shipper"):
             print("parked:", one.message.stream_name[-1], one.error, f"({one.attempts} attempts)")
 
-        second, fourth = (one.message.global_position for one in store.parked(CATEGORY, "shipper"))
+        second, fourth = (
+            one.message.global_position for one in store.admin.parked(CATEGORY, "shipper")
+        )
         ADDRESSES[2] = "Chur"
-        store.retry_parked(CATEGORY, "shipper", second)
-        store.drop_parked(CATEGORY, "shipper", fourth)
+        store.admin.retry_parked(CATEGORY, "shipper", second)
+        store.admin.drop_parked(CATEGORY, "shipper", fourth)
         shipper(store, until=2).run()
-        print("still parked:", store.parked(CATEGORY, "shipper"))
+        print("still parked:", store.admin.parked(CATEGORY, "shipper"))
 
 
 def shipper(store: Store, until: int = 0) -> Consumer:

@@ -16,17 +16,17 @@ def main() -> None:
             for sensor in ("a", "b"):
                 store.write_message(f"{CATEGORY}-{sensor}", "Measured", {"value": value})
 
-        print("of the last 30 days:", store.retain(CATEGORY, keep_for=timedelta(days=30)))
+        print("of the last 30 days:", store.admin.retain(CATEGORY, keep_for=timedelta(days=30)))
 
         average = Consumer(
             store, CATEGORY, "average", handlers={"Measured": lambda message: None}, batch_size=4
         )
         average.run_once()
-        print("keep 2:", store.retain(CATEGORY, keep_count=2))
+        print("keep 2:", store.admin.retain(CATEGORY, keep_count=2))
 
         while average.run_once():
             pass
-        print("keep 2:", store.retain(CATEGORY, keep_count=2))
+        print("keep 2:", store.admin.retain(CATEGORY, keep_count=2))
         print("left:", left(store), "and the next position is", next_position(store))
 
 

@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar, cast
 
 import psycopg
 
-from penstock.admin.admin import OperatorCalls
+from penstock.admin.admin import Admin
 from penstock.database.edition import Edition
 from penstock.database.execute import execute
 from penstock.database.interceptor import intercepted
@@ -49,12 +49,12 @@ class Operations(LogCalls, GroupCalls):
 
     @property
     def outbox(self) -> Outbox:
-        """Messages to be handled later, surely."""
+        """The transactional outbox."""
         return Outbox(self)
 
     @property
     def joins(self) -> Joins:
-        """Know when a set of outbox messages is all done."""
+        """Joins: what happens once a set of outbox messages is done."""
         return Joins(self)
 
 
@@ -106,7 +106,7 @@ class BorrowedConnection(Operations):
         return cast(Result, call.result)
 
 
-class Store(Operations, OperatorCalls):
+class Store(Operations):
     """A message store, for blocking code. Made by `penstock.connect()`."""
 
     def __init__(self, pool: Pool, context: LogContext, on_close: Callable[[], None]) -> None:
@@ -123,6 +123,16 @@ class Store(Operations, OperatorCalls):
     def edition(self) -> Edition:
         """Whose functions the database has."""
         return self.context.edition
+
+    @property
+    def admin(self) -> Admin:
+        """Operators' calls: list and move readers, remove old messages, see parked ones."""
+        return Admin(self)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the store was closed."""
+        return self._pool.is_closed
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._pool.where} ({self.edition.value})>"

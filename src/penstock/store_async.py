@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar, cast
 
 import psycopg
 
-from penstock.admin.admin_async import AsyncOperatorCalls
+from penstock.admin.admin_async import AsyncAdmin
 from penstock.database.edition import Edition
 from penstock.database.execute_async import execute
 from penstock.database.interceptor import intercepted
@@ -48,12 +48,12 @@ class AsyncOperations(AsyncLogCalls, AsyncGroupCalls):
 
     @property
     def outbox(self) -> AsyncOutbox:
-        """Messages to be handled later, surely."""
+        """The transactional outbox."""
         return AsyncOutbox(self)
 
     @property
     def joins(self) -> AsyncJoins:
-        """Know when a set of outbox messages is all done."""
+        """Joins: what happens once a set of outbox messages is done."""
         return AsyncJoins(self)
 
 
@@ -105,7 +105,7 @@ class AsyncBorrowedConnection(AsyncOperations):
         return cast(Result, call.result)
 
 
-class AsyncStore(AsyncOperations, AsyncOperatorCalls):
+class AsyncStore(AsyncOperations):
     """A message store, for async code. Made by `await penstock.connect_async()`."""
 
     def __init__(self, pool: AsyncPool, context: LogContext, on_close: Callable[[], None]) -> None:
@@ -122,6 +122,16 @@ class AsyncStore(AsyncOperations, AsyncOperatorCalls):
     def edition(self) -> Edition:
         """Whose functions the database has."""
         return self.context.edition
+
+    @property
+    def admin(self) -> AsyncAdmin:
+        """Operators' calls: list and move readers, remove old messages, see parked ones."""
+        return AsyncAdmin(self)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the store was closed."""
+        return self._pool.is_closed
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._pool.where} ({self.edition.value})>"

@@ -10,7 +10,7 @@ destination. They tell of names, counts and errors, never of a message's data or
 error is recorded by its name and first line, since the lines below may quote what was sent, and
 by its name alone if it is about a value.
 
-The gauges are the figures of `Store.health()`. Needs `pip install 'penstock-log[telemetry]'`.
+The gauges are the figures of `store.admin.health()`. Needs `pip install 'penstock-log[telemetry]'`.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class OpenTelemetry(Interceptor):
                 self._duration.record(time.perf_counter() - started, low)
 
     def observe(self, store: Store) -> None:
-        """Feed gauges with the figures of `store.health()`, until the store is closed.
+        """Feed gauges with the figures of `store.admin.health()`, until the store is closed.
 
         Each collection of metrics asks the store once, in the thread that collects.
         """

@@ -46,8 +46,8 @@ class TestConsumers:
     def test_are_listed_with_their_backlog(
         self, penstock: Run, store: Store, places: list[int]
     ) -> None:
-        store.move_consumer("order", "mailer", places[0], "table")
-        store.move_consumer("order", "biller", places[-1], "stream")
+        store.admin.seek("order", "mailer", places[0], "table")
+        store.admin.seek("order", "biller", places[-1], "stream")
 
         result = penstock("consumers")
 
@@ -58,7 +58,7 @@ class TestConsumers:
 
     @pytest.mark.usefixtures("places")
     def test_a_count_that_was_cut_short_says_so(self, penstock: Run, store: Store) -> None:
-        store.move_consumer("order", "mailer", 0)
+        store.admin.seek("order", "mailer", 0)
 
         result = penstock("consumers", "--count-up-to", "2")
 
@@ -66,7 +66,7 @@ class TestConsumers:
 
     @pytest.mark.usefixtures("places")
     def test_as_json(self, penstock: Run, store: Store) -> None:
-        store.move_consumer("order", "mailer", 0)
+        store.admin.seek("order", "mailer", 0)
 
         (line,) = penstock("consumers", "--json").stdout.splitlines()
 
@@ -99,7 +99,7 @@ class TestSeek:
 
     @pytest.mark.usefixtures("places")
     def test_to_the_end(self, penstock: Run, store: Store) -> None:
-        store.move_consumer("order", "mailer", 0)
+        store.admin.seek("order", "mailer", 0)
 
         penstock("seek", "order", "mailer", "end")
 
@@ -119,7 +119,7 @@ class TestSeek:
     @pytest.mark.parametrize("position", ["x", "1.5", "٣"])
     @pytest.mark.usefixtures("places")
     def test_a_position_that_is_none(self, penstock: Run, store: Store, position: str) -> None:
-        store.move_consumer("order", "mailer", 0)
+        store.admin.seek("order", "mailer", 0)
 
         assert penstock("seek", "order", "mailer", position).exit_code == 2
 
@@ -181,7 +181,7 @@ class TestReplay:
     def test_it_never_leaves_anything_out(
         self, penstock: Run, store: Store, places: list[int]
     ) -> None:
-        store.move_consumer("order", "mailer", places[0])
+        store.admin.seek("order", "mailer", places[0])
 
         result = penstock("replay", "order", "mailer", "--position", str(places[3]))
 
@@ -212,7 +212,7 @@ class TestSessions:
 
     @pytest.mark.usefixtures("session", "places")
     def test_are_listed_by_queue_and_consumer(self, penstock: Run, store: Store) -> None:
-        store.move_consumer("order", "mailer", 0)
+        store.admin.seek("order", "mailer", 0)
 
         lines = [line.split() for line in penstock("consumers").stdout.splitlines()]
 
@@ -336,7 +336,7 @@ class TestParked:
 
         result = penstock("parked", "retry", "order", "mailer", str(places[1]))
 
-        requested = [one.retry_requested for one in store.parked("order", "mailer")]
+        requested = [one.retry_requested for one in store.admin.parked("order", "mailer")]
         assert requested == [True, False]
         assert result.stderr == "1 message to be handled again\n"
 
@@ -346,7 +346,7 @@ class TestParked:
 
         result = penstock("parked", "drop", "order", "mailer", "--all")
 
-        assert store.parked("order", "mailer") == []
+        assert store.admin.parked("order", "mailer") == []
         assert result.stderr == "2 messages dropped\n"
 
     @pytest.mark.parametrize("action", ["retry", "drop"])
@@ -384,7 +384,7 @@ class TestRetain:
     def test_a_consumer_s_backlog_stays(
         self, penstock: Run, store: Store, places: list[int]
     ) -> None:
-        store.move_consumer("order", "mailer", places[0])
+        store.admin.seek("order", "mailer", places[0])
 
         held = penstock("retain", "order", "--keep-count", "1")
         ignored = penstock("retain", "order", "--keep-count", "1", "--ignore-consumers")
@@ -418,7 +418,7 @@ class TestRetain:
 
 def test_ages_are_shown_as_people_say_them(store: Store, penstock: Run) -> None:
     store.write_message("order-1", "Placed")
-    store.move_consumer("order", "mailer", 0)
+    store.admin.seek("order", "mailer", 0)
     with store.transaction() as transaction:
         transaction.connection.execute(
             "update message_store.messages set time = time - %s where stream_name = 'order-1'",

@@ -20,7 +20,7 @@ COMMANDS = [
 def test_no_line_is_wider_than_80_columns(penstock: Run, store: Store) -> None:
     store.write_message("account-0190b2c4-7a2b-7c3d-8e4f-5a6b7c8d9e0f" + "x" * 80, "Opened")
     store.write_message("transfer-1", "Requested", {"text": "wine " * 40, "long": "x" * 200})
-    store.move_consumer("account", "mailer-with-a-long-name-0190b2c4-7a2b-7c3d", 0)
+    store.admin.seek("account", "mailer-with-a-long-name-0190b2c4-7a2b-7c3d", 0)
     with store.transaction() as open_writer:
         open_writer.connection.execute("set local application_name = 'a service with a long name'")
         open_writer.write_message("account-1", "Opened")

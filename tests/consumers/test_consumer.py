@@ -255,7 +255,7 @@ class TestStart:
     ) -> None:
         category = new_category()
         fill(shared_store, category, 2)
-        shared_store.move_consumer(category, "mailer", 0)
+        shared_store.admin.seek(category, "mailer", 0)
 
         assert consume(shared_store, category, start=start) == [0, 1]
 
@@ -513,12 +513,12 @@ class TestAsync:
             consumer.stop()
 
         await consumer.run_once()
-        (waiting,) = await async_store.parked("order", "mailer")
-        await async_store.retry_parked("order", "mailer", waiting.message.global_position)
+        (waiting,) = await async_store.admin.parked("order", "mailer")
+        await async_store.admin.retry_parked("order", "mailer", waiting.message.global_position)
         await consumer.run()
 
         assert calls == [1, 1]
-        assert await async_store.parked("order", "mailer") == []
+        assert await async_store.admin.parked("order", "mailer") == []
 
     async def test_a_cancelled_one_saves_how_far_it_came(self, async_store: AsyncStore) -> None:
         await async_store.write_message("order-1", "Placed", {"number": 1})
@@ -532,7 +532,7 @@ class TestAsync:
         running.cancel()
         await asyncio.wait([running])
 
-        (status,) = await async_store.consumers()
+        (status,) = await async_store.admin.consumers()
         assert status.position == 1
 
     async def test_once_stopped_nothing_is_done_with(self, async_store: AsyncStore) -> None:

@@ -155,7 +155,7 @@ def test_told_to_end_it_finishes_the_message_in_hand(
 
     assert processes.end() == 0
     assert copied(shared_store, done) == [0, 1, 2, 3]
-    (status,) = [one for one in shared_store.consumers() if one.category == category]
+    (status,) = [one for one in shared_store.admin.consumers() if one.category == category]
     assert status.position == places[3]
 
 
@@ -171,7 +171,7 @@ def test_told_to_end_all_consumers_of_an_event_loop_do(
     os.kill(process, number)
 
     assert processes.end() == 0
-    found = [one.position for one in shared_store.consumers() if one.category == category]
+    found = [one.position for one in shared_store.admin.consumers() if one.category == category]
     assert found == [places[2]] * 2
 
 
@@ -231,7 +231,7 @@ def test_a_database_that_goes_away_is_waited_for(machine: Machine, transactional
             consumer.stop()
             running.join(60)
         numbers = copied(store, "done")
-        (status,) = store.consumers()
+        (status,) = store.admin.consumers()
 
     assert not running.is_alive()
     assert status.behind == 0

@@ -88,8 +88,8 @@ def test_a_member_with_nothing_to_do_is_not_behind(store: Store) -> None:
     for number in range(SIZE):
         member(store, number)[0].run_once()
 
-    assert [one.position for one in store.consumers()] == [head] * SIZE
-    assert [one.behind for one in store.consumers()] == [0] * SIZE
+    assert [one.position for one in store.admin.consumers()] == [head] * SIZE
+    assert [one.behind for one in store.admin.consumers()] == [0] * SIZE
 
 
 def test_a_member_resumes_where_it_was(store: Store) -> None:

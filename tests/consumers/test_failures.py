@@ -64,7 +64,7 @@ class TestStop:
         with pytest.raises(KeyboardInterrupt):
             consumer_of(shared_store, category, interrupt, on_failure=PARK).run()
 
-        assert shared_store.parked(category, "mailer") == []
+        assert shared_store.admin.parked(category, "mailer") == []
         assert consume(shared_store, category) == [1, 2]
 
 
@@ -140,7 +140,7 @@ class TestPark:
             transactional=transactional,
         ).run_once()
 
-        (waiting,) = shared_store.parked(category, "mailer")
+        (waiting,) = shared_store.admin.parked(category, "mailer")
         assert handler == [0, 1, 1, 2]
         assert waiting.message == shared_store.get_category_messages(category)[1]
         assert (waiting.error, waiting.attempts) == ("RuntimeError: attempt 2", 2)
@@ -180,15 +180,15 @@ class TestPark:
         handler = Failing(times=2)
         consumer = consumer_of(shared_store, category, handler, on_failure=PARK)
         consumer.run_once()
-        shared_store.retry_parked(category, "mailer", places[1])
-        requested = shared_store.parked(category, "mailer")[0].retry_requested
+        shared_store.admin.retry_parked(category, "mailer", places[1])
+        requested = shared_store.admin.parked(category, "mailer")[0].retry_requested
 
         handler._done = consumer.stop
         consumer.run()
 
         assert requested
         assert handler == [0, 1, 1, 2, 1]
-        assert shared_store.parked(category, "mailer") == []
+        assert shared_store.admin.parked(category, "mailer") == []
 
     def test_a_retry_and_what_it_writes_are_one_transaction(self, shared_store: Store) -> None:
         category, done = new_category(), new_category("done")
@@ -201,12 +201,12 @@ class TestPark:
 
         consumer = consumer_of(shared_store, category, handler, on_failure=PARK, transactional=True)
         consumer.run_once()
-        shared_store.retry_parked(category, "mailer", places[1])
+        shared_store.admin.retry_parked(category, "mailer", places[1])
         failing._done = consumer.stop
         consumer.run()
 
         assert [one.data["number"] for one in shared_store.read_category(done)] == [0, 1]
-        assert shared_store.parked(category, "mailer") == []
+        assert shared_store.admin.parked(category, "mailer") == []
 
     def test_a_retry_that_fails_is_parked_anew(self, shared_store: Store) -> None:
         category = new_category()
@@ -216,11 +216,11 @@ class TestPark:
             shared_store, category, handler, on_failure=PARK, polling_interval_ms=10
         )
         consumer.run_once()
-        shared_store.retry_parked(category, "mailer", places[1])
+        shared_store.admin.retry_parked(category, "mailer", places[1])
         shared_store.write_message(f"{category}-9", "Placed", {"number": 9})
         consumer._step()
 
-        (waiting,) = shared_store.parked(category, "mailer")
+        (waiting,) = shared_store.admin.parked(category, "mailer")
         assert handler == [0, 1, 1, 9, 1, 1]
         assert (waiting.attempts, waiting.retry_requested) == (4, False)
 
@@ -230,7 +230,7 @@ class TestPark:
         handler = Failing()
         consumer = consumer_of(shared_store, category, handler, on_failure=PARK)
         consumer.run_once()
-        shared_store.retry_parked(category, "mailer", places[1])
+        shared_store.admin.retry_parked(category, "mailer", places[1])
 
         def fail(message: RecordedMessage) -> None:
             again.stop()
@@ -239,7 +239,7 @@ class TestPark:
         again = consumer_of(shared_store, category, fail, on_failure=PARK)
         again.run()
 
-        (waiting,) = shared_store.parked(category, "mailer")
+        (waiting,) = shared_store.admin.parked(category, "mailer")
         assert (waiting.attempts, waiting.retry_requested) == (2, True)
 
     def test_dropped_it_waits_no_more(self, shared_store: Store) -> None:
@@ -247,29 +247,29 @@ class TestPark:
         places = fill(shared_store, category, 2)
         consumer_of(shared_store, category, Failing(), on_failure=PARK).run_once()
 
-        shared_store.drop_parked(category, "mailer", places[1])
+        shared_store.admin.drop_parked(category, "mailer", places[1])
 
-        assert shared_store.parked(category, "mailer") == []
+        assert shared_store.admin.parked(category, "mailer") == []
 
     def test_dropped_and_replayed_it_is_parked_again(self, shared_store: Store) -> None:
         category = new_category()
         places = fill(shared_store, category, 2)
         consumer_of(shared_store, category, Failing(), on_failure=PARK).run_once()
-        shared_store.drop_parked(category, "mailer", places[1])
-        shared_store.move_consumer(category, "mailer", 0)
+        shared_store.admin.drop_parked(category, "mailer", places[1])
+        shared_store.admin.seek(category, "mailer", 0)
 
         consumer_of(shared_store, category, Failing(), on_failure=PARK).run_once()
 
-        assert parked_at(shared_store.parked(category, "mailer")) == [1]
+        assert parked_at(shared_store.admin.parked(category, "mailer")) == [1]
 
     def test_it_outlives_the_original(self, store: Store) -> None:
         places = fill(store, "order", 5, streams=1)
         consumer_of(store, "order", Failing(), on_failure=PARK).run_once()
 
-        store.retain("order", keep_count=1)
+        store.admin.retain("order", keep_count=1)
 
         assert [one.global_position for one in store.get_category_messages("order")] == places[-1:]
-        assert parked_at(store.parked("order", "mailer")) == [1]
+        assert parked_at(store.admin.parked("order", "mailer")) == [1]
 
     @pytest.mark.parametrize("type", ["Parked", "Handled", "RetryRequested", "Dropped"])
     @pytest.mark.parametrize(
@@ -286,7 +286,7 @@ class TestPark:
 
         consumer._be_idle()
 
-        assert parked_at(shared_store.parked(category, "mailer")) == [1]
+        assert parked_at(shared_store.admin.parked(category, "mailer")) == [1]
 
     def test_an_error_is_not_kept_at_any_length(self, shared_store: Store) -> None:
         category = new_category()
@@ -297,7 +297,7 @@ class TestPark:
 
         consumer_of(shared_store, category, fail, on_failure=PARK).run_once()
 
-        (waiting,) = shared_store.parked(category, "mailer")
+        (waiting,) = shared_store.admin.parked(category, "mailer")
         assert len(waiting.error) == 10_000
 
     @pytest.mark.parametrize(
@@ -305,26 +305,26 @@ class TestPark:
     )
     def test_who_parked_it_is_a_category_and_an_id(self, shared_store: Store, wrong: Any) -> None:
         with pytest.raises(ValidationError):
-            shared_store.parked(*wrong)
+            shared_store.admin.parked(*wrong)
 
     def test_a_parked_stream_whose_beginning_is_gone_is_read_on(self, store: Store) -> None:
         for number in range(3):
             store.write_message(f"order-{number}", "Placed", {"number": 1})
         consumer_of(store, "order", Failing(), on_failure=PARK).run_once()
 
-        store.retain("order:parked-mailer", keep_count=2)
+        store.admin.retain("order:parked-mailer", keep_count=2)
 
-        assert len(store.parked("order", "mailer")) == 2
+        assert len(store.admin.parked("order", "mailer")) == 2
 
     def test_there_may_be_more_than_a_page(self, shared_store: Store) -> None:
         category = new_category()
         for _ in range(5):
             shared_store.write_message(f"{category}-1", "Placed", {"number": 1})
         consumer_of(shared_store, category, Failing(), on_failure=PARK).run_once()
-        for one in shared_store.parked(category, "mailer")[:4]:
-            shared_store.retry_parked(category, "mailer", one.message.global_position)
+        for one in shared_store.admin.parked(category, "mailer")[:4]:
+            shared_store.admin.retry_parked(category, "mailer", one.message.global_position)
 
-        requested = [one.retry_requested for one in shared_store.parked(category, "mailer")]
+        requested = [one.retry_requested for one in shared_store.admin.parked(category, "mailer")]
 
         assert requested == [True] * 4 + [False]
 

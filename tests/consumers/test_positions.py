@@ -77,8 +77,8 @@ class TestKeptInAStream:
         fill(store, "order", 3, streams=1)
         store.write_message("order:position-mailer", "Recorded", {"position": garbage})
 
-        (status,) = store.consumers()
-        retained = store.retain("order", keep_count=0)
+        (status,) = store.admin.consumers()
+        retained = store.admin.retain("order", keep_count=0)
 
         assert (status.position, status.behind) == (None, 3)
         assert (retained.removed, retained.held_back_by) == (0, "mailer")
@@ -86,7 +86,7 @@ class TestKeptInAStream:
     def test_the_highest_one_is_taken(self, store: Store) -> None:
         store.write_message("order:position-mailer", "Recorded", {"position": 2**63 - 1})
 
-        (status,) = store.consumers()
+        (status,) = store.admin.consumers()
 
         assert status.position == 2**63 - 1
 
@@ -94,8 +94,8 @@ class TestKeptInAStream:
         fill(store, "order", 3, streams=1)
         store.write_message("order:position", "Recorded", {"position": 0})
 
-        assert store.consumers() == []
-        assert store.retain("order", keep_count=0).removed == 2
+        assert store.admin.consumers() == []
+        assert store.admin.retain("order", keep_count=0).removed == 2
 
 
 @every_kind
@@ -192,7 +192,7 @@ class TestSaving:
         consumer.handler("Placed")(Numbers())
         consumer.run_once()
 
-        shared_store.move_consumer(category, "mailer", 0, positions)
+        shared_store.admin.seek(category, "mailer", 0, positions)
 
         with pytest.raises(PositionConflict):
             consumer.run_once()
@@ -356,8 +356,8 @@ class TestHybrid:
     def test_the_row_goes_first(self, shared_store: Store, shared_url: str) -> None:
         category = new_category()
         positions = fill(shared_store, category, 3)
-        shared_store.move_consumer(category, "mailer", positions[1], "table")
-        shared_store.move_consumer(category, "mailer", positions[0], "stream")
+        shared_store.admin.seek(category, "mailer", positions[1], "table")
+        shared_store.admin.seek(category, "mailer", positions[0], "stream")
 
         assert consume(shared_store, category, positions="hybrid") == [2]
         assert row(shared_url, category) == positions[2]
@@ -365,7 +365,7 @@ class TestHybrid:
     def test_without_a_row_the_stream_is_asked(self, shared_store: Store, shared_url: str) -> None:
         category = new_category()
         positions = fill(shared_store, category, 3)
-        shared_store.move_consumer(category, "mailer", positions[1], "stream")
+        shared_store.admin.seek(category, "mailer", positions[1], "stream")
 
         assert consume(shared_store, category, positions="hybrid") == [2]
         assert row(shared_url, category) == positions[2]
@@ -373,7 +373,7 @@ class TestHybrid:
     def test_a_garbled_stream_does_no_harm_while_there_is_a_row(self, shared_store: Store) -> None:
         category = new_category()
         positions = fill(shared_store, category, 2)
-        shared_store.move_consumer(category, "mailer", positions[0], "table")
+        shared_store.admin.seek(category, "mailer", positions[0], "table")
         shared_store.write_message(f"{category}:position-mailer", "Recorded", {})
 
         assert consume(shared_store, category, positions="hybrid") == [1]
@@ -395,7 +395,7 @@ class TestOverview:
         *_, head = fill(store, "order", 3)
         store.write_message("invoice-1", "Sent")
 
-        (status,) = store.consumers()
+        (status,) = store.admin.consumers()
 
         assert (status.category, status.consumer_id) == ("order", "mailer")
         assert status.kept_in == ("stream" if positions == "stream" else "table")
@@ -407,7 +407,7 @@ class TestOverview:
         fill(store, "order", 2)
         consume(store, "order", positions="table")
 
-        (status,) = store.consumers()
+        (status,) = store.admin.consumers()
 
         assert (status.behind, status.oldest_waiting, status.seconds_behind) == (0, None, 0)
 
@@ -416,21 +416,21 @@ class TestOverview:
         consume(store, "$all", positions="table")
         fill(store, "order", 3)
 
-        (status,) = store.consumers()
+        (status,) = store.admin.consumers()
 
         assert (status.category, status.behind, status.head) == ("$all", 3, 5)
 
     def test_the_backlog_is_counted_up_to_a_limit(self, store: Store) -> None:
         fill(store, "order", 5)
-        store.move_consumer("order", "mailer", 0, "table")
+        store.admin.seek("order", "mailer", 0, "table")
 
-        assert [one.behind for one in store.consumers(count_up_to=2)] == [2]
+        assert [one.behind for one in store.admin.consumers(count_up_to=2)] == [2]
 
     def test_an_id_may_have_hyphens(self, store: Store) -> None:
         for kind in KINDS[:2]:
-            store.move_consumer("order", f"mailer-{kind}-0", 0, kind)
+            store.admin.seek("order", f"mailer-{kind}-0", 0, kind)
 
-        ids = [one.consumer_id for one in store.consumers()]
+        ids = [one.consumer_id for one in store.admin.consumers()]
 
         assert ids == ["mailer-stream-0", "mailer-table-0"]
 
@@ -438,13 +438,13 @@ class TestOverview:
         fill(store, "order", 2)
         store.write_message("order:position-mailer", "Recorded", {"position": "none"})
 
-        (status,) = store.consumers()
+        (status,) = store.admin.consumers()
 
         assert (status.position, status.behind) == (None, 2)
 
     def test_message_db_alone_has_none(self, new_database: Callable[[str], str]) -> None:
         with penstock.connect(new_database("genuine")) as store, pytest.raises(UnsupportedEdition):
-            store.consumers()
+            store.admin.consumers()
 
 
 class TestMoving:
@@ -454,10 +454,10 @@ class TestMoving:
         places = fill(shared_store, category, 3)
         consume(shared_store, category, positions=positions)
 
-        shared_store.move_consumer(category, "mailer", places[0], positions)
+        shared_store.admin.seek(category, "mailer", places[0], positions)
         back = consume(shared_store, category, positions=positions)
-        shared_store.move_consumer(category, "mailer", 0, positions)
-        shared_store.move_consumer(category, "mailer", places[1], positions)
+        shared_store.admin.seek(category, "mailer", 0, positions)
+        shared_store.admin.seek(category, "mailer", places[1], positions)
         forwards = consume(shared_store, category, positions=positions)
 
         assert (back, forwards) == ([1, 2], [2])
@@ -473,7 +473,7 @@ class TestMoving:
             )
         third = shared_store.get_category_messages(category)[2].time
 
-        found = shared_store.position_before(category, third)
+        found = shared_store.admin.position_before(category, third)
 
         assert places[1] <= found < places[2]
 
@@ -482,13 +482,13 @@ class TestMoving:
         *_, head = fill(store, "order", 2)
         moment = datetime(2999, 1, 1, tzinfo=UTC)
 
-        assert store.position_before(category, moment) == head
+        assert store.admin.position_before(category, moment) == head
 
     def test_to_a_moment_before_all(self, store: Store) -> None:
         fill(store, "order", 2)
         moment = datetime(1999, 1, 1, tzinfo=UTC)
 
-        assert [store.position_before(one, moment) for one in ("order", "$all")] == [0, 0]
+        assert [store.admin.position_before(one, moment) for one in ("order", "$all")] == [0, 0]
 
     @pytest.mark.parametrize(
         "wrong",
@@ -507,27 +507,27 @@ class TestMoving:
         right: dict[str, Any] = {"category": "order", "consumer_id": "mailer", "position": 0}
 
         with pytest.raises(ValidationError):
-            shared_store.move_consumer(**{**right, **wrong})
+            shared_store.admin.seek(**{**right, **wrong})
 
     @pytest.mark.parametrize("wrong", [-1, 1.5, "", None, True])
     def test_a_count_is_a_whole_number(self, shared_store: Store, wrong: Any) -> None:
         with pytest.raises(ValidationError, match="count_up_to"):
-            shared_store.consumers(wrong)
+            shared_store.admin.consumers(wrong)
 
     def test_to_the_end_of_the_log_and_no_further(self, any_store: Store) -> None:
         end = fill(any_store, "order", 2)[-1]
-        any_store.move_consumer("order", "mailer", end)
+        any_store.admin.seek("order", "mailer", end)
 
         with pytest.raises(ValidationError, match=f"{end + 1}, the end of the log"):
-            any_store.move_consumer("order", "mailer", end + 9)
+            any_store.admin.seek("order", "mailer", end + 9)
 
         fill(any_store, "order", 1)
         assert consume(any_store, "order") == [0]
 
     async def test_in_async_code_too(self, async_store: AsyncStore) -> None:
         with pytest.raises(ValidationError, match="0, the end of the log"):
-            await async_store.move_consumer("order", "mailer", 1)
+            await async_store.admin.seek("order", "mailer", 1)
 
     def test_a_moment_without_a_time_zone_is_refused(self, shared_store: Store) -> None:
         with pytest.raises(ValidationError, match="time zone"):
-            shared_store.position_before("order", datetime(2020, 1, 1))  # noqa: DTZ001
+            shared_store.admin.position_before("order", datetime(2020, 1, 1))  # noqa: DTZ001

@@ -78,7 +78,7 @@ def test_retention_goes_by_the_servers(
         )
 
     removed = ask(
-        days, database_url, f"store.retain({target!r}, keep_for=timedelta(days=1)).removed"
+        days, database_url, f"store.admin.retain({target!r}, keep_for=timedelta(days=1)).removed"
     )
 
     assert removed == 1
@@ -108,14 +108,14 @@ def test_the_outbox_is_cleaned_up_by_the_servers(
 @ahead_and_behind
 def test_a_backlog_is_as_old_as_the_server_says(store: Store, database_url: str, days: int) -> None:
     store.write_message("order-1", "Placed")
-    store.move_consumer("order", "mailer", 0)
+    store.admin.seek("order", "mailer", 0)
     store.queue("mail").offer("hello")
     store.queue("mail").create_consumer("reader")
 
     seconds = ask(
         days,
         database_url,
-        "[one.seconds_behind for one in [*store.consumers(), *store.sessions()]]",
+        "[one.seconds_behind for one in [*store.admin.consumers(), *store.admin.sessions()]]",
     )
 
     assert isinstance(seconds, list)

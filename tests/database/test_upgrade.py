@@ -132,7 +132,7 @@ class TestWithDataOf01:
             work = client_process.Work(store)
             written = [str(one.id) for one in store.read_stream("order-1")]
             assert written == before["written"]
-            (mailer,) = [one for one in store.consumers() if one.consumer_id == "mailer"]
+            (mailer,) = [one for one in store.admin.consumers() if one.consumer_id == "mailer"]
             assert mailer.position is not None
             assert mailer.behind <= 1
             last_offset = work.session.committed_offset()

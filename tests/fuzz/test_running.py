@@ -28,7 +28,9 @@ def test_a_consumer_keeps_its_position_under_any_id(store: Store, text: str) -> 
             consumer.run_once()
 
         assert seen == [text]
-        assert [one.consumer_id for one in store.consumers() if one.category == category] == [text]
+        assert [one.consumer_id for one in store.admin.consumers() if one.category == category] == [
+            text
+        ]
 
 
 @few
@@ -45,7 +47,7 @@ def test_a_consumer_parks_a_message_whatever_its_error_says(store: Store, text: 
 
     consumer.run_once()
 
-    (parked,) = store.parked(category, "reader")
+    (parked,) = store.admin.parked(category, "reader")
     assert parked.error.startswith("ValueError: ")
 
 

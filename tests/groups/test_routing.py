@@ -419,7 +419,7 @@ def test_a_type_that_is_handled_later_holds_retention_back(group: Store) -> None
     found = claim_device(group)  # now the other type is routed, too
     assert positions(found) == [1, 2, 3]
 
-    assert group.retain("device-1", keep_count=1).removed == 0
+    assert group.admin.retain("device-1", keep_count=1).removed == 0
 
 
 def test_after_a_reset_retention_still_spares_what_the_group_needs(group: Store) -> None:
@@ -433,7 +433,7 @@ def test_after_a_reset_retention_still_spares_what_the_group_needs(group: Store)
 
     group.reset_consumer_group("group")
 
-    assert group.retain("device-1", keep_count=1).removed == 0
+    assert group.admin.retain("device-1", keep_count=1).removed == 0
     assert drain(group) == [[1], [2, 3]]  # the first was handled before
 
 

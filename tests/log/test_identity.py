@@ -114,7 +114,7 @@ def test_a_message_that_is_there_is_resumed_after(store: Store) -> None:
 def test_a_message_that_retention_removed_is_resumed_after(store: Store) -> None:
     write_orders(store, 5)
     second = store.get_category_messages("order")[1]
-    store.retain("order", keep_count=2)
+    store.admin.retain("order", keep_count=2)
 
     found = list(store.read_category("order", after=second.resume_token))
 

@@ -35,26 +35,26 @@ class TestStream:
     def test_by_count(self, store: Store) -> None:
         fill(store, "order", 5, streams=1)
 
-        assert store.retain("order-0", keep_count=2) == Retained(3, None)
+        assert store.admin.retain("order-0", keep_count=2) == Retained(3, None)
         assert numbers(store, "order") == [3, 4]
 
     def test_by_age(self, store: Store, database_url: str) -> None:
         fill(store, "order", 5, streams=1)
         make_older(database_url, "order", days=10, below=2)
 
-        assert store.retain("order-0", keep_for=timedelta(days=5)) == Retained(2, None)
+        assert store.admin.retain("order-0", keep_for=timedelta(days=5)) == Retained(2, None)
         assert numbers(store, "order") == [2, 3, 4]
 
     def test_by_position(self, store: Store) -> None:
         fill(store, "order", 5, streams=1)
 
-        assert store.retain("order-0", keep_from=4) == Retained(4, None)
+        assert store.admin.retain("order-0", keep_from=4) == Retained(4, None)
         assert numbers(store, "order") == [4]
 
     def test_other_streams_stay(self, store: Store) -> None:
         fill(store, "order", 4, streams=2)
 
-        store.retain("order-0", keep_count=0)
+        store.admin.retain("order-0", keep_count=0)
 
         assert numbers(store, "order") == [1, 2, 3]
 
@@ -66,7 +66,7 @@ class TestStream:
     ) -> None:
         fill(store, "order", 3, streams=1)
 
-        store.retain("order-0", **keep)
+        store.admin.retain("order-0", **keep)
 
         assert numbers(store, "order") == [2]
         assert store.write_message("order-0", "Placed", {"number": 3}, expected_version=2) == 3
@@ -74,8 +74,8 @@ class TestStream:
     def test_fewer_than_there_are_to_keep(self, store: Store) -> None:
         fill(store, "order", 3, streams=1)
 
-        assert store.retain("order-0", keep_count=9) == Retained(0, None)
-        assert store.retain("order-7", keep_count=1) == Retained(0, None)
+        assert store.admin.retain("order-0", keep_count=9) == Retained(0, None)
+        assert store.admin.retain("order-7", keep_count=1) == Retained(0, None)
 
 
 class TestCategory:
@@ -83,7 +83,7 @@ class TestCategory:
         fill(store, "order", 9, streams=2)
         fill(store, "invoice", 2, streams=1)
 
-        assert store.retain("order", keep_count=4) == Retained(5, None)
+        assert store.admin.retain("order", keep_count=4) == Retained(5, None)
         assert numbers(store, "order") == [5, 6, 7, 8]
         assert numbers(store, "invoice") == [0, 1]
 
@@ -91,7 +91,7 @@ class TestCategory:
         fill(store, "order", 9, streams=2)
         make_older(database_url, "order", days=10, below=6)
 
-        assert store.retain("order", keep_for=timedelta(days=5)) == Retained(6, None)
+        assert store.admin.retain("order", keep_for=timedelta(days=5)) == Retained(6, None)
 
     @pytest.mark.parametrize("target", ["order", "order-0"])
     def test_only_a_prefix_goes_whatever_the_clock_said(
@@ -102,29 +102,29 @@ class TestCategory:
         make_older(database_url, "order", days=-10, below=2)
         make_older(database_url, "order", days=10, below=1)
 
-        assert store.retain(target, keep_for=timedelta(days=5)) == Retained(1, None)
+        assert store.admin.retain(target, keep_for=timedelta(days=5)) == Retained(1, None)
         assert numbers(store, "order") == [1, 2, 3, 4]
 
     def test_by_position(self, store: Store) -> None:
         places = fill(store, "order", 9, streams=2)
 
-        assert store.retain("order", keep_from=places[3]) == Retained(3, None)
+        assert store.admin.retain("order", keep_from=places[3]) == Retained(3, None)
 
     def test_the_last_message_of_each_stream_stays(self, store: Store) -> None:
         fill(store, "order", 9, streams=3)
 
-        assert store.retain("order", keep_count=0) == Retained(6, None)
+        assert store.admin.retain("order", keep_count=0) == Retained(6, None)
         assert numbers(store, "order") == [6, 7, 8]
 
     def test_a_category_without_messages(self, store: Store) -> None:
-        assert store.retain("order", keep_count=0) == Retained(0, None)
+        assert store.admin.retain("order", keep_count=0) == Retained(0, None)
 
     def test_an_open_transaction_s_messages_are_none_to_count(self, store: Store) -> None:
         fill(store, "order", 4, streams=1)
         with store.transaction() as slow:
             slow.write_message("order-9", "Placed", {"number": 9})
 
-            assert store.retain("order", keep_count=3) == Retained(1, None)
+            assert store.admin.retain("order", keep_count=3) == Retained(1, None)
 
         assert numbers(store, "order") == [1, 2, 3, 9]
 
@@ -136,7 +136,7 @@ class TestCategory:
             for number in (2, 3, 4):
                 store.write_message("order-0", "Placed", {"number": number})
 
-            assert store.retain(target, keep_from=10**9).removed == 2
+            assert store.admin.retain(target, keep_from=10**9).removed == 2
 
         assert numbers(store, "order") == [2, 3, 4]
 
@@ -145,7 +145,7 @@ class TestCategory:
         fill(store, "order", 12, streams=2)
         told: list[int] = []
 
-        retained = store.retain("order", keep_count=1, progress=told.append)
+        retained = store.admin.retain("order", keep_count=1, progress=told.append)
 
         assert retained == Retained(10, None)
         assert told == [4, 8, 10]
@@ -160,10 +160,10 @@ class TestProtection:
         self, store: Store, positions: str, target: str, reads: str
     ) -> None:
         places = fill(store, "order", 6, streams=1)
-        store.move_consumer(reads, "fast", places[-1], positions)
-        store.move_consumer(reads, "slow", places[1], positions)
+        store.admin.seek(reads, "fast", places[-1], positions)
+        store.admin.seek(reads, "slow", places[1], positions)
 
-        assert store.retain(target, keep_count=1) == Retained(2, "slow")
+        assert store.admin.retain(target, keep_count=1) == Retained(2, "slow")
         assert numbers(store, "order") == [2, 3, 4, 5]
 
     @pytest.mark.parametrize("positions", ["stream", "table"])
@@ -172,12 +172,12 @@ class TestProtection:
     ) -> None:
         monkeypatch.setattr(retention, "BATCH", 4)
         places = fill(store, "order", 12, streams=1)
-        store.move_consumer("order", "mailer", places[-1], positions)
+        store.admin.seek("order", "mailer", places[-1], positions)
 
-        retained = store.retain(
+        retained = store.admin.retain(
             "order",
             keep_count=1,
-            progress=lambda _: store.move_consumer("order", "mailer", 0, positions),
+            progress=lambda _: store.admin.seek("order", "mailer", 0, positions),
         )
 
         assert retained == Retained(4, "mailer")
@@ -186,25 +186,25 @@ class TestProtection:
         fill(store, "order", 6, streams=1)
         store.write_message("order:position-mailer", "Recorded", {})
 
-        assert store.retain("order", keep_count=1) == Retained(0, "mailer")
+        assert store.admin.retain("order", keep_count=1) == Retained(0, "mailer")
 
     def test_unless_told_so(self, store: Store) -> None:
         places = fill(store, "order", 6, streams=1)
-        store.move_consumer("order", "slow", places[1])
+        store.admin.seek("order", "slow", places[1])
 
-        assert store.retain("order", keep_count=1, ignore_consumers=True) == Retained(5, None)
+        assert store.admin.retain("order", keep_count=1, ignore_consumers=True) == Retained(5, None)
 
     def test_one_that_needs_only_what_stays_anyway_holds_nothing_back(self, store: Store) -> None:
         places = fill(store, "order", 3, streams=1)
-        store.move_consumer("order", "mailer", places[1])
+        store.admin.seek("order", "mailer", places[1])
 
-        assert store.retain("order", keep_count=0) == Retained(2, None)
+        assert store.admin.retain("order", keep_count=0) == Retained(2, None)
 
     def test_a_consumer_of_another_category_holds_nothing_back(self, store: Store) -> None:
         fill(store, "order", 3, streams=1)
-        store.move_consumer("invoice", "mailer", 0)
+        store.admin.seek("invoice", "mailer", 0)
 
-        assert store.retain("order", keep_count=1) == Retained(2, None)
+        assert store.admin.retain("order", keep_count=1) == Retained(2, None)
 
     @pytest.mark.parametrize("target", ["queue-orders", "queue"])
     def test_what_a_session_has_not_read_stays(self, store: Store, target: str) -> None:
@@ -215,7 +215,7 @@ class TestProtection:
         session.poll()
         store.queue("others").offer_many(range(3))
 
-        retained = store.retain(target, keep_count=1)
+        retained = store.admin.retain(target, keep_count=1)
 
         assert retained == Retained(2 if target == "queue-orders" else 4, "worker")
         assert [session.poll().value for _ in range(4)] == [2, 3, 4, 5]  # type: ignore[union-attr]
@@ -225,7 +225,7 @@ class TestProtection:
         places = fill(store, "order", 6, streams=1)
         process(store, queue, (0, places[1]) if queue == "order" else (-1, 1))
 
-        assert store.retain("order", keep_count=1) == Retained(2, "shop.bill")
+        assert store.admin.retain("order", keep_count=1) == Retained(2, "shop.bill")
         assert numbers(store, "order") == [2, 3, 4, 5]
 
 
@@ -248,7 +248,7 @@ class TestFallenBehind:
         fill(store, "order", 3, streams=1)
         consume(store, "order", positions="table")
         fill(store, "order", 6, streams=1)
-        store.retain("order", keep_count=2, ignore_consumers=True)
+        store.admin.retain("order", keep_count=2, ignore_consumers=True)
         handler = Numbers()
         consumer = Consumer(
             store, "order", "mailer", handlers={"Placed": handler}, positions="table"
@@ -273,7 +273,7 @@ class TestFallenBehind:
         )
         consumer.run_once()
 
-        store.retain("order", keep_count=3, ignore_consumers=True)
+        store.admin.retain("order", keep_count=3, ignore_consumers=True)
         while consumer.run_once():
             pass
 
@@ -283,7 +283,7 @@ class TestFallenBehind:
         fill(store, "order", 2, streams=1)
         consume(store, "$all", positions="table")
         fill(store, "order", 4, streams=1)
-        store.retain("order", keep_count=1, ignore_consumers=True)
+        store.admin.retain("order", keep_count=1, ignore_consumers=True)
         consumer = Consumer(
             store, "$all", "mailer", handlers={"Placed": Numbers()}, positions="table"
         )
@@ -295,7 +295,7 @@ class TestFallenBehind:
     def test_what_it_had_read_it_did_not_miss(self, store: Store) -> None:
         fill(store, "order", 5, streams=1)
         consume(store, "order")
-        store.retain("order", keep_count=1)
+        store.admin.retain("order", keep_count=1)
         store.write_message("invoice-1", "Sent")
         fill(store, "order", 1)
         consumer = Consumer(store, "order", "mailer", handlers={"Placed": Numbers()})
@@ -306,7 +306,7 @@ class TestFallenBehind:
 
     def test_a_new_consumer_missed_nothing(self, store: Store) -> None:
         fill(store, "order", 5, streams=1)
-        store.retain("order", keep_count=1)
+        store.admin.retain("order", keep_count=1)
         consumer = Consumer(store, "order", "mailer", handlers={"Placed": Numbers()})
 
         consumer.run_once()
@@ -319,7 +319,7 @@ class TestFallenBehind:
         queue.offer_many(range(6))
         session = queue.create_consumer("worker", mode)
 
-        store.retain(queue.stream_name, keep_count=2, ignore_consumers=True)
+        store.admin.retain(queue.stream_name, keep_count=2, ignore_consumers=True)
         record = session.poll()
 
         assert record is not None
@@ -363,11 +363,11 @@ class TestBadInput:
     )
     def test_is_refused(self, shared_store: Store, wrong: dict[str, Any]) -> None:
         with pytest.raises(ValidationError):
-            shared_store.retain(**{"target": new_category(), **wrong})
+            shared_store.admin.retain(**{"target": new_category(), **wrong})
 
     def test_message_db_alone_cannot(self, new_database: Callable[[str], str]) -> None:
         with penstock.connect(new_database("genuine")) as store, pytest.raises(UnsupportedEdition):
-            store.retain("order", keep_count=1)
+            store.admin.retain("order", keep_count=1)
 
 
 async def test_async_code_does_the_same(
@@ -377,7 +377,7 @@ async def test_async_code_does_the_same(
     for number in range(6):
         await async_store.write_message("order-1", "Placed", {"number": number})
 
-    retained = await async_store.retain("order", keep_count=1)
+    retained = await async_store.admin.retain("order", keep_count=1)
 
     assert retained == Retained(5, None)
 
@@ -391,9 +391,9 @@ def test_what_a_partitioned_group_has_not_handled_stays(store: Store) -> None:
     claim = claim_device(store)
     assert claim is not None
 
-    waiting = store.retain("device-1", keep_count=1)
+    waiting = store.admin.retain("device-1", keep_count=1)
     store.ack(claim)
-    handled = store.retain("device-1", keep_count=1)
+    handled = store.admin.retain("device-1", keep_count=1)
 
     assert (waiting.removed, waiting.held_back_by) == (0, "group")
     assert handled.removed == 2
@@ -407,7 +407,7 @@ def test_what_a_partitioned_group_has_not_routed_stays(store: Store) -> None:
 
     write_readings(store, 3)
 
-    assert store.retain("device-1", keep_count=1) == Retained(1, "group")
+    assert store.admin.retain("device-1", keep_count=1) == Retained(1, "group")
     assert count_handled(store) == 3
 
 
@@ -418,7 +418,7 @@ def test_what_a_parked_partition_has_not_handled_stays(store: Store) -> None:
 
     store.release(claim, park=True)
 
-    assert store.retain("device-1", keep_count=1) == Retained(0, "group")
+    assert store.admin.retain("device-1", keep_count=1) == Retained(0, "group")
     store.resume_partitions("group")
     assert count_handled(store) == 3
 
@@ -439,7 +439,7 @@ def test_what_a_partitioned_group_has_to_route_again_stays(store: Store) -> None
 
     store.declare(moved())  # only now the messages have a partition
 
-    assert store.retain("device-1", keep_count=1) == Retained(0, "group")
+    assert store.admin.retain("device-1", keep_count=1) == Retained(0, "group")
     assert (before, count_handled(store, unindexed)) == (0, 3)
 
 

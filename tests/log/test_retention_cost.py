@@ -34,8 +34,8 @@ def long_log(server: Server) -> Iterator[Store]:
         numbers = {"messages": MESSAGES, "streams": STREAMS, "old": MESSAGES * 9 // 10}
         with store.transaction() as transaction:
             transaction.connection.execute(FILL, numbers)
-        store.move_consumer("order", "mailer", MESSAGES, "stream")
-        store.move_consumer("order", "biller", MESSAGES, "table")
+        store.admin.seek("order", "mailer", MESSAGES, "stream")
+        store.admin.seek("order", "biller", MESSAGES, "table")
         with psycopg.connect(store.settings.conninfo(), autocommit=True) as connection:
             connection.execute("vacuum analyze message_store.messages")
         yield store

@@ -326,7 +326,7 @@ def test_a_delivery_can_be_made_again(store: Store, clear: Any) -> None:
 def test_what_retention_removed_before_is_not_missed(store: Store, clear: Any) -> None:
     for _ in range(5):
         store.write_message("order-1", "Placed")
-    store.retain("order-1", keep_count=1)
+    store.admin.retain("order-1", keep_count=1)
     clear()
 
     with psycopg.connect(store.settings.conninfo()) as connection:

@@ -163,7 +163,7 @@ class TestRetention:
         session = queue.create_consumer("worker", MANUAL)
         session.commit(2)
 
-        retained = shared_store.retain(queue.stream_name, keep_from=5)
+        retained = shared_store.admin.retain(queue.stream_name, keep_from=5)
 
         assert (retained.removed, retained.held_back_by) == (3, "worker")
         assert session.poll().offset == 3
@@ -175,7 +175,7 @@ class TestRetention:
         queue.offer_many(range(6))
         session = queue.create_consumer("worker", mode)
 
-        shared_store.retain(queue.stream_name, keep_count=0, ignore_consumers=True)
+        shared_store.admin.retain(queue.stream_name, keep_count=0, ignore_consumers=True)
 
         assert session.poll().offset == 5
         assert session.missed == 5

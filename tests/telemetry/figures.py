@@ -11,9 +11,9 @@ HOUR = 3600.0
 
 def figure(store: Store, name: str, **subject: str) -> float:
     """The one figure of this name, about this subject."""
-    [found] = [one for one in store.health() if (one.name, one.subject) == (name, subject)]
+    [found] = [one for one in store.admin.health() if (one.name, one.subject) == (name, subject)]
     return found.value
 
 
 def details(store: Store, name: str) -> list[dict[str, Any]]:
-    return [dict(one.detail) for one in store.health() if one.name == name]
+    return [dict(one.detail) for one in store.admin.health() if one.name == name]

@@ -16,7 +16,7 @@ from tests.telemetry.figures import HOUR, details, figure
 
 
 def test_a_fresh_store_has_nothing_to_complain_of(store: Store) -> None:
-    figures = {one.name: one.value for one in store.health()}
+    figures = {one.name: one.value for one in store.admin.health()}
 
     assert figures == {"watermark.age": 0, "watermark.behind": 0, "outbox.lag": 0}
 
@@ -177,18 +177,18 @@ def test_who_may_only_read_may_ask(store: Store, database_url: str) -> None:
     sql(store, "create role penstock_monitor login in role penstock_reader")
     try:
         with penstock.connect(url) as reader:
-            seen = {one.name for one in reader.health()}
+            seen = {one.name for one in reader.admin.health()}
     finally:
         sql(store, "drop role penstock_monitor")
 
-    assert seen == {one.name for one in store.health()}
+    assert seen == {one.name for one in store.admin.health()}
 
 
 def test_beside_a_message_db_it_is_the_same(new_database: Callable[[str], str]) -> None:
     with penstock.connect(new_database("beside")) as store:
         busy(store)
 
-        names = {one.name for one in store.health()}
+        names = {one.name for one in store.admin.health()}
 
     assert {"consumer.lag", "consumer.parked", "session.lag", "group.lag"} <= names
 
@@ -198,10 +198,10 @@ def test_a_genuine_message_db_has_none(new_database: Callable[[str], str]) -> No
         penstock.connect(new_database("genuine")) as store,
         pytest.raises(UnsupportedEdition, match="penstock init"),
     ):
-        store.health()
+        store.admin.health()
 
 
 async def test_async_code_gets_the_same(async_store: AsyncStore) -> None:
-    figures = await async_store.health()
+    figures = await async_store.admin.health()
 
     assert [one.name for one in figures] == ["watermark.age", "watermark.behind", "outbox.lag"]

@@ -22,7 +22,7 @@ class TestConsumers:
         self, store: Store, category: str, kept_in: str
     ) -> None:
         store.write_message(f"{category.replace('$', '')}-1", "Placed")
-        store.move_consumer(category, "mailer", 0, kept_in)
+        store.admin.seek(category, "mailer", 0, kept_in)
         an_hour_passes(store)
 
         lag = figure(store, "consumer.lag", category=category, consumer_id="mailer")
@@ -32,7 +32,7 @@ class TestConsumers:
     @pytest.mark.parametrize("kept_in", ["stream", "table", "hybrid"])
     def test_do_not_lag_once_all_is_handled(self, store: Store, kept_in: str) -> None:
         store.write_message("order-1", "Placed")
-        store.move_consumer("order", "mailer", store.category_head("order"), kept_in)
+        store.admin.seek("order", "mailer", store.category_head("order"), kept_in)
         store.write_message("other-1", "Placed")
         an_hour_passes(store)
 
@@ -45,7 +45,7 @@ class TestConsumers:
         store.write_message("$all:parked-other", "Dropped", {"global_position": 1})
         an_hour_passes(store)
 
-        mailer, other = store.consumers()
+        mailer, other = store.admin.consumers()
 
         assert (mailer.behind, other.behind) == (0, 0)
         assert figure(store, "consumer.lag", category="$all", consumer_id="mailer") == 0
@@ -71,10 +71,10 @@ class TestConsumers:
         for stream_name in ("order-1", "order-2", "order-3"):
             store.write_message(stream_name, "Placed")
         park_one(store)
-        first, second, _ = (one.message for one in store.parked("order", "mailer"))
+        first, second, _ = (one.message for one in store.admin.parked("order", "mailer"))
 
-        store.drop_parked("order", "mailer", first.global_position)
-        store.retry_parked("order", "mailer", second.global_position)
+        store.admin.drop_parked("order", "mailer", first.global_position)
+        store.admin.retry_parked("order", "mailer", second.global_position)
 
         assert figure(store, "consumer.parked", category="order", consumer_id="mailer") == 2
 

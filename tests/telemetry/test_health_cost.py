@@ -102,6 +102,6 @@ def test_consumers_are_found_where_others_stand_between_them(under_icu: Store) -
             under_icu.write_message(f"{category}:position-{number}", "Recorded", {"position": 0})
         under_icu.write_message(f"order-position-{number}", "Placed")
 
-    figures = [one for one in under_icu.health() if one.name == "consumer.lag"]
+    figures = [one for one in under_icu.admin.health() if one.name == "consumer.lag"]
 
     assert len(figures) == 60

@@ -76,7 +76,7 @@ def test_every_figure_of_a_busy_store_is_a_gauge(
     gauges = collected(reader)
 
     gauges.pop("db.client.operation.duration")
-    figures = traced.health()
+    figures = traced.admin.health()
     assert set(gauges) == {f"penstock.{one.name}" for one in figures}
     for name, points in gauges.items():
         wanted = [one for one in figures if f"penstock.{one.name}" == name]

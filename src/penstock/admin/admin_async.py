@@ -1,68 +1,63 @@
-"""What operators do to consumers, as methods of a store: list, move, clean up, see to parked."""
+"""Operators' calls, as `store.admin`: see how readers stand, move them, remove old messages."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import TypeVar
 
 from penstock.admin import health, readers
 from penstock.admin.health import HealthFigure
-from penstock.admin.readers import ConsumerStatus, SessionStatus
+from penstock.admin.readers import ConsumerStatus, SessionStatus, refuse_forward
 from penstock.consumers import parked
 from penstock.consumers.parked import ParkedMessage, parked_stream
-from penstock.database.operation import Operation
-from penstock.errors import ParkedMessageNotFound
+from penstock.errors import ParkedMessageNotFound, ValidationError
 from penstock.log import read
-from penstock.log.context import LogContext
+from penstock.log.context import check_position
 from penstock.log.retain_async import retain
 from penstock.log.retention import Keep, Retained
+from penstock.log.runs_async import AsyncRuns
 from penstock.message import RecordedMessage
 
-Result = TypeVar("Result")
 
-
-class AsyncOperatorCalls(ABC):
+class AsyncAdmin:
     """Operators' calls: list and move readers, remove old messages, retry or drop parked ones."""
 
-    context: LogContext
-
-    @abstractmethod
-    async def run(self, operation: Operation[Result], /) -> Result:
-        """Run an operation and return its result."""
+    def __init__(self, runs: AsyncRuns) -> None:
+        self._runs = runs
 
     async def health(self) -> list[HealthFigure]:
-        """Return how the store stands: who lags behind, what is parked or failed, old claims.
+        """Return the store's figures: lags of readers, parked and failed work, ages of claims.
 
-        Cheap however long the log is: fit to be called every few seconds.
+        Its cost does not grow with the log, so it can be called every few seconds.
         """
-        return await self.run(health.health(self.context))
+        return await self._runs.run(health.health(self._runs.context))
 
     async def consumers(self, count_up_to: int = 10_000) -> list[ConsumerStatus]:
         """Return every consumer that has stored a position, with its backlog.
 
         The backlog is counted up to `count_up_to` messages, so that the answer stays cheap.
         """
-        return await self.run(readers.consumers(self.context, count_up_to))
+        return await self._runs.run(readers.consumers(self._runs.context, count_up_to))
 
     async def sessions(self, count_up_to: int = 10_000) -> list[SessionStatus]:
         """Return every consumer of a queue, with its backlog, counted up to `count_up_to`."""
-        return await self.run(readers.sessions(self.context, count_up_to))
+        return await self._runs.run(readers.sessions(self._runs.context, count_up_to))
 
-    async def move_session(self, queue: str, consumer_id: str, next_offset: int) -> int:
+    async def seek_session(self, queue: str, consumer_id: str, next_offset: int) -> int:
         """Put a queue's consumer at an offset, forwards or back, and return where it was.
 
         A session that is open is fenced: opened again, it goes on from the offset. One beyond the
         tail is refused.
         """
-        return await self.run(readers.move_session(self.context, queue, consumer_id, next_offset))
+        return await self._runs.run(
+            readers.move_session(self._runs.context, queue, consumer_id, next_offset)
+        )
 
     async def offset_since(self, queue: str, moment: datetime) -> int:
         """Return the offset of a queue's first record written since `moment`, or its tail."""
-        return await self.run(readers.offset_since(self.context, queue, moment))
+        return await self._runs.run(readers.offset_since(self._runs.context, queue, moment))
 
-    async def move_consumer(
+    async def seek(
         self, category: str, consumer_id: str, position: int, kept_in: str = "stream"
     ) -> None:
         """Put a consumer right after a global position, forwards or back; 0 is the beginning.
@@ -71,13 +66,38 @@ class AsyncOperatorCalls(ABC):
         `kept_in` says where the consumer keeps its position: "stream", "table" or "hybrid". A
         running consumer notices at its next save and stops.
         """
-        move = readers.move_consumer(self.context, category, consumer_id, position, kept_in)
-        readers.refuse_beyond(await self.run(readers.end_of_log()), position)
-        await self.run(move)
+        move = readers.move_consumer(self._runs.context, category, consumer_id, position, kept_in)
+        readers.refuse_beyond(await self._runs.run(readers.end_of_log()), position)
+        await self._runs.run(move)
+
+    async def replay(
+        self,
+        category: str,
+        consumer_id: str,
+        *,
+        position: int = 1,
+        since: datetime | None = None,
+    ) -> int:
+        """Have a consumer handle messages again, and return the position it goes on after.
+
+        It begins with the message at `position`, or with the first one written at or after `since`.
+        A consumer that has not come that far is refused: nothing is passed over.
+        """
+        check_position("position", position, 1)
+        target = position - 1
+        if since is not None:
+            target = await self.position_before(category, since)
+        for one in await self.consumers(count_up_to=1):
+            if (one.category, one.consumer_id) == (category, consumer_id):
+                refuse_forward(one, target)
+                await self.seek(category, consumer_id, target, one.kept_in)
+                return target
+        expected = f"a consumer of {category} that has stored a position, as `consumers()` lists"
+        raise ValidationError("consumer_id", consumer_id, expected)
 
     async def position_before(self, category: str, moment: datetime) -> int:
         """Return the global position right before the first message written since `moment`."""
-        return await self.run(readers.position_before(self.context, category, moment))
+        return await self._runs.run(readers.position_before(self._runs.context, category, moment))
 
     async def retain(
         self,
@@ -97,15 +117,15 @@ class AsyncOperatorCalls(ABC):
         """
         keep = Keep(keep_count, keep_for, keep_from)
         return await retain(
-            self, target, keep, ignore_consumers=ignore_consumers, progress=progress
+            self._runs, target, keep, ignore_consumers=ignore_consumers, progress=progress
         )
 
     async def parked(self, category: str, consumer_id: str) -> list[ParkedMessage]:
         """Return the messages that a consumer could not handle and that still wait."""
         stream_name = parked_stream(category, consumer_id)
         story: list[RecordedMessage] = []
-        while page := await self.run(
-            read.get_stream_messages(self.context, stream_name, parked.next_position(story))
+        while page := await self._runs.run(
+            read.get_stream_messages(self._runs.context, stream_name, parked.next_position(story))
         ):
             story.extend(page)
         return list(parked.fold(story).values())
@@ -124,6 +144,8 @@ class AsyncOperatorCalls(ABC):
         for one in await self.parked(category, consumer_id):
             if one.message.global_position == global_position:
                 stream_name = parked_stream(category, consumer_id)
-                await self.run(parked.mark(self.context, stream_name, what, one.message))
+                await self._runs.run(
+                    parked.mark(self._runs.context, stream_name, what, one.message)
+                )
                 return
         raise ParkedMessageNotFound(category, consumer_id, global_position)

@@ -168,6 +168,13 @@ def refuse_beyond(end: int, position: int) -> None:
         raise ValidationError("position", position, f"{end}, the end of the log, or less")
 
 
+def refuse_forward(consumer: ConsumerStatus, position: int) -> None:
+    """Refuse to replay from a position that the consumer has not come to."""
+    if consumer.position is not None and position > consumer.position:
+        at = f"at most {consumer.position}, where {consumer.consumer_id} is: nothing to replay"
+        raise ValidationError("position", position, at)
+
+
 def position_before(context: LogContext, category: str, moment: datetime) -> Operation[int]:
     """Look up the global position right before the first message written at or after `moment`."""
     check_category(category)

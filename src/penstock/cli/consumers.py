@@ -38,8 +38,8 @@ def consumers(
     next offset on.
     """
     with open_existing(settings_for(url, folder)) as store:
-        found = store.consumers(count_up_to)
-        sessions = store.sessions(count_up_to)
+        found = store.admin.consumers(count_up_to)
+        sessions = store.admin.sessions(count_up_to)
     if json:
         everyone: list[ConsumerStatus | SessionStatus] = [*found, *sessions]
         for one in everyone:

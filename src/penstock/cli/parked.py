@@ -33,7 +33,7 @@ def list_parked(
 ) -> None:
     """List the messages that wait, with their errors."""
     with open_existing(settings_for(url, folder)) as store:
-        found = store.parked(category, consumer_id)
+        found = store.admin.parked(category, consumer_id)
     if json:
         for one in found:
             print_json(one)
@@ -63,8 +63,8 @@ def retry_parked(
 ) -> None:
     """Have messages handled again, when their consumer runs and has nothing else to do."""
     with open_existing(settings_for(url, folder)) as store:
-        waiting = [one.message.global_position for one in store.parked(category, consumer_id)]
-        _each(store.retry_parked, category, consumer_id, _chosen(waiting, positions, every))
+        waiting = [one.message.global_position for one in store.admin.parked(category, consumer_id)]
+        _each(store.admin.retry_parked, category, consumer_id, _chosen(waiting, positions, every))
 
 
 @parked.command("drop")
@@ -78,8 +78,8 @@ def drop_parked(
 ) -> None:
     """Give messages up: their consumer will not handle them."""
     with open_existing(settings_for(url, folder)) as store:
-        waiting = [one.message.global_position for one in store.parked(category, consumer_id)]
-        _each(store.drop_parked, category, consumer_id, _chosen(waiting, positions, every))
+        waiting = [one.message.global_position for one in store.admin.parked(category, consumer_id)]
+        _each(store.admin.drop_parked, category, consumer_id, _chosen(waiting, positions, every))
 
 
 def _chosen(waiting: list[int], positions: list[int] | None, every: bool) -> list[int]:

@@ -55,7 +55,7 @@ def retain(
     age = None if keep_for is None else _duration(keep_for)
     with open_existing(settings_for(url, folder)) as store, _bar() as bar:
         task = bar.add_task("removing", total=None)
-        retained = store.retain(
+        retained = store.admin.retain(
             target,
             keep_count=keep_count,
             keep_for=age,

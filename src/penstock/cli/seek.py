@@ -113,7 +113,7 @@ def replay(
         if position is not None:
             target = position - 1
         elif moment is not None:
-            target = store.position_before(category, moment)
+            target = store.admin.position_before(category, moment)
         if found is not None and found.position is not None and target > found.position:
             raise typer.BadParameter(
                 f"{consumer_id} is at {found.position} and has not come so far: nothing to replay"
@@ -125,7 +125,7 @@ def _replay_session(
     store: Store, session: SessionStatus, offset: int, moment: datetime | None
 ) -> None:
     if moment is not None:
-        offset = store.offset_since(session.queue, moment)
+        offset = store.admin.offset_since(session.queue, moment)
     if offset > session.next_offset:
         raise typer.BadParameter(
             f"{session.consumer_id} is at offset {session.next_offset} and has not come so far: "
@@ -135,7 +135,7 @@ def _replay_session(
 
 
 def _move_session(store: Store, session: SessionStatus, offset: int) -> None:
-    before = store.move_session(session.queue, session.consumer_id, offset)
+    before = store.admin.seek_session(session.queue, session.consumer_id, offset)
     note(
         f"{session.consumer_id} of the queue {session.queue}: from offset {before} to {offset}; "
         "it reads that next"
@@ -153,7 +153,7 @@ def _queue(target: str, kept_in: KeptIn | None) -> str | None:
 
 def _session(store: Store, queue: str, consumer_id: str) -> SessionStatus:
     """Return the queue's consumer; refuse one that nobody knows."""
-    for one in store.sessions(count_up_to=1):
+    for one in store.admin.sessions(count_up_to=1):
         if (one.queue, one.consumer_id) == (queue, consumer_id):
             return one
     raise typer.BadParameter(
@@ -170,7 +170,7 @@ def _move(
     kept_in: KeptIn | None,
 ) -> None:
     kept = kept_in.value if kept_in else found.kept_in if found else KeptIn.STREAM.value
-    store.move_consumer(category, consumer_id, target, kept)
+    store.admin.seek(category, consumer_id, target, kept)
     before = "nowhere" if found is None or found.position is None else str(found.position)
     note(f"{consumer_id} of {category}: from {before} to {target}; it goes on after that")
 
@@ -181,11 +181,11 @@ def _found(
     """Return the consumer; refuse one that nobody knows, which may be a slip of the pen."""
     if not store.context.edition.has_watermark:
         return None  # a genuine Message DB, which knows only streams
-    for one in store.consumers(count_up_to=1):
+    for one in store.admin.consumers(count_up_to=1):
         if (one.category, one.consumer_id) == (category, consumer_id):
             return one
     if kept_in is None:
-        sessions = store.sessions(count_up_to=1)
+        sessions = store.admin.sessions(count_up_to=1)
         known = any((one.queue, one.consumer_id) == (category, consumer_id) for one in sessions)
         hint = f"; for the queue of this name, give queue-{category}" if known else ""
         raise typer.BadParameter(

@@ -44,7 +44,7 @@ def status(
     settings = settings_for(url, folder)
     with open_existing(settings) as store:
         status = store.status()
-        figures = store.health() if store.edition.has_watermark else []
+        figures = store.admin.health() if store.edition.has_watermark else []
     if json:
         found = _as_json(status, settings) | {"figures": figures}
         print_json(found, indented=True)

@@ -58,6 +58,11 @@ class Pool:
             settings.pool_min_size, settings.pool_max_size, self.where
         )
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the pool was closed."""
+        return self._slots.is_closed
+
     def close(self) -> None:
         """Close all connections; in a forked child none, since they are its parent's."""
         self._slots.close()

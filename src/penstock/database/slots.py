@@ -58,6 +58,11 @@ class Slots(Generic[Connection]):
         """How many connections are in use."""
         return len(self._opened) - len(self._idle)
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether no more connections are given out."""
+        return self._closed
+
     def take(self) -> Future[Connection | None]:
         """Return a slot to wait for: a connection, or None for a slot to open one in."""
         self._check_process()

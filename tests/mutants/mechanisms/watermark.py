@@ -91,7 +91,7 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             Edit(
                 "database/transaction.py",
-                "self.watermark = self._pool.execute(connection, watermark_before())",
+                "self.watermark = execute(connection, watermark_before(), where=self._pool.where)",
                 "pass",
             ),
             Edit(
@@ -99,7 +99,7 @@ MUTANTS: tuple[Mutant, ...] = (
                 "        self._connection = connection\n\n    def _control",
                 """\
         if self._terms.isolation.keeps_its_snapshot and self._pool.edition.has_watermark:
-            self.watermark = self._pool.execute(connection, watermark_before())
+            self.watermark = execute(connection, watermark_before(), where=self._pool.where)
         self._connection = connection
 
     def _control""",

@@ -53,7 +53,7 @@ def test_it_has_run_whatever_retention_leaves_of_its_records(
 
     workshop.steps(source(bring))
     before = workshop.numbers("number")
-    workshop.store.retain("shop:try", keep_count=0)
+    workshop.store.admin.retain("shop:try", keep_count=0)
     workshop.steps(source(bring))
     last = workshop.records(source(bring))[-1]
 

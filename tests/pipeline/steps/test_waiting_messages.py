@@ -89,17 +89,17 @@ def test_before_its_first_step_it_lags_and_keeps_its_messages_too(
 
     assert HOUR <= lag(workshop) < 2 * HOUR
     assert workshop.status(reader("number")).lag == 3
-    assert workshop.store.retain("number", keep_count=0) == Retained(0, "shop.read")
+    assert workshop.store.admin.retain("number", keep_count=0) == Retained(0, "shop.read")
 
 
 @pytest.mark.parametrize("target", ["number", "number-1"])
 def test_retention_spares_what_it_has_not_read(workshop: Workshop, queue: str, target: str) -> None:
     workshop.write("number-1", 4, 5, 6)
 
-    waiting = workshop.store.retain(target, keep_count=0)
+    waiting = workshop.store.admin.retain(target, keep_count=0)
     left = workshop.numbers("number-1")
     workshop.steps(reader(queue))
-    read = workshop.store.retain(target, keep_count=0)
+    read = workshop.store.admin.retain(target, keep_count=0)
 
     assert waiting == Retained(3, "shop.read")
     assert left == [4, 5, 6]
@@ -112,7 +112,7 @@ def test_nor_does_it_keep_other_streams(workshop: Workshop) -> None:
     workshop.write("number-1", 2)
     workshop.write("number-2", 1, 2, 3)
 
-    assert workshop.store.retain("number-2", keep_count=0) == Retained(2, None)
+    assert workshop.store.admin.retain("number-2", keep_count=0) == Retained(2, None)
 
 
 def retired(workshop: Workshop) -> None:
@@ -154,9 +154,9 @@ def test_one_that_is_retired_holds_up_nobody(workshop: Workshop, queue: str, tar
 
     retired(workshop)
 
-    names = {one.name for one in workshop.store.health() if "processor" in one.subject}
+    names = {one.name for one in workshop.store.admin.health() if "processor" in one.subject}
     assert names == set()
-    assert workshop.store.retain(target, keep_count=0) == Retained(5, None)
+    assert workshop.store.admin.retain(target, keep_count=0) == Retained(5, None)
 
 
 def test_one_that_comes_back_is_told_what_was_removed(
@@ -164,7 +164,7 @@ def test_one_that_comes_back_is_told_what_was_removed(
 ) -> None:
     retired(workshop)
     workshop.write("number-1", 4, 5, 6)
-    workshop.store.retain(queue, keep_count=1)
+    workshop.store.admin.retain(queue, keep_count=1)
 
     workshop.steps(reader(queue))
     told = list(caplog.messages)
@@ -178,7 +178,7 @@ def test_one_that_comes_back_is_told_what_was_removed(
 
 def test_who_begins_misses_nothing(workshop: Workshop, caplog: pytest.LogCaptureFixture) -> None:
     workshop.write("number-1", 1, 2, 3)
-    workshop.store.retain("number", keep_count=1)
+    workshop.store.admin.retain("number", keep_count=1)
 
     workshop.steps(reader("number"))
 

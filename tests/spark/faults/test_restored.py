@@ -175,7 +175,7 @@ class TestOffsets:
         kind = "stream" if "-" in target else "category"
         with reading(database_url, **{kind: target}) as one:
             offset = one.latestOffset(one.initialOffset(), ReadMaxRows(2))
-        store.retain(target, keep_count=1)
+        store.admin.retain(target, keep_count=1)
 
         with reading(database_url, **{kind: target}) as again:
             assert again.latestOffset(offset, ReadAllAvailable())["position"] in (4, 5)

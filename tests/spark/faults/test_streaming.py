@@ -42,7 +42,7 @@ class TestBelowRetention:
         write_orders(store)
         copy_now(spark, database_url, checkpoint)
         orders = write_orders(store)
-        store.retain("order", keep_count=3)
+        store.admin.retain("order", keep_count=3)
         return orders[:6] + orders[-3:]
 
     def test_a_query_says_so(
@@ -69,7 +69,7 @@ class TestBelowRetention:
         one = reader(database_url, **{kind: target})
         [part] = one.partitions({"position": 2}, {"position": 5})
 
-        store.retain(target, keep_count=1)
+        store.admin.retain(target, keep_count=1)
 
         with pytest.raises(MessagesRemoved):
             list(one.read(part))
