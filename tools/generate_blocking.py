@@ -46,7 +46,7 @@ WORDS = (
     (r"\b([Aa])n `async with`", r"\1 `with`"),
     (r"\bawait ", ""),
     (r"\basync (with|for|def)\b", r"\1"),
-    (r"\b(for|from|in) async code\b", r"\1 blocking code"),
+    (r"\basync code\b", "blocking code"),
     (r"\bAsync(?=[A-Z])", ""),
     (r"(?<=\w)_async\b", ""),
     (r"\btask of its own\b", "thread of its own"),

@@ -28,6 +28,8 @@ from psycopg.conninfo import conninfo_to_dict
 
 from penstock.admin import health
 from penstock.admin.health import HealthFigure
+from penstock.database import pool
+from penstock.database.execute import execute
 from penstock.database.interceptor import Call, Interceptor
 from penstock.errors import (
     DecodingError,
@@ -39,6 +41,7 @@ from penstock.errors import (
 from penstock.extras import from_extra
 from penstock.message import Message, names
 from penstock.store import Store
+from penstock.store_async import AsyncStore
 
 with from_extra("telemetry"):
     from opentelemetry import metrics, trace
@@ -134,13 +137,14 @@ class OpenTelemetry(Interceptor):
             finally:
                 self._duration.record(time.perf_counter() - started, low)
 
-    def observe(self, store: Store) -> None:
+    def observe(self, store: Store | AsyncStore) -> None:
         """Feed gauges with the figures of `store.admin.health()`, until the store is closed.
 
-        Each collection of metrics asks the store once, in the thread that collects.
+        Each collection of metrics asks the database once, in the thread that collects: a `Store`
+        through its pool, an `AsyncStore` on a connection of its own, since that thread has no loop.
         """
-        if not isinstance(store, Store):
-            raise ValidationError("store", store, "a Store: open one beside an AsyncStore")
+        if not isinstance(store, Store | AsyncStore):
+            raise ValidationError("store", store, "a Store or an AsyncStore")
         self._observed.append(_Figures(store))
         if len(self._observed) == 1:
             for name, (unit, description) in _GAUGES.items():
@@ -170,7 +174,7 @@ class OpenTelemetry(Interceptor):
 class _Figures:
     """The figures of one store, read once for all gauges: anew when a gauge comes back."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store | AsyncStore) -> None:
         self._store = store
         self._operation = health.health(store.context)
         self._lock = threading.Lock()
@@ -188,8 +192,13 @@ class _Figures:
             return [one for one in self._figures if one.name == name]
 
     def _read(self) -> list[HealthFigure]:
+        if self._store.is_closed:
+            return []
         try:
-            return self._store.run(self._operation)
+            if isinstance(self._store, Store):
+                return self._store.run(self._operation)
+            with pool.connect(self._store.settings) as connection:
+                return execute(connection, self._operation, where=self._store.settings.where())
         except StoreClosed:
             return []
         except (PenstockError, psycopg.Error) as error:
@@ -230,7 +239,7 @@ def _labels(figure: HealthFigure) -> Mapping[str, Any]:
     return {f"penstock.{key}": value for key, value in who.items()}
 
 
-def _place(store: Store) -> Attributes:
+def _place(store: Store | AsyncStore) -> Attributes:
     """Return which database this is, to tell the figures of several apart."""
     parts = conninfo_to_dict(store.settings.conninfo())
     known = {"db.namespace": parts.get("dbname"), "server.address": parts.get("host")}

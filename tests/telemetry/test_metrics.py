@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -140,12 +141,25 @@ def test_the_figures_of_several_databases_are_told_apart(
         assert len(set(databases)) == 2
 
 
-async def test_an_async_store_is_refused_at_once(
-    database_url: str, telemetry: OpenTelemetry
+async def test_an_async_store_is_observed_in_the_thread_that_collects(
+    database_url: str, telemetry: OpenTelemetry, reader: InMemoryMetricReader
 ) -> None:
     async with await penstock.connect_async(database_url) as store:
-        with pytest.raises(penstock.errors.ValidationError, match="open one beside an AsyncStore"):
-            telemetry.observe(store)  # type: ignore[arg-type]
+        telemetry.observe(store)
+        await store.outbox.enqueue("mail")
+        (claimed,) = await store.outbox.claim("here")
+        await store.outbox.fail(claimed, "no such address")
+
+        on_the_loop = collected(reader)["penstock.outbox.failed"]
+        in_a_thread = (await asyncio.to_thread(collected, reader))["penstock.outbox.failed"]
+
+    assert [named(one) for one in (*on_the_loop, *in_a_thread)] == [{"topic": "mail"}] * 2
+    assert collected(reader) == {}  # it is closed
+
+
+def test_what_is_no_store_is_refused_at_once(telemetry: OpenTelemetry) -> None:
+    with pytest.raises(penstock.errors.ValidationError, match="a Store or an AsyncStore"):
+        telemetry.observe("store")  # type: ignore[arg-type]
 
 
 def test_a_store_that_is_closed_has_no_figures_and_no_complaints(
