@@ -10,6 +10,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from types import FrameType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -86,7 +87,8 @@ def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
 def stopping_loop_on_signals(stop: Callable[[], None]) -> Iterator[None]:
     """Do the same inside a running event loop.
 
-    A handler that was set with `loop.add_signal_handler` cannot be read back, and is gone then.
+    A handler of the application's own, such as a web server's, is called as well, so that both end.
+    One that was set with `loop.add_signal_handler` cannot be read back, and is gone then.
     """
     loop = asyncio.get_running_loop()
     if threading.current_thread() is not threading.main_thread():
@@ -120,6 +122,18 @@ def _give_back(loop: asyncio.AbstractEventLoop, number: signal.Signals) -> None:
 
 
 def _stop_all(loop: asyncio.AbstractEventLoop, number: signal.Signals) -> None:
+    handler = _before[loop].get(number)
     _give_back(loop, number)
     for stop in list(_stops.get(loop, [])):
         stop()
+    if callable(handler) and not _only_interrupts(handler):
+        handler(number, None)
+
+
+def _only_interrupts(handler: Callable[..., Any]) -> bool:
+    """Whether the handler is Python's or asyncio's own for Ctrl-C, which would cancel the loops."""
+    if handler is signal.default_int_handler:
+        return True
+    return isinstance(handler, partial) and isinstance(
+        getattr(handler.func, "__self__", None), asyncio.Runner
+    )
