@@ -140,7 +140,7 @@ def _tidy(text: str, target: Path) -> str:
 
 
 def _ruff(text: str, name: str, *arguments: str) -> str:
-    command = [RUFF, *arguments, "--quiet", "--stdin-filename", name, "-"]
+    command = [str(RUFF), *arguments, "--quiet", "--stdin-filename", name, "-"]
     done = subprocess.run(
         command, input=text, capture_output=True, text=True, cwd=ROOT, check=False
     )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock import ConcurrentAppendError, QueryCondition, Store, TypedMessage
-from penstock.message import typed
+from penstock import ConcurrentAppendError, QueryCondition, Store, TypedMessage, typed
 from tests.groups.school import (
     CourseClosed,
     CourseCreated,
