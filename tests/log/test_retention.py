@@ -361,9 +361,9 @@ class TestBadInput:
             {"keep_count": 1, "ignore_consumers": None},
         ],
     )
-    def test_is_refused(self, shared_store: Store, wrong: dict[str, Any]) -> None:
+    def test_is_refused(self, store: Store, wrong: dict[str, Any]) -> None:
         with pytest.raises(ValidationError):
-            shared_store.admin.retain(**{"target": new_category(), **wrong})
+            store.admin.retain(**{"target": new_category(), **wrong})
 
     def test_message_db_alone_cannot(self, new_database: Callable[[str], str]) -> None:
         with penstock.connect(new_database("genuine")) as store, pytest.raises(UnsupportedEdition):
