@@ -120,7 +120,7 @@ def test_a_default_that_does_not_fit_is_refused_at_definition() -> None:
 
 
 def test_an_attribute_that_may_be_none_has_no_other_default_since_none_is_absent() -> None:
-    with pytest.raises(ValidationError, match="means absent"):
+    with pytest.raises(ValidationError, match="as for every optional"):
 
         class Ambiguous(TypedMessage, type="typed.ambiguous"):
             quantity: int | None = 5

@@ -181,7 +181,7 @@ RecordedMessage.__dataclass_fields__ = make_dataclass(  # type: ignore[attr-defi
 def check_text(name: str, value: object) -> str:
     """Return `value` if it is a non-empty str that PostgreSQL can store, or raise."""
     if not isinstance(value, str) or not value:
-        raise ValidationError(name, value, "a non-empty text")
+        raise ValidationError(name, value, "a non-empty string")
     if "\0" in value:
         raise ValidationError(name, value, "text without NUL characters")
     if not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
