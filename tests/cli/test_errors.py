@@ -87,7 +87,7 @@ def test_a_setting_that_is_no_good_is_named() -> None:
     result = run("status", env={"PENSTOCK_POOL_MAX_SIZE": "many"})
 
     assert result.exit_code == 2
-    assert result.stderr == "penstock: PENSTOCK_POOL_MAX_SIZE must be a whole number; got 'many'\n"
+    assert result.stderr == "penstock: PENSTOCK_POOL_MAX_SIZE must be an integer; got 'many'\n"
 
 
 @pytest.mark.parametrize(

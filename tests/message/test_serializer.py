@@ -77,7 +77,7 @@ class TestJson:
         assert encode(MappingProxyType({"a": MappingProxyType({"b": None})})) == '{"a":{"b":null}}'
 
     def test_refuses_other_values_and_names_them(self) -> None:
-        with pytest.raises(Refused, match=r"data must be a value that JSON can represent .*Fraction"):
+        with pytest.raises(Refused, match=r"a value that JSON can represent .*Fraction"):
             encode({"value": Fraction(1, 3)})
 
     def test_asks_the_hook_about_other_values(self) -> None:
