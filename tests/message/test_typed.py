@@ -16,9 +16,8 @@ import msgspec
 import pytest
 
 import penstock
-from penstock import Message, QueryCondition, Store, TypedMessage
+from penstock import Message, QueryCondition, Store, TypedMessage, typed
 from penstock.errors import DecodingError, UnknownMessageType, ValidationError
-from penstock.message import typed
 
 
 class Colour(enum.Enum):

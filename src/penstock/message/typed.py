@@ -120,7 +120,7 @@ class TypedMessage:
         if not self._required <= attributes.keys() <= self._known:
             missing = ", ".join(sorted(self._required - attributes.keys()))
             unknown = ", ".join(sorted(attributes.keys() - self._known))
-            expected = f"given {missing}" if missing else f"without the unknown {unknown}"
+            expected = f"given {missing}" if missing else f"without {unknown}, which is unknown"
             raise ValidationError(type(self).__name__, attributes, expected)
         try:
             payload = msgspec.convert(attributes, self._payload)
