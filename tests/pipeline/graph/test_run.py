@@ -100,7 +100,7 @@ def test_while_another_one_runs_it_is_refused_and_told_who(
     output, errors = process.communicate(timeout=SECONDS)
     lock.release()
     assert (process.returncode, output) == (1, "")
-    assert "penstock: pipeline shop runs already (penstock run shop on " in errors
+    assert "penstock: pipeline shop is already running (penstock run shop on " in errors
     assert "wait for it with --wait" in errors
 
 

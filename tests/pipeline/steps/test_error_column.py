@@ -133,7 +133,9 @@ class TestForeign:
             )
 
         workshop.write("number", 1, 2)
-        with pytest.raises(StepFailed, match=r"InvalidErrorRow: .* global_position 1, which is no"):
+        with pytest.raises(
+            StepFailed, match=r"InvalidErrorRow: .* global_position 1, which is not"
+        ):
             workshop.steps(pipe)
 
         assert (workshop.numbers("out"), workshop.messages("lost")) == ([1], [])
