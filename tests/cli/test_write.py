@@ -69,7 +69,7 @@ class TestOneMessage:
         ("arguments", "complaint"),
         [
             (["account-1"], "give STREAM and TYPE"),
-            (["account-1", "T", "--data", "{"], "--data is not JSON"),
+            (["account-1", "T", "--data", "{"], "--data is not valid JSON"),
             (["account-1", "T", "--data", "[1]"], "data must be a JSON object"),
             (["account-1", "T", "--data", '{"a": "\udcff"}'], "--data is not valid UTF-8"),
             (["account-1", "T", "--metadata", "7"], "metadata must be a JSON object"),
