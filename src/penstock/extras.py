@@ -1,4 +1,4 @@
-"""The optional parts of the package: which extra brings a library that is not installed."""
+"""The extras of the package, and the libraries that each one installs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LIBRARIES = {
 
 @contextmanager
 def from_extra(extra: str) -> Iterator[None]:
-    """Name the extra to install if the block imports a library of it that is not there."""
+    """Raise an error that names the extra if the block imports a missing library of it."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -1,9 +1,9 @@
-"""Where the database is and how to use it: one frozen value, from arguments and the environment.
+"""The settings of a store: one frozen value, from arguments and the environment.
 
-An argument wins over the environment variable of the same name (`PENSTOCK_` and the field in upper
-case; `PENSTOCK_URL` for the address), which wins over the default; an address that is given leaves
-no part of it to the environment. Without an address the embedded
-server in `folder` is used. A password is kept, but never shown.
+An argument overrides the environment variable of the same name (`PENSTOCK_` and the field in upper
+case; `PENSTOCK_URL` for `database_url`), which overrides the default. If an address is given as an
+argument, no part of it comes from the environment. Without an address, the embedded server in
+`folder` is used. A password is never shown.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _CONNECTION_FIELDS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """All settings of a store. `Settings.load` makes one from arguments and the environment."""
+    """The settings of a store. `Settings.load` reads arguments and the environment."""
 
     #: `postgresql://…` or libpq's `key=value` form; None for the embedded server
     database_url: str | None = field(default=None, repr=False)
-    #: where the embedded server keeps its data
+    #: the data folder of the embedded server
     folder: Path = Path(".penstock")
 
     host: str | None = None
@@ -46,12 +46,12 @@ class Settings:
     sslcert: str | None = None
     sslkey: str | None = None
 
-    #: fixed: Message DB's functions live in `message_store` and nowhere else
+    #: fixed: the schema of Message DB's functions
     schema_name: str = "message_store"
     default_batch_size: int = 1000
-    #: the longest one statement may take
+    #: the maximum duration of a statement
     command_timeout_ms: int = 30_000
-    #: the longest a transaction may take, unless it says otherwise
+    #: the maximum duration of a transaction, unless it sets its own
     transaction_timeout_ms: int = 30_000
     connect_timeout_ms: int = 10_000
     session_timezone: str = "UTC"
@@ -59,23 +59,23 @@ class Settings:
 
     pool_min_size: int = 1
     pool_max_size: int = 10
-    #: the longest to wait for a free connection
+    #: the maximum time to wait for a free connection
     pool_timeout_ms: int = 30_000
 
-    #: allow `condition`, which runs as SQL on the server
+    #: allow `condition`, which is executed as SQL on the server
     sql_condition: bool = False
-    #: refuse all writes on the server's side
+    #: make the server refuse all writes
     read_only: bool = False
-    #: switch off behind a connection pooler that cannot keep prepared statements
+    #: disable behind a connection pooler that does not support prepared statements
     prepared_statements: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot work, before any connection is made."""
+        """Refuse invalid values before any connection is made."""
         if not isinstance(self.folder, str | Path) or not str(self.folder):
-            raise ValidationError("folder", self.folder, "the path of a folder")
+            raise ValidationError("folder", self.folder, "a folder's path")
         object.__setattr__(self, "folder", Path(self.folder))
         for one in fields(self):
-            _check_kind(one.name, str(one.type), getattr(self, one.name))
+            _check_type(one.name, str(one.type), getattr(self, one.name))
         _check_timezone(self.session_timezone)
         _check_tls("sslmode", self.sslmode)
         if self.schema_name != "message_store":
@@ -90,30 +90,30 @@ class Settings:
 
     @classmethod
     def load(cls, database_url: str | None = None, /, **options: Any) -> Settings:
-        """Return the settings that arguments and environment make together."""
+        """Return the settings from arguments and the environment."""
         check_options(options)
         if database_url is not None:
             options["database_url"] = database_url
         found = _from_environment(os.environ, {f.name: f for f in fields(cls)})
         if any(options.get(name) for name in ("database_url", "host", "dbname", "folder")):
             for name in ("database_url", *_CONNECTION_FIELDS):
-                found.pop(name, None)  # an address is taken whole, from one place
+                found.pop(name, None)  # all parts of the address come from one place
         return cls(**{**found, **options})
 
     @property
     def embedded(self) -> bool:
-        """Whether these settings name no server, so that the embedded one is used."""
+        """Whether the embedded server is used, since no server is named."""
         return not (self.database_url or self.host or self.dbname)
 
     def conninfo(self) -> str:
         """Return libpq's connection string, password included."""
         url = self.database_url or ""
         parts = {name: getattr(self, name) for name in _CONNECTION_FIELDS}
-        parts["client_encoding"] = "UTF8"  # whatever the database's, or PGCLIENTENCODING, may be
-        said = conninfo_to_dict(url)  # what the address says outranks a default
-        if "application_name" not in said or not self._is_default("application_name"):
+        parts["client_encoding"] = "UTF8"  # overrides the database's and PGCLIENTENCODING
+        in_url = conninfo_to_dict(url)  # overrides a default
+        if "application_name" not in in_url or not self._is_default("application_name"):
             parts["application_name"] = self.application_name
-        if "connect_timeout" not in said or not self._is_default("connect_timeout_ms"):
+        if "connect_timeout" not in in_url or not self._is_default("connect_timeout_ms"):
             parts["connect_timeout"] = max(2, self.connect_timeout_ms // 1000)
         return make_conninfo(url, **{name: one for name, one in parts.items() if one is not None})
 
@@ -128,7 +128,7 @@ class Settings:
 
 
 def check_options(options: Mapping[str, Any]) -> None:
-    """Refuse what is no field of the settings."""
+    """Refuse names that are not settings."""
     known = [one.name for one in fields(Settings)]
     for name in options:
         if name not in known:
@@ -136,7 +136,7 @@ def check_options(options: Mapping[str, Any]) -> None:
 
 
 def check_url(url: str) -> None:
-    """Refuse an address that libpq cannot read, without showing a password."""
+    """Refuse a URL that libpq cannot parse, without showing a password."""
     expected = "postgresql://user:password@host:port/database, or libpq's key=value form"
     if not isinstance(url, str) or "\0" in url or not url.strip():
         raise ValidationError("database_url", _without_secrets(str(url)), expected)
@@ -149,23 +149,23 @@ def check_url(url: str) -> None:
     if not re.fullmatch(r"[\d,]*", str(parts.get("port") or "")):
         raise ValidationError("database_url", _without_secrets(url), expected)
     _check_tls("sslmode in database_url", parts.get("sslmode"))
-    if re.match(r"\w+://[^@?]*(/[^@?]*@|@[^?]*@)", url):  # libpq would take it for host or database
+    if re.match(r"\w+://[^@?]*(/[^@?]*@|@[^?]*@)", url):  # libpq would parse it as host or database
         expected = "percent-encoded: in a password, @ is %40 and / is %2F"
         raise ValidationError("database_url", _without_secrets(url), expected)
 
 
 def _without_secrets(url: str) -> str:
-    """Return an address that cannot be read, less all that may have been meant as a password."""
+    """Return an invalid URL without any part that may be a password."""
     if "://" not in url and "=" in url:
         return " ".join(f"{key}=***" for key in re.findall(r"(\w+)\s*=", url))
     url = re.sub(r"^(\w+:?//)?([^:@]*:).*@", r"\1\2***@", url, flags=re.DOTALL)
-    # without an @, what libpq takes for a port may have been meant as a password
+    # without an @, what libpq parses as a port may be a password
     url = re.sub(r":(?!//|\d+(?:[,/?#]|$))[^/?#@]*", ":***", url)
     return re.sub(r"=[^&]*", "=***", url)
 
 
 def redact(text: str) -> str:
-    """Return `text` with what may be a password in it blotted out."""
+    """Return `text` with possible passwords replaced by `***`."""
     text = re.sub(r"(://[^:/?#@]*:).*(@)", r"\1***\2", text)
     return re.sub(r"(?i)(password\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&]+)", r"\1***", text)
 
@@ -182,7 +182,7 @@ def _from_environment(environment: Mapping[str, str], known: Mapping[str, Any]) 
 def _parsed(variable: str, text: str, type_name: str) -> Any:
     if type_name.startswith("int"):
         if not re.fullmatch(r"-?\d+", text):
-            raise ValidationError(variable, text, "a whole number")
+            raise ValidationError(variable, text, "an integer")
         return int(text)
     if type_name == "bool":
         if text.lower() not in ("1", "true", "on", "yes", "0", "false", "off", "no"):
@@ -191,16 +191,16 @@ def _parsed(variable: str, text: str, type_name: str) -> Any:
     return Path(text) if type_name == "Path" else text
 
 
-def _check_kind(name: str, type_name: str, value: object) -> None:
-    """Refuse a value that is not of its field's type, or that no server could be told."""
+def _check_type(name: str, type_name: str, value: object) -> None:
+    """Refuse a value of the wrong type or outside its range."""
     if value is None and type_name.endswith("None"):
         return
     if type_name.startswith("int"):
         lowest, highest = {"pool_min_size": 0}.get(name, 1), {"port": 65535}.get(name, 2**31 - 1)
         if isinstance(value, bool) or not isinstance(value, int):
-            raise ValidationError(name, value, "a whole number")
+            raise ValidationError(name, value, "an integer")
         if not lowest <= value <= highest:
-            raise ValidationError(name, value, f"from {lowest} to {highest}")
+            raise ValidationError(name, value, f"between {lowest} and {highest}")
     elif type_name == "bool" and not isinstance(value, bool):
         raise ValidationError(name, value, "True or False")
     elif type_name.startswith("str") and name != "database_url" and not _is_text(value):

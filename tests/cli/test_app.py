@@ -49,7 +49,7 @@ class TestTheDatabase:
         result = run("streams", env={"PENSTOCK_FOLDER": str(tmp_path / "none")})
 
         assert result.exit_code == 1
-        assert "there is no database in" in result.stderr
+        assert "no database in" in result.stderr
 
 
 def test_a_shell_completes_commands() -> None:

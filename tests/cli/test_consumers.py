@@ -94,7 +94,7 @@ class TestSeek:
         result = penstock("seek", "order", "mailer", str(places[1]))
 
         assert result.exit_code == 0
-        assert result.stderr.startswith("mailer of order: from 4 to 2")
+        assert result.stderr.startswith("mailer of order: moved from 4 to 2")
         assert handled(store, kept_in) == [2, 3]
 
     @pytest.mark.usefixtures("places")
@@ -249,7 +249,7 @@ class TestSessions:
     ) -> None:
         result = penstock("seek", "queue-mail", "reader", position)
 
-        assert result.stderr.startswith("reader of the queue mail: from offset 1 to ")
+        assert result.stderr.startswith("reader of queue mail: moved from offset 1 to ")
         with pytest.raises(SessionFenced):
             session.poll()
         assert rest(store) == list(values)
@@ -338,7 +338,7 @@ class TestParked:
 
         requested = [one.retry_requested for one in store.admin.parked("order", "mailer")]
         assert requested == [True, False]
-        assert result.stderr == "1 message to be handled again\n"
+        assert result.stderr == "1 message will be retried\n"
 
     @pytest.mark.usefixtures("places")
     def test_all_are_dropped(self, penstock: Run, store: Store) -> None:
@@ -390,7 +390,7 @@ class TestRetain:
         ignored = penstock("retain", "order", "--keep-count", "1", "--ignore-consumers")
 
         assert held.stdout == "removed 1 message\n"
-        assert "mailer has not read the next" in held.stderr
+        assert "mailer has not read the following messages" in held.stderr
         assert (ignored.stdout, ignored.stderr) == ("removed 2 messages\n", "")
 
     @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def test_a_healthy_store_passes_every_check(penstock: Run) -> None:
     lines = result.stdout.splitlines()
     assert [line.split("  ")[1].strip() for line in lines[:-1]] == CHECKS
     assert all(line.startswith("OK  ") for line in lines[:-1])
-    assert lines[-1] == "All is well."
+    assert lines[-1] == "No problems found."
     assert result.exit_code == 0
 
 
@@ -43,13 +43,13 @@ def test_a_healthy_store_passes_every_check(penstock: Run) -> None:
         ),
         (
             "alter table message_store.messages disable trigger penstock_announce",
-            "PROBLEM  triggers         switched off: penstock_announce",
-            "put them back with `penstock init`",
+            "PROBLEM  triggers         disabled: penstock_announce",
+            "restore them with `penstock init`",
         ),
         (
             "drop trigger penstock_announce on message_store.messages",
-            "PROBLEM  triggers         gone: penstock_announce",
-            "put them back with `penstock init`",
+            "PROBLEM  triggers         missing: penstock_announce",
+            "restore them with `penstock init`",
         ),
         (
             "update penstock.installations set version = 0, digest = 'old'",
@@ -132,7 +132,7 @@ def test_no_database_at_all_is_a_warning_and_none_is_made(tmp_path: Path) -> Non
     result = run("doctor", "--folder", str(tmp_path / "new"))
 
     assert result.exit_code == 0
-    assert "warning  server           there is no database in" in result.stdout
+    assert "warning  server           no database in" in result.stdout
     assert not (tmp_path / "new").exists()
 
 
@@ -153,7 +153,7 @@ def test_this_very_python_for_the_workers_is_fine(
 ) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
 
-    assert penstock("doctor").stdout.endswith("All is well.\n")
+    assert penstock("doctor").stdout.endswith("No problems found.\n")
 
 
 def test_spark_without_any_java_is_a_problem(
@@ -203,7 +203,7 @@ def test_of_an_open_writer_that_is_not_shown_nothing_is_claimed(
             " drop role penstock_sees_little_too",
         )
 
-    assert "open writers     1, for how long is not shown" in result.stdout
+    assert "open writers     1, ages not visible" in result.stdout
 
 
 def test_an_installer_that_does_not_see_the_snapshots_of_others_is_told(
@@ -223,6 +223,8 @@ def test_an_installer_that_does_not_see_the_snapshots_of_others_is_told(
             " drop role penstock_blind",
         )
 
-    assert "warning  old snapshots    penstock_blind, who installed Penstock" in result.stdout
+    assert (
+        "warning  old snapshots    penstock_blind, the owner of Penstock's schema" in result.stdout
+    )
     assert "grant pg_read_all_stats to penstock_blind" in result.stdout
     assert result.exit_code == 0

@@ -55,8 +55,8 @@ def test_a_group_is_stopped_and_started(penstock: Run, store: Store) -> None:
     started = penstock("groups", "start", "readers")
 
     assert store.consumer_group_active("readers")
-    assert stopped.stderr == "readers is stopped\n"
-    assert started.stderr == "readers is active\n"
+    assert stopped.stderr == "readers stopped\n"
+    assert started.stderr == "readers started\n"
 
 
 def test_a_group_is_reset(penstock: Run, store: Store, claim: Claim) -> None:
@@ -79,7 +79,7 @@ def test_parked_partitions_are_retried_one_or_all(
 
     assert other.exit_code == 2
     assert "PARTITION must be a parked partition of readers; got 'device_id:b'" in other.stderr
-    assert result.stderr == "1 partition goes on\n"
+    assert result.stderr == "1 partition resumed\n"
     assert store.parked_partitions("readers") == []
 
 

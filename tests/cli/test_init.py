@@ -78,7 +78,7 @@ def test_a_check_where_no_embedded_database_is_makes_none(tmp_path: Path) -> Non
     result = run("init", "--check", "--folder", str(tmp_path / "new"))
 
     assert result.exit_code == 1
-    assert "make a PostgreSQL server" in result.stdout
+    assert "create a PostgreSQL server" in result.stdout
     assert not (tmp_path / "new").exists()
 
 

@@ -93,7 +93,10 @@ def test_as_many_failures_are_shown_as_asked_for(penstock: Run, store: Store) ->
     store.outbox.enqueue_many([NewMessage("call", n) for n in range(25)])
     store.outbox.fail(store.outbox.claim("me", 25), "busy")
 
-    assert penstock("outbox").stderr == "the oldest 20 of 25 that failed: --failures N shows more\n"
+    assert (
+        penstock("outbox").stderr
+        == "the oldest 20 of 25 failed messages: --failures N shows more\n"
+    )
     assert penstock("outbox", "--failures", "25").stderr == ""
     assert len(json.loads(penstock("outbox", "--failures", "25", "--json").stdout)["failed"]) == 25
 
@@ -123,7 +126,7 @@ def test_failed_messages_are_retried(
 
     result = penstock("outbox", "retry", *chosen)
 
-    assert (result.exit_code, result.stderr) == (0, "1 message to be handled again\n")
+    assert (result.exit_code, result.stderr) == (0, "1 message will be retried\n")
     assert store.outbox.get(failed).state == "ready"
 
 
@@ -179,7 +182,7 @@ def test_a_join_is_shown_with_its_members(penstock: Run, store: Store, join: Joi
 def test_a_join_is_cancelled_for_good(penstock: Run, store: Store, join: JoinId) -> None:
     result = penstock("joins", "cancel", str(join))
 
-    assert result.stderr == f"join {join} is cancelled\n"
+    assert result.stderr == f"join {join} cancelled\n"
     assert store.joins.get_join(join).status == "cancelled"
 
 

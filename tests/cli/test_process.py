@@ -94,7 +94,7 @@ class TestPipes:
         (">&-", ["write", "account-1", "Opened"], ""),
         (">&-", ["read", "account"], ""),
         ("2>&-", ["read", "account"], ""),
-        ("<&-", ["write", "account-1", "--from", "-"], "nothing: the input holds no messages"),
+        ("<&-", ["write", "account-1", "--from", "-"], "nothing: the input has no messages"),
     ],
 )
 def test_a_stream_that_is_closed_is_no_reason_to_fail(
@@ -126,7 +126,7 @@ def test_an_interrupt_tells_which_lines_were_written(start: Start, store: Store)
     _, errors = writer.communicate(timeout=60)
     assert writer.returncode == 130
     assert errors in (
-        "interrupted: lines 1 to 1000 were written, and perhaps those up to line 2000\n",
+        "interrupted: lines 1 to 1000 were written, and possibly those up to line 2000\n",
         "interrupted: lines 1 to 2000 were written\n",
     )
 

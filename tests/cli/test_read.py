@@ -158,7 +158,7 @@ class TestForPeople:
     ("arguments", "complaint"),
     [
         ([""], "single quotes around '$all'"),
-        (["account", "--position", "-1"], "--position must be a whole number"),
+        (["account", "--position", "-1"], "--position must be an integer"),
         (["account", "--position", "9" * 20], "position must be"),
         (["account", "--limit", "0"], "--limit"),
         (["account", "--limit", "9" * 20], "--limit"),

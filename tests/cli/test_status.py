@@ -93,9 +93,9 @@ def test_status_tells_who_lags_behind_and_what_is_set_aside(penstock: Run, store
 
     shown = penstock("status").stdout.splitlines()
 
-    header = next(number for number, line in enumerate(shown) if line.startswith("who "))
+    header = next(number for number, line in enumerate(shown) if line.startswith("reader "))
     assert [" ".join(line.split()) for line in shown[header:]] == [
-        "who lag parked failed oldest claim claimed",
+        "reader lag parked failed oldest claim claimed",
         "consumer order mailer 1 h 0 min 1 - -",
         "session queue-mail reader 1 h 0 min - - -",
         "group group 1 h 0 min 1 - 1 h 0 min device_id:held by w-1",
@@ -112,7 +112,7 @@ def test_status_shows_no_figure_of_the_log_twice(penstock: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("edition", "watermark"), [("beside", "1, not behind"), ("genuine", "none: only Penstock")]
+    ("edition", "watermark"), [("beside", "1, not behind"), ("genuine", "none: genuine Message DB")]
 )
 def test_status_works_on_a_message_db(
     new_database: Callable[[str], str], edition: str, watermark: str

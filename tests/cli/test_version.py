@@ -42,5 +42,5 @@ def test_version_makes_no_database(tmp_path: Path) -> None:
     result = run("version", "--folder", str(tmp_path / "new"))
 
     assert result.exit_code == 0
-    assert "there is no database in" in result.stdout
+    assert "no database in" in result.stdout
     assert not (tmp_path / "new").exists()

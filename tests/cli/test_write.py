@@ -46,7 +46,7 @@ class TestOneMessage:
         result = penstock("write", "account-1", "Opened", "--data", "-", stdin=b'{"a": "\xff"}')
 
         assert result.exit_code == 2
-        assert "--data is not UTF-8" in result.stderr
+        assert "--data is not valid UTF-8" in result.stderr
 
     def test_a_repeated_write_with_its_id_does_nothing(self, penstock: Run, store: Store) -> None:
         first = penstock("write", "account-1", "Opened", "--id", ID, "--expected-version", "-1")
@@ -68,15 +68,15 @@ class TestOneMessage:
     @pytest.mark.parametrize(
         ("arguments", "complaint"),
         [
-            (["account-1"], "give the message's TYPE"),
-            (["account-1", "T", "--data", "{"], "--data is not JSON"),
+            (["account-1"], "give STREAM and TYPE"),
+            (["account-1", "T", "--data", "{"], "--data is not valid JSON"),
             (["account-1", "T", "--data", "[1]"], "data must be a JSON object"),
-            (["account-1", "T", "--data", '{"a": "\udcff"}'], "--data is not UTF-8"),
+            (["account-1", "T", "--data", '{"a": "\udcff"}'], "--data is not valid UTF-8"),
             (["account-1", "T", "--metadata", "7"], "metadata must be a JSON object"),
             (["account-1", "T", "--id", "7"], "id must be a UUID"),
             (["account-1", "T", "--expected-version", "-2"], "expected_version must be"),
             (["account-1", "T", "--from", "-"], "are in the file"),
-            (["", "T"], "stream_name must be a non-empty text"),
+            (["", "T"], "stream_name must be a non-empty string"),
             (["$all", "T"], "'$all' is the whole log"),
         ],
     )
@@ -151,11 +151,11 @@ class TestManyMessages:
             ("nonsense", "JSON is malformed"),
             ("[]", "Expected `object`, got `array`"),
             ("{}", "missing required field `type`"),
-            ('{"type": ""}', "type must be a non-empty text"),
+            ('{"type": ""}', "type must be a non-empty string"),
             ('{"type": "T", "data": [1]}', "Expected `object | null`, got `array` - at `$.data`"),
             ('{"type": "T", "data": {"x": "\\u0000"}}', "text without NUL characters"),
             ('{"type": "T", "id": "7"}', "id must be a UUID"),
-            ('{"type": "T\udcff"}', "it is not UTF-8"),
+            ('{"type": "T\udcff"}', "not valid UTF-8"),
         ],
     )
     def test_what_is_no_message_is_refused(
@@ -232,7 +232,7 @@ class TestManyMessages:
         ("line", "complaint"),
         [
             ('{"type": "T"}', "stream_name must be in the line, or STREAM in the command"),
-            ('{"type": "T", "stream_name": 7}', "stream_name must be a non-empty text"),
+            ('{"type": "T", "stream_name": 7}', "stream_name must be a non-empty string"),
             ('{"type": "T", "stream_name": "$all"}', "is the whole log"),
         ],
     )
@@ -253,13 +253,13 @@ class TestManyMessages:
         result = penstock("write", "--from", "-", "--expected-version", "3", stdin="")
 
         assert result.exit_code == 2
-        assert "--expected-version is that of one stream" in result.stderr
+        assert "--expected-version requires STREAM" in result.stderr
 
     def test_an_empty_input_writes_nothing_and_says_so(self, penstock: Run) -> None:
         result = penstock("write", "account-1", "--from", "-", stdin="\n")
 
         assert result.exit_code == 0
-        assert result.stdout == "wrote nothing: the input holds no messages\n"
+        assert result.stdout == "wrote nothing: the input has no messages\n"
 
     def test_a_file_that_is_not_there_is_named(self, penstock: Run) -> None:
         result = penstock("write", "account-1", "--from", "missing.jsonl")

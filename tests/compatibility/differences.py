@@ -33,35 +33,35 @@ def _write(number: str, stream_name: str, rest: str = "") -> str:
 DIFFERENCES = [
     Difference(
         "A write that is repeated with its id returns the position of the first one.",
-        "A client that lost the reply can ask again. Message DB reports a duplicate key.",
+        "A client that lost the reply can repeat the call. Message DB reports a duplicate key.",
         (_write("1", "a-1"), _write("2", "a-1"), _write("1", "a-1")),
         Refused("23505", 'duplicate key value violates unique constraint "messages_id"'),
         [(0,)],
     ),
     Difference(
-        "It does so whatever `expected_version` says by then.",
-        "The first write has moved the version, so its retry could never match it.",
+        "It does so for any `expected_version`.",
+        "The first write has changed the version, so a retry could never match it.",
         (_write("1", "a-1", ", null, -1"), _write("1", "a-1", ", null, -1")),
         Refused("P0001", "Wrong expected version: -1 (Stream: a-1, Stream Version: 0)"),
         [(0,)],
     ),
     Difference(
-        "An id that is no UUID is refused before the expected version is looked at.",
-        "The id decides first whether the write is a repeated one.",
+        "An id that is not a UUID is refused before the expected version is checked.",
+        "The id determines whether the write is a repeated one.",
         ("select write_message('no id', 'a-1', 'T', '{}', null, 5)",),
         Refused("P0001", "Wrong expected version: 5 (Stream: a-1, Stream Version: -1)"),
         Refused("22P02", 'invalid input syntax for type uuid: "no id"'),
     ),
     Difference(
         "`cardinal_id` of an id without a `+` ends at its first `-`.",
-        "The client specification says so. Groups are assigned as in Message DB all the same.",
+        "The client specification requires it. Group members are assigned as in Message DB.",
         ("select cardinal_id('a-1-2')",),
         [("1-2",)],
         [("1",)],
     ),
     Difference(
         "The category `$all` is the whole log.",
-        "Message DB knows no such category and looks for streams of that name.",
+        "Message DB has no such category and returns streams of that name.",
         (
             _write("1", "a-1"),
             _write("2", "b-1"),
@@ -71,7 +71,7 @@ DIFFERENCES = [
         [("a-1",), ("b-1",)],
     ),
     Difference(
-        "`correlation` may be a stream name: it means that stream and all whose names it begins.",
+        "`correlation` can be a stream name: it matches all names that start with it.",
         "Message DB accepts a category only.",
         (
             "select write_message(gen_random_uuid()::varchar, 'a-' || n, 'T', '{}',"
@@ -83,7 +83,7 @@ DIFFERENCES = [
         [("a-1",), ("a-2",)],
     ),
     Difference(
-        "`correlation` also finds messages by a `correlation_id` that the category carries.",
+        "`correlation` also finds messages by a `correlation_id` of the category.",
         "The client specification correlates by id, Message DB by the stream's name alone.",
         (
             f"select write_message('{ID}1', 'b-1', 'T', '{{}}', '{{\"correlation_id\": \"x\"}}')",
@@ -107,7 +107,7 @@ DIFFERENCES = [
     ),
     Difference(
         "A category read ends before the first position at which an open transaction may write.",
-        "Otherwise a reader could pass a message that commits late, and never see it.",
+        "Otherwise a reader could miss a message that commits late.",
         (
             "begin",
             _write("1", "a-1"),
@@ -119,7 +119,7 @@ DIFFERENCES = [
     ),
     Difference(
         "A category read is refused in a transaction that keeps its snapshot.",
-        "The snapshot may be older than the watermark. Our client takes the watermark beforehand.",
+        "The snapshot may be older than the watermark. The client takes the watermark first.",
         (
             _write("1", "a-1"),
             "begin isolation level repeatable read",
@@ -134,15 +134,15 @@ DIFFERENCES = [
     ),
     Difference(
         "A category read is refused on a standby.",
-        "A standby does not know which writers are open, so it cannot tell what is complete.",
+        "Open transactions are not visible on a standby, so a read could be incomplete.",
         (_write("1", "a-1"), "select stream_name from get_category_messages('a')"),
         [("a-1",)],
         Refused("PS005", "a standby does not know which writers are open: read on the primary"),
         on_standby=True,
     ),
     Difference(
-        "From 500 streams on, a transaction may be refused if others write to the same category.",
-        "Each stream is a lock, and PostgreSQL has only so many. The error, PS004, may be retried.",
+        "From 500 streams on, a transaction can fail if others write to the same category.",
+        "Each stream is a lock, and the lock table is limited. The error, PS004, can be retried.",
         (
             "set lock_timeout = '20ms'",
             "begin",
@@ -160,8 +160,8 @@ DIFFERENCES = [
         ),
     ),
     Difference(
-        "A `global_position` made by hand is refused if it lies below the next one.",
-        "Readers may have passed it already.",
+        "An explicit `global_position` is refused if it is below the next one.",
+        "Readers may have read past it already.",
         (
             _write("1", "a-1"),
             _write("2", "a-1"),
@@ -173,7 +173,7 @@ DIFFERENCES = [
     ),
     Difference(
         "An empty `message_store.sql_condition` is off.",
-        "It is what PostgreSQL leaves behind after `set local`, and nobody has switched it on.",
+        "PostgreSQL leaves an empty value after `set local`.",
         (
             _write("1", "a-1"),
             "set message_store.sql_condition = ''",
@@ -184,7 +184,7 @@ DIFFERENCES = [
     ),
     Difference(
         "The functions find each other without a `search_path`.",
-        "They are called by any role and from any schema.",
+        "Any role can call them from any schema.",
         (
             "set search_path = public",
             f"select message_store.write_message('{ID}1', 'a-1', 'T', '{{}}')",
@@ -194,7 +194,7 @@ DIFFERENCES = [
     ),
     Difference(
         "The settings `message_store.debug`, `debug_get` and `debug_write` do nothing.",
-        "They show the SQL that Message DB puts together. Ours is not put together.",
+        "They show the SQL that Message DB builds dynamically. Penstock's is static.",
         (
             "set message_store.debug = on",
             "select acquire_lock('a-1')",
@@ -210,7 +210,7 @@ DIFFERENCES = [
     ),
     Difference(
         "Errors carry their facts as JSON in the detail.",
-        "So that nobody has to read them out of the message, which is the same.",
+        "Clients do not have to parse the message, which is the same.",
         (
             """
             do $$
@@ -230,8 +230,8 @@ DIFFERENCES = [
         [('{"code": "PS007", "stream_name": "account"}',)],
     ),
     Difference(
-        "The table has triggers and an index more.",
-        "The triggers announce writers to readers; the index finds messages by `correlation_id`.",
+        "The table has additional triggers and an additional index.",
+        "The triggers announce writers to readers. The index is on `correlation_id`.",
         (
             "select exists (select from pg_trigger where tgrelid = 'messages'::regclass),"
             " to_regclass('messages_correlation') is not null",
@@ -240,8 +240,8 @@ DIFFERENCES = [
         [(True, True)],
     ),
     Difference(
-        "A role that was given privileges one by one needs `usage` on the schema `penstock` too.",
-        "Functions call each other. A member of the role `message_store` has all it needs.",
+        "A role with individually granted privileges also needs `usage` on the schema `penstock`.",
+        "Functions call each other. Members of the role `message_store` have all privileges.",
         (
             "owner: grant usage on schema message_store to pg_monitor",
             "owner: grant select, insert on message_store.messages to pg_monitor",

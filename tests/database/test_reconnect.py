@@ -567,7 +567,7 @@ def in_child(use):
         try:
             use()
         except penstock.errors.StoreClosed as error:
-            print("forked from" in str(error), flush=True)
+            print("was forked" in str(error), flush=True)
         os._exit(0)
     os.waitpid(child, 0)
 

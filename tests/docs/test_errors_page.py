@@ -9,6 +9,7 @@ import pytest
 from penstock import errors
 from penstock.errors import PenstockError
 from tests.docs.pages import ROOT
+from tools.generate_errors_page import generated
 
 PAGE = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| `(\w+)` \| .+? \| (yes|no) \| .+ \|$", re.MULTILINE)
@@ -29,6 +30,10 @@ def test_the_page_says_of_an_error_whether_to_retry(error: type[PenstockError]) 
     advice = ROWS[error.__name__]
 
     assert advice == ("yes" if error.retryable else "no")
+
+
+def test_the_page_is_generated_from_the_classes() -> None:
+    assert generated(PAGE) == PAGE, "run `make generate`"
 
 
 @pytest.mark.parametrize("text", [PAGE, errors.__doc__ or ""], ids=["page", "module"])

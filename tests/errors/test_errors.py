@@ -1,11 +1,11 @@
-"""Errors: one tree, facts that travel, and what each error of the server becomes."""
+"""Errors: one tree, fields that survive pickling, and the translation of server errors."""
 
 from __future__ import annotations
 
 import hashlib
 import pickle
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import fields
 from multiprocessing import get_context
@@ -26,12 +26,13 @@ from penstock.errors import (
     DatabaseUnreachable,
     DuplicateMessageId,
     IncompatibleVersion,
-    TooLarge,
+    SizeLimitExceeded,
     TransactionConflict,
     TransactionTimeout,
     ValidationError,
     WatermarkRequired,
 )
+from penstock.errors.tree import all_errors
 
 SAMPLES: dict[object, object] = {
     int: 3,
@@ -45,13 +46,6 @@ SAMPLES: dict[object, object] = {
 }
 
 
-def all_errors(base: type[PenstockError] = PenstockError) -> Iterator[type[PenstockError]]:
-    for error_class in base.__subclasses__():
-        if error_class.__module__.startswith(errors.__name__):
-            yield error_class
-            yield from all_errors(error_class)
-
-
 def sample(error_class: type[PenstockError]) -> PenstockError:
     hints = get_type_hints(error_class)
     return error_class(**{f.name: SAMPLES.get(hints[f.name], ()) for f in fields(error_class)})
@@ -61,14 +55,14 @@ def facts_of(error: PenstockError) -> dict[str, object]:
     return {one.name: getattr(error, one.name) for one in fields(error)}
 
 
-ALL = sorted(set(all_errors()), key=lambda one: one.__name__)
+ALL = [one for one in all_errors() if one is not PenstockError]
 
 
 @pytest.mark.parametrize("error_class", ALL)
 class TestEveryError:
     def test_is_a_public_name(self, error_class: type[PenstockError]) -> None:
-        assert getattr(penstock, error_class.__name__) is error_class
-        assert error_class.__name__ in penstock.__all__
+        assert getattr(errors, error_class.__name__) is error_class
+        assert error_class.__name__ in errors.__all__
 
     def test_travels_between_processes_with_its_facts(
         self, error_class: type[PenstockError]
@@ -86,19 +80,24 @@ class TestEveryError:
             assert re.fullmatch(r".{10,400}", str(sample(error_class)))
 
 
-def test_the_tree_at_the_top_of_the_module_is_the_tree() -> None:
-    drawn: list[tuple[str, str]] = []
-    path: dict[int, str] = {}
-    for line in (errors.__doc__ or "").splitlines():
-        if match := re.match(r"    ([│├└─ ]*)(\w+)", line):
-            depth = len(match[1]) // 4
-            path[depth] = match[2]
-            drawn.append((match[2], path.get(depth - 1, "")))
+def test_all_errors_are_found_in_one_tree() -> None:
+    in_the_package = {
+        value
+        for value in vars(errors).values()
+        if isinstance(value, type) and issubclass(value, PenstockError)
+    }
 
-    tree = {(one.__name__, base.__name__) for one in ALL for base in one.__bases__}
-    assert drawn[0] == ("PenstockError", "")
-    assert set(drawn[1:]) <= tree
-    assert {name for name, _ in drawn[1:]} == {one.__name__ for one in ALL}
+    assert {PenstockError, *ALL} == in_the_package
+
+
+def test_the_package_exports_errors_only() -> None:
+    assert set(errors.__all__) == {"PenstockError", *(one.__name__ for one in ALL)}
+
+
+def test_no_sqlstate_belongs_to_two_errors() -> None:
+    codes = [code for one in ALL for code in vars(one).get("sqlstates", ())]
+
+    assert len(codes) == len(set(codes))
 
 
 @pytest.mark.parametrize(
@@ -126,7 +125,7 @@ def test_the_tree_at_the_top_of_the_module_is_the_tree() -> None:
     ],
 )
 def test_an_error_says_whether_a_retry_may_help(name: str, retryable: bool) -> None:
-    assert getattr(penstock, name).retryable is retryable
+    assert getattr(errors, name).retryable is retryable
 
 
 class TestTheCategoriesOfTheSpecification:
@@ -134,7 +133,7 @@ class TestTheCategoriesOfTheSpecification:
         assert issubclass(WrongExpectedVersion, penstock.ConcurrencyError)
         assert issubclass(ValidationError, ValueError)
         for name in ("DatabaseUnreachable", "AuthenticationFailed", "CommandTimeout"):
-            assert issubclass(getattr(penstock, name), penstock.UnavailableError)
+            assert issubclass(getattr(errors, name), penstock.UnavailableError)
 
     def test_leave_not_found_to_none(self, any_store: Store) -> None:
         assert any_store.stream_version("account-1") is None
@@ -200,7 +199,7 @@ class TestTranslation:
             ("PS003", WatermarkRequired),
         ],
     )
-    def test_is_by_the_code_and_tells_what_the_server_said(
+    def test_is_by_the_code_and_has_the_message_of_the_server(
         self, failing: Store, code: str, becomes: type[PenstockError]
     ) -> None:
         with pytest.raises(becomes, match="as told") as caught:
@@ -242,10 +241,10 @@ class TestTranslation:
             assert caught.value.sqlstate == code
         assert failing.write_message("account-1", "Opened") == 0
 
-    def test_tells_a_name_that_no_index_can_hold(self, failing: Store) -> None:
+    def test_reports_a_name_that_no_index_can_hold(self, failing: Store) -> None:
         noise = "".join(hashlib.sha256(bytes([n])).hexdigest() for n in range(200))
 
-        with pytest.raises(TooLarge, match="index row"):
+        with pytest.raises(SizeLimitExceeded, match="index row"):
             failing.write_message(f"account-{noise}", "Opened")
 
         assert failing.write_message("account-1", "Opened") == 0

@@ -166,7 +166,7 @@ def test_two_that_write_the_same_streams_in_another_order_take_turns(
         ([("a-1",)], "a list of pairs"),
         ([(Message("T"), "a-1")], "a list of pairs"),
         ([("a-1", "T")], "a Message or a TypedMessage"),
-        ([("", Message("T"))], "a non-empty text"),
+        ([("", Message("T"))], "a non-empty string"),
         ([("-1", Message("T"))], "a name with a category"),
         ([("$all", Message("T"))], "is the whole log"),
     ],

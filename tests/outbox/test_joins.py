@@ -14,11 +14,11 @@ import penstock
 from penstock import Dispatcher, JoinId, NewMessage, Store
 from penstock.errors import (
     JoinAwaited,
+    JoinCycle,
     JoinFinished,
     JoinFull,
+    JoinMemberNotFound,
     JoinNotFound,
-    JoinRing,
-    NotAJoinMember,
     StaleLease,
     TransactionConflict,
     ValidationError,
@@ -355,7 +355,7 @@ class TestDecided:
         id = store.outbox.enqueue("step")
 
         for report in (store.joins.report_step_completed, store.joins.report_step_failed):
-            with pytest.raises(NotAJoinMember):
+            with pytest.raises(JoinMemberNotFound):
                 report(join, id)
 
         assert counters(store, join) == (0, 0)
@@ -419,7 +419,7 @@ class TestDecided:
         join = store.joins.start_join(None, 1)
         wait = store.joins.enqueue_join_wait(join, on_complete_topic="good")
 
-        with pytest.raises(penstock.errors.JoinOfItsOwnWait, match="cannot be a step of it"):
+        with pytest.raises(penstock.errors.JoinCycle, match="cannot be a step of it"):
             store.joins.attach_message_to_join(join, wait)
 
         assert store.joins.members(join) == []
@@ -431,7 +431,7 @@ class TestDecided:
         for number in range(length - 1):
             store.joins.attach_message_to_join(joins[number], waits[number + 1])
 
-        with pytest.raises(JoinRing) as caught:
+        with pytest.raises(JoinCycle) as caught:
             store.joins.attach_message_to_join(joins[-1], waits[0])
 
         assert caught.value.message_id == str(waits[0])
@@ -971,11 +971,11 @@ class TestRaces:
         attached = begin(store, lambda: second.joins.attach_message_to_join(joins[3], waits[0]))
         first.commit()
 
-        with pytest.raises((JoinRing, TransactionConflict)) as caught:
+        with pytest.raises((JoinCycle, TransactionConflict)) as caught:
             attached()
         second.rollback()
-        assert (caught.type is JoinRing) == (isolation == "read committed")
-        with pytest.raises(JoinRing):
+        assert (caught.type is JoinCycle) == (isolation == "read committed")
+        with pytest.raises(JoinCycle):
             store.joins.attach_message_to_join(joins[3], waits[0])
 
     @pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])

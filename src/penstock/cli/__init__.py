@@ -1,7 +1,7 @@
-"""The `penstock` command: one file per command, or per small group of them.
+"""The `penstock` command: one file per command or group of commands.
 
-`app.py` lists the commands. `target.py` finds the database that a command is about, `failing.py`
-turns errors into one clear line and an exit code, `printing.py` shows things to people.
+`app.py` lists the commands. `target.py` has the options that commands share and selects the
+database, `errors.py` reports an error as one line and an exit code, `printing.py` formats output.
 """
 
 import sys

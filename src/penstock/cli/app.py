@@ -1,4 +1,4 @@
-"""The commands, and how the process starts."""
+"""The list of commands, and the entry point of the process."""
 
 from __future__ import annotations
 
@@ -17,28 +17,26 @@ import penstock
 from penstock.cli.consumers import consumers
 from penstock.cli.demo import demo
 from penstock.cli.doctor import doctor
-from penstock.cli.failing import ClearlyFailing
+from penstock.cli.errors import ErrorReporting
 from penstock.cli.groups import groups
 from penstock.cli.init import init
 from penstock.cli.joins import joins
 from penstock.cli.outbox import outbox
-from penstock.cli.overview import categories, streams
 from penstock.cli.parked import parked
 from penstock.cli.pipelines import graph, pipelines
 from penstock.cli.pipelines import run as run_pipeline
-from penstock.cli.read import read
+from penstock.cli.read import categories, read, streams
 from penstock.cli.retain import retain
 from penstock.cli.seek import replay, seek
-from penstock.cli.status import status
+from penstock.cli.status import status, version
 from penstock.cli.target import Folder, Url, name_before_command
-from penstock.cli.version import version
 from penstock.cli.write import write
 
 app = typer.Typer(
     name="penstock",
-    cls=ClearlyFailing,
+    cls=ErrorReporting,
     no_args_is_help=True,
-    pretty_exceptions_enable=False,  # they would show the values of variables, passwords too
+    pretty_exceptions_enable=False,  # they would show the values of variables, including passwords
 )
 
 
@@ -55,13 +53,16 @@ def main(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", help="Show the package's version.", callback=_show_version, is_eager=True
+            "--version",
+            help="Show the version of the package.",
+            callback=_show_version,
+            is_eager=True,
         ),
     ] = False,
 ) -> None:
-    """One message log in PostgreSQL: set it up, write to it, read it, look after it.
+    """Manage a message log in PostgreSQL: install it, write to it, read it, and monitor it.
 
-    The database may be named before the command or after it.
+    --url and --folder can be given before or after the command.
     """
     name_before_command(url, folder)
 
@@ -83,7 +84,7 @@ for panel, commands in PANELS.items():
 
 
 def run() -> None:
-    """Run the command in this process, which it then ends."""
+    """Run the command and exit."""
     _replace_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -96,12 +97,12 @@ def run() -> None:
 
 
 def _replace_closed_streams() -> None:
-    """Put an empty stream where the process was started with none."""
+    """Replace standard streams that were closed when the process started."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - till the end
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - open until exit
 
 
 def _interrupt(number: int, _: FrameType | None) -> None:
-    """End as Ctrl-C does: connections closed, and the embedded server left."""
+    """Stop as Ctrl-C does: close connections and release the embedded server."""
     raise KeyboardInterrupt(number)

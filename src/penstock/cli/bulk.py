@@ -1,9 +1,9 @@
-"""Many messages from JSON lines.
+"""Writing many messages from JSON lines.
 
-They are written in batches, each whole or not at all: one long transaction would hold back every
-reader of the log. A file is checked as a whole before any of it is written; what comes through a
-pipe cannot be. Whatever stops the writing, the user is told which lines are in the log; and since
-the batches are the same each time, lines that have ids may simply be given again.
+Messages are written in batches, one transaction each: one long transaction would hold back every
+reader of the log. A file is checked completely before anything is written; a pipe cannot be. If
+writing stops early, the error message reports which lines were written. The batches are the same on
+every run, so lines that have ids can be written again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BYTES_PER_BATCH = 8_000_000
 
 
 class Line(msgspec.Struct, forbid_unknown_fields=True):
-    """What a line may hold. The fields that only `penstock read --json` writes are passed over."""
+    """The fields of a line. Those that only `penstock read --json` writes are ignored."""
 
     type: str
     data: dict[str, Any] | None = None
@@ -44,7 +44,7 @@ class Line(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Numbered(NamedTuple):
-    """A message and its stream, the number of the line it came from, and that line's length."""
+    """A message, its stream, and the number and length of its line."""
 
     line: int
     size: int
@@ -54,7 +54,7 @@ class Numbered(NamedTuple):
 
 @dataclass(eq=False)
 class BadLine(PenstockError):
-    """A line is no message."""
+    """A line is not a valid message."""
 
     line: int
     reason: str
@@ -65,7 +65,7 @@ class BadLine(PenstockError):
 
 @dataclass(eq=False)
 class Stopped(PenstockError):
-    """Not all lines were written."""
+    """Writing stopped before the last line."""
 
     reason: str
     so_far: str
@@ -76,7 +76,7 @@ class Stopped(PenstockError):
 
 @dataclass
 class Import:
-    """Batches on their way into one stream or those that lines name, and how far they have come."""
+    """An import into one stream or the streams that lines name, and its progress."""
 
     store: Store
     stream_name: str | None
@@ -105,16 +105,16 @@ class Import:
         self.sending = []
 
     def so_far(self, *, in_doubt: bool) -> str:
-        """Return which lines are in the log. In doubt, those just sent may be too."""
+        """Return which lines were written. `in_doubt`: the last batch may have been written too."""
         known = f"lines 1 to {self.last_line} were written" if self.count else "nothing was written"
         if in_doubt and self.sending:
-            return f"{known}, and perhaps those up to line {self.sending[-1].line}"
+            return f"{known}, and possibly those up to line {self.sending[-1].line}"
         return known
 
 
 @contextmanager
 def opened(source: str) -> Iterator[BinaryIO]:
-    """Lend a file by its name, or stdin as `-`."""
+    """Open a file; `-` is stdin."""
     if source == "-":
         yield sys.stdin.buffer
         return
@@ -125,13 +125,13 @@ def opened(source: str) -> Iterator[BinaryIO]:
 def write_lines(
     store: Store, stream_name: str | None, file: BinaryIO, expected_version: int | None
 ) -> Import:
-    """Write all lines of a file, and return how it went."""
+    """Write all lines of a file, and return the finished import."""
     work = Import(store, stream_name, expected_version)
     with _progress() as progress:
         try:
             total = _checked(work, file, progress)
             task = progress.add_task("writing", total=total)
-            messages = _messages(work, file) if total is not None else _good_messages(work, file)
+            messages = _messages(work, file) if total is not None else _valid_messages(work, file)
             for batch in _batches(messages):
                 work.write(batch)
                 progress.advance(task, len(batch))
@@ -146,17 +146,17 @@ def write_lines(
 
 
 def _checked(work: Import, file: BinaryIO, progress: Progress) -> int | None:
-    """Return how many messages a file holds, if all are good; None for what is no file."""
+    """Check a file and return its number of messages; None if it cannot be read twice."""
     if not _is_regular(file):
         return None
     start = file.tell()
-    count = sum(1 for _ in progress.track(_good_messages(work, file), description="checking"))
+    count = sum(1 for _ in progress.track(_valid_messages(work, file), description="checking"))
     file.seek(start)
     return count
 
 
-def _good_messages(work: Import, file: BinaryIO) -> Iterator[Numbered]:
-    """Yield the messages, each tried whether it can be sent: so that one that cannot has a line."""
+def _valid_messages(work: Import, file: BinaryIO) -> Iterator[Numbered]:
+    """Yield the messages. One that cannot be encoded raises `BadLine`."""
     for one in _messages(work, file):
         with _at_line(one.line):
             work.store.context.encode(one.stream_name, one.message)
@@ -200,11 +200,11 @@ def _batches(messages: Iterable[Numbered]) -> Iterator[list[Numbered]]:
 
 @contextmanager
 def _at_line(number: int) -> Iterator[None]:
-    """Say in which line something is wrong."""
+    """Add the line number to errors."""
     try:
         yield
     except UnicodeError:
-        raise BadLine(number, "it is not UTF-8") from None
+        raise BadLine(number, "not valid UTF-8") from None
     except (PenstockError, msgspec.DecodeError) as error:
         raise BadLine(number, str(error)) from None
 
@@ -213,12 +213,12 @@ def _is_regular(file: BinaryIO) -> bool:
     """Whether the input can be read twice."""
     try:
         return stat.S_ISREG(fstat(file.fileno()).st_mode)
-    except OSError:  # it is no file at all, only something in memory
+    except OSError:  # not a file, but a buffer in memory
         return False
 
 
 def _progress() -> Progress:
-    """Return the bar that people see; in a pipe or a log there is none."""
+    """Return the progress bar, which is shown in a terminal only."""
     out = console(stderr=True)
     return Progress(
         TextColumn("{task.description}"),

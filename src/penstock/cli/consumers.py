@@ -1,4 +1,4 @@
-"""`penstock consumers`: who reads what, and how far behind: consumers, and sessions of queues."""
+"""`penstock consumers`: positions and lag of category consumers and queue sessions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import msgspec
 import typer
 
 from penstock.admin.readers import ConsumerStatus, SessionStatus
-from penstock.cli.overview import Json
 from penstock.cli.printing import (
     console,
     note,
@@ -19,30 +18,29 @@ from penstock.cli.printing import (
     shown_age,
     table,
 )
-from penstock.cli.target import Folder, Url, open_existing, settings_for
+from penstock.cli.target import Folder, Json, Url, open_existing, settings_for
 
 
 def consumers(
     count_up_to: Annotated[
         int,
-        typer.Option(min=1, metavar="N", help="Count waiting messages no further than this."),
+        typer.Option(min=1, metavar="N", help="Stop counting waiting messages at this number."),
     ] = 10_000,
     json: Json = False,
     url: Url = None,
     folder: Folder = None,
 ) -> None:
-    """List the consumers that have stored a position, and the sessions of queues.
+    """List consumers with a stored position, and sessions of queues.
 
-    A consumer is behind by the messages of its category after its position; the first of them has
-    been waiting for as long as is shown. A session is behind by the records of its queue from its
-    next offset on.
+    `behind` is the number of messages of the category after the position, or of records of the
+    queue from the next offset. `for` is how long the first of them has been waiting.
     """
     with open_existing(settings_for(url, folder)) as store:
         found = store.admin.consumers(count_up_to)
         sessions = store.admin.sessions(count_up_to)
     if json:
-        everyone: list[ConsumerStatus | SessionStatus] = [*found, *sessions]
-        for one in everyone:
+        readers: list[ConsumerStatus | SessionStatus] = [*found, *sessions]
+        for one in readers:
             print_json(msgspec.to_builtins(one) | {"seconds_behind": one.seconds_behind})
         return
     _print_consumers(found, count_up_to)
@@ -66,7 +64,7 @@ def _print_consumers(found: Sequence[ConsumerStatus], count_up_to: int) -> None:
         )
     console().print(listed)
     if any(one.position is None for one in found):
-        note("? is no position: that consumer cannot start; `penstock seek` puts it right")
+        note("? is an invalid position: that consumer cannot start; set one with `penstock seek`")
 
 
 def _print_sessions(found: Sequence[SessionStatus], count_up_to: int) -> None:

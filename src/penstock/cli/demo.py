@@ -1,4 +1,4 @@
-"""`penstock demo`: a shop with the whole system at work, on an embedded server."""
+"""`penstock demo`: an example shop that uses every part of Penstock, on an embedded server."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ KEPT = Path("penstock-demo")
 
 
 def demo(
-    orders: Annotated[int, typer.Option(min=100, help="How many orders the shop gets.")] = 100_000,
+    orders: Annotated[int, typer.Option(min=100, help="The number of orders.")] = 100_000,
     keep: Annotated[
-        bool, typer.Option("--keep", help=f"Leave database, files and report in {KEPT}/.")
+        bool, typer.Option("--keep", help=f"Keep the database, files and report in {KEPT}/.")
     ] = False,
 ) -> None:
-    """Run a shop: extract, transform, reserve, project, crash, recover; and check the result.
+    """Run an example shop on Spark, kill it, recover it, and check the result.
 
-    Takes about a minute or two. Everything runs on this machine: an embedded PostgreSQL, Spark.
+    Takes one to two minutes. Runs on this machine, with an embedded PostgreSQL.
     """
     need_spark()
     from penstock.demo.report import report
@@ -39,8 +39,8 @@ def demo(
     from penstock.pipeline.drawing import as_svg
 
     with _folder(keep) as folder, penstock.connect(folder=folder / "database") as store:
-        with _Told() as told:
-            story, findings, truth = play(store, folder, orders, told)
+        with _ShownProgress() as progress:
+            story, findings, truth = play(store, folder, orders, progress)
         _print_checks(findings)
         page = Path("penstock-demo.html") if not keep else folder / "report.html"
         page.write_text(report(story, findings, truth, as_svg(pipe)), encoding="utf-8")
@@ -49,14 +49,14 @@ def demo(
         f"done in {story.seconds:.0f} s. The report: {page}"
     )
     if keep:
-        note(f"look around: penstock status --folder {folder / 'database'}")
-    if not findings.all_right:
+        note(f"to explore it: penstock status --folder {folder / 'database'}")
+    if not findings.all_correct:
         raise typer.Exit(1)
 
 
 @contextmanager
 def _folder(keep: bool) -> Iterator[Path]:
-    """Lend a folder, fresh: one that is kept takes the place of the last one."""
+    """Create an empty folder; one to keep replaces that of the last run."""
     if keep:
         shutil.rmtree(KEPT, ignore_errors=True)
         KEPT.mkdir()
@@ -66,8 +66,8 @@ def _folder(keep: bool) -> Iterator[Path]:
         yield Path(folder)
 
 
-class _Told:
-    """Shows what is going on: bars in a terminal, lines elsewhere."""
+class _ShownProgress:
+    """Shows the progress: bars in a terminal, lines elsewhere."""
 
     def __init__(self) -> None:
         self._console = console(stderr=True)
@@ -94,7 +94,7 @@ class _Told:
             self._tenths[what] = tenth
             self._console.print(f"{what}: {done:,} of {max(done, total):,}")
 
-    def __enter__(self) -> _Told:
+    def __enter__(self) -> _ShownProgress:
         self._bars.start()
         return self
 
@@ -103,8 +103,8 @@ class _Told:
 
 
 def _print_checks(findings: Findings) -> None:
-    shown = table(check="left", from_the_files="right", in_the_database="right", verdict="left")
+    shown = table(check="left", expected="right", found="right", result="left")
     for name, expected, found in findings.checks:
-        verdict = "right" if expected == found else "WRONG"
-        shown.add_row(name, f"{expected:,}", f"{found:,}", verdict)
+        result = "ok" if expected == found else "WRONG"
+        shown.add_row(name, f"{expected:,}", f"{found:,}", result)
     console().print(shown)

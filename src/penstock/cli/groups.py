@@ -1,4 +1,4 @@
-"""`penstock groups`: how partitioned consumer groups stand, and how to get them going again."""
+"""`penstock groups`: list, stop, start, reset and retry partitioned consumer groups."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from typing import Annotated
 import typer
 
 from penstock import GroupStatus, ParkedPartition
-from penstock.cli.overview import Json
 from penstock.cli.printing import console, note, print_json, printable, shown_age, shown_time, table
-from penstock.cli.target import Folder, Url, open_existing, settings_for
+from penstock.cli.target import Folder, Json, Url, open_existing, settings_for
 from penstock.errors import ValidationError
 from penstock.log.overview import server_time
 
-groups = typer.Typer(name="groups", help="See to partitioned consumer groups.")
+groups = typer.Typer(name="groups", help="List and control partitioned consumer groups.")
 
 GroupId = Annotated[str, typer.Argument(metavar="GROUP", help="The group.", show_default=False)]
 
@@ -23,10 +22,10 @@ GroupId = Annotated[str, typer.Argument(metavar="GROUP", help="The group.", show
 def overview(
     context: typer.Context, json: Json = False, url: Url = None, folder: Folder = None
 ) -> None:
-    """List the groups: their partitions, what is pending, and what is parked with its error.
+    """List consumer groups and their parked partitions.
 
-    A partition is pending while it has messages that nobody has acknowledged; waiting is for how
-    long the oldest of them is in the log.
+    A partition is pending while it has unacknowledged messages. `waiting` is the age of the oldest
+    of them.
     """
     if context.invoked_subcommand:
         return
@@ -45,26 +44,26 @@ def overview(
 
 @groups.command("stop")
 def stop(group_id: GroupId, url: Url = None, folder: Folder = None) -> None:
-    """Give out no more claims; those in flight may finish."""
+    """Stop giving out claims. Claims in flight can finish."""
     with open_existing(settings_for(url, folder)) as store:
         store.stop_consumer_group(group_id)
-    note(f"{printable(group_id)} is stopped")
+    note(f"{printable(group_id)} stopped")
 
 
 @groups.command("start")
 def start(group_id: GroupId, url: Url = None, folder: Folder = None) -> None:
-    """Give out claims again."""
+    """Start giving out claims again."""
     with open_existing(settings_for(url, folder)) as store:
         store.start_consumer_group(group_id)
-    note(f"{printable(group_id)} is active")
+    note(f"{printable(group_id)} started")
 
 
 @groups.command("reset")
 def reset(group_id: GroupId, url: Url = None, folder: Folder = None) -> None:
-    """Forget all offsets: every partition starts again, and claims in flight become stale."""
+    """Delete all offsets, so that every partition starts again and claims become stale."""
     with open_existing(settings_for(url, folder)) as store:
         store.reset_consumer_group(group_id)
-    note(f"{printable(group_id)} starts again from the beginning of the log")
+    note(f"{printable(group_id)} reset to the beginning of the log")
 
 
 @groups.command("retry")
@@ -72,17 +71,17 @@ def retry(
     group_id: GroupId,
     partition_key: Annotated[
         str | None,
-        typer.Argument(metavar="PARTITION", help="Only this one; all if not given."),
+        typer.Argument(metavar="PARTITION", help="The partition; all if not given."),
     ] = None,
     url: Url = None,
     folder: Folder = None,
 ) -> None:
-    """Let parked partitions go on, from the message that they failed on."""
+    """Resume parked partitions, at the message that failed."""
     with open_existing(settings_for(url, folder)) as store:
         resumed = store.resume_partitions(group_id, partition_key)
     if partition_key is not None and not resumed:
         raise ValidationError("PARTITION", partition_key, f"a parked partition of {group_id}")
-    note(f"{resumed} {'partition goes' if resumed == 1 else 'partitions go'} on")
+    note(f"{resumed} {'partition' if resumed == 1 else 'partitions'} resumed")
 
 
 def _print_groups(found: list[GroupStatus], now: datetime) -> None:

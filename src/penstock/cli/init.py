@@ -1,4 +1,4 @@
-"""`penstock init`: install or upgrade the SQL."""
+"""`penstock init`: install or upgrade the message store."""
 
 from __future__ import annotations
 
@@ -17,31 +17,35 @@ from penstock.database.install import Plan
 _NEW = Plan(
     Edition.PENSTOCK,
     needed=True,
-    actions=("make a PostgreSQL server in the folder, and install the message store in it",),
+    actions=("create a PostgreSQL server in the folder, and install the message store in it",),
 )
 
 _WHY = {
-    Edition.PENSTOCK: "The functions in message_store are Penstock's: clients of Message DB 1.3 "
-    "work on them unchanged, and writers to different streams do not wait for each other.",
-    Edition.BESIDE: "The functions in message_store are Message DB's own, and stay so: writers to "
-    "one category take turns. `penstock init --take-over` replaces them by Penstock's.",
+    Edition.PENSTOCK: "The functions in message_store are Penstock's. Clients of Message DB 1.3 "
+    "work unchanged, and writers to different streams do not wait for each other.",
+    Edition.BESIDE: "The functions in message_store are Message DB's: writers to one category wait "
+    "for each other. `penstock init --take-over` replaces them with Penstock's.",
 }
 
 
 def init(
     check: Annotated[
         bool,
-        typer.Option("--check", help="Only say what is to do; exit code 1 if there is anything."),
+        typer.Option("--check", help="List pending changes only; exit code 1 if there are any."),
     ] = False,
     take_over: Annotated[
-        bool, typer.Option("--take-over", help="Replace a genuine Message DB's functions by ours.")
+        bool,
+        typer.Option(
+            "--take-over", help="Replace the functions of a genuine Message DB with Penstock's."
+        ),
     ] = False,
     url: Url = None,
     folder: Folder = None,
 ) -> None:
-    """Install the message store, or upgrade it.
+    """Install or upgrade the message store.
 
-    Safe to repeat, and while others use it. A genuine Message DB keeps its functions and messages.
+    Safe to repeat and to run while clients are connected. A genuine Message DB keeps its functions
+    and messages.
     """
     settings = settings_for(url, folder)
     if check and not has_database(settings):
@@ -55,21 +59,21 @@ def init(
                 check=check,
                 progress=lambda what: spinner.update(task, description=printable(what)),
             )
-    _tell(plan, place(settings), check)
+    _print(plan, place(settings), check)
     raise typer.Exit(1 if check and plan.needed else 0)
 
 
 def _spinner() -> Progress:
-    """Return a line that shows what is being done, or waited for; on a terminal only."""
+    """Return a line that shows the current action, in a terminal only."""
     out = console(stderr=True)
     columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
     return Progress(*columns, console=out, transient=True, disable=not out.is_terminal)
 
 
-def _tell(plan: Plan, where: str, check: bool) -> None:
+def _print(plan: Plan, where: str, check: bool) -> None:
     out = console()
     if not plan.needed:
-        out.print(Text(f"Nothing to do in {printable(where)}: all is in place."))
+        out.print(Text(f"Nothing to do in {printable(where)}: up to date."))
     else:
         out.print(Text(f"{'To do' if check else 'Done'} in {printable(where)}:"))
         for action in plan.actions:

@@ -1,4 +1,4 @@
-"""`penstock joins`: which joins there are, how far they are, and whom they wait for."""
+"""`penstock joins`: list, show and cancel joins."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from penstock import JoinMember, Store
-from penstock.cli.overview import Json
 from penstock.cli.printing import (
     console,
     facts,
@@ -19,10 +18,10 @@ from penstock.cli.printing import (
     shown_time,
     table,
 )
-from penstock.cli.target import Folder, Url, open_existing, settings_for
+from penstock.cli.target import Folder, Json, Url, open_existing, settings_for
 from penstock.errors import OutboxMessageNotFound
 
-joins = typer.Typer(name="joins", help="See to the joins of the outbox.")
+joins = typer.Typer(name="joins", help="List, show and cancel joins of the outbox.")
 
 JoinIdArgument = Annotated[
     str, typer.Argument(metavar="ID", help="The join's id.", show_default=False)
@@ -37,14 +36,18 @@ def listing(
     ] = None,
     status: Annotated[
         str | None,
-        typer.Option(metavar="STATUS", help="Only pending, completed, failed or cancelled ones."),
+        typer.Option(
+            metavar="STATUS", help="Only this status: pending, completed, failed or cancelled."
+        ),
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, metavar="N", help="At most so many.")] = 100,
+    limit: Annotated[
+        int, typer.Option(min=1, metavar="N", help="The maximum number of joins.")
+    ] = 100,
     json: Json = False,
     url: Url = None,
     folder: Folder = None,
 ) -> None:
-    """List joins, oldest first, with their steps: completed, failed and expected."""
+    """List joins, oldest first, with their completed, failed and expected steps."""
     if context.invoked_subcommand:
         return
     with open_existing(settings_for(url, folder)) as store:
@@ -72,12 +75,12 @@ def listing(
         )
     console().print(listed)
     if len(found) == limit:
-        note("there may be more: --limit")
+        note("there may be more: raise --limit")
 
 
 @joins.command()
 def show(id: JoinIdArgument, json: Json = False, url: Url = None, folder: Folder = None) -> None:
-    """Show one join and its members."""
+    """Show a join and its members."""
     with open_existing(settings_for(url, folder)) as store:
         join, members = store.joins.get_join(id), store.joins.members(id)
         if json:
@@ -102,14 +105,14 @@ def show(id: JoinIdArgument, json: Json = False, url: Url = None, folder: Folder
 
 @joins.command()
 def cancel(id: JoinIdArgument, url: Url = None, folder: Folder = None) -> None:
-    """Cancel a join for good: nothing will follow from it. Its steps go on."""
+    """Cancel a join, so that it has no follow-up. Its steps continue."""
     with open_existing(settings_for(url, folder)) as store:
         store.joins.cancel_join(id)
-    note(f"join {id} is cancelled")
+    note(f"join {id} cancelled")
 
 
 def _message_of(store: Store, member: JoinMember) -> tuple[str, str]:
-    """Return topic and error of a member's message, which may have been cleaned up."""
+    """Return topic and error of a member's message, unless it was cleaned up."""
     try:
         message = store.outbox.get(member.message_id)
     except OutboxMessageNotFound:

@@ -1,4 +1,4 @@
-"""`penstock outbox`: what is to be done, what is stuck, and what failed."""
+"""`penstock outbox`: count, show and retry messages of the outbox."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import msgspec
 import typer
 
 from penstock import OutboxMessage, TopicState
-from penstock.cli.overview import Json
 from penstock.cli.printing import (
     console,
     facts,
@@ -21,13 +20,13 @@ from penstock.cli.printing import (
     shown_time,
     table,
 )
-from penstock.cli.target import Folder, Url, open_existing, settings_for
+from penstock.cli.target import Folder, Json, Url, open_existing, settings_for
 from penstock.outbox.messages import STATES
 
-outbox = typer.Typer(name="outbox", help="See to the messages of the outbox.")
+outbox = typer.Typer(name="outbox", help="Count, show and retry messages of the outbox.")
 
 Failures = Annotated[
-    int, typer.Option(metavar="N", min=1, help="Show so many of the messages that failed.")
+    int, typer.Option(metavar="N", min=1, help="The number of failed messages to show.")
 ]
 
 MessageId = Annotated[
@@ -43,10 +42,10 @@ def overview(
     url: Url = None,
     folder: Folder = None,
 ) -> None:
-    """Count the messages of the outbox by topic and state, and show what failed.
+    """Count the messages of the outbox by topic and state, and list failed ones.
 
-    The oldest ready is when the first message that waits for a handler became due; its last error
-    says why it was not handled so far, such as that a dispatcher has no handler for its topic.
+    `oldest ready` is when the first message that waits for a handler became due. `last error` is
+    the error of that message, for instance that no dispatcher has a handler for its topic.
     """
     if context.invoked_subcommand:
         return
@@ -63,7 +62,7 @@ def overview(
 
 @outbox.command()
 def show(id: MessageId, json: Json = False, url: Url = None, folder: Folder = None) -> None:
-    """Show one message, whatever its state."""
+    """Show one message, in any state."""
     with open_existing(settings_for(url, folder)) as store:
         message = store.outbox.get(id)
     if json:
@@ -84,24 +83,24 @@ def retry(
         typer.Argument(metavar="ID...", help="Failed messages.", show_default=False),
     ] = None,
     topic: Annotated[
-        str | None, typer.Option(metavar="TOPIC", help="All of this topic that failed.")
+        str | None, typer.Option(metavar="TOPIC", help="All failed messages of this topic.")
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="All that failed.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="All failed messages.")] = False,
     url: Url = None,
     folder: Folder = None,
 ) -> None:
-    """Have messages handled again that failed for good."""
+    """Retry failed messages."""
     if bool(ids) + (topic is not None) + every != 1:
-        raise typer.BadParameter("give the ids of messages, or --topic, or --all")
+        raise typer.BadParameter("give message ids, --topic or --all")
     with open_existing(settings_for(url, folder)) as store:
         retried = store.outbox.retry_failed(ids or None, topic=topic)
-    note(f"{retried} {'message' if retried == 1 else 'messages'} to be handled again")
+    note(f"{retried} {'message' if retried == 1 else 'messages'} will be retried")
     if ids and retried < len(set(ids)):
         raise typer.Exit(1)
 
 
 def by_topic(summary: Sequence[TopicState]) -> list[dict[str, object]]:
-    """Return a row for each topic: how many messages are in each state, and the oldest ready."""
+    """Return one row per topic: the number of messages in each state, and the oldest ready."""
     rows: dict[str, dict[str, object]] = {}
     for one in summary:
         row = rows.setdefault(one.topic, {"topic": one.topic, **dict.fromkeys(STATES, 0)})
@@ -140,7 +139,7 @@ def _print_failures(failed: Sequence[OutboxMessage], in_all: int) -> None:
     out.print()
     out.print(listed)
     if len(failed) < in_all:
-        note(f"the oldest {len(failed)} of {in_all} that failed: --failures N shows more")
+        note(f"the oldest {len(failed)} of {in_all} failed messages: --failures N shows more")
 
 
 def _shown(value: object) -> str:

@@ -1,4 +1,4 @@
-"""`penstock parked`: messages that a consumer could not handle."""
+"""`penstock parked`: list, retry and drop messages that a consumer has parked."""
 
 from __future__ import annotations
 
@@ -7,20 +7,23 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.overview import Json
 from penstock.cli.printing import console, note, print_json, printable, shown_time, table
 from penstock.cli.seek import Category, ConsumerId
-from penstock.cli.target import Folder, Url, open_existing, settings_for
+from penstock.cli.target import Folder, Json, Url, open_existing, settings_for
 
 parked = typer.Typer(
-    name="parked", help="See to the messages that a consumer has parked.", no_args_is_help=True
+    name="parked",
+    help="List, retry and drop messages that a consumer has parked.",
+    no_args_is_help=True,
 )
 
 Positions = Annotated[
     list[int] | None,
-    typer.Argument(metavar="POSITION...", help="Their global positions.", show_default=False),
+    typer.Argument(
+        metavar="POSITION...", help="Global positions of parked messages.", show_default=False
+    ),
 ]
-All = Annotated[bool, typer.Option("--all", help="All that wait.")]
+All = Annotated[bool, typer.Option("--all", help="All parked messages.")]
 
 
 @parked.command("list")
@@ -31,7 +34,7 @@ def list_parked(
     url: Url = None,
     folder: Folder = None,
 ) -> None:
-    """List the messages that wait, with their errors."""
+    """List parked messages with their errors."""
     with open_existing(settings_for(url, folder)) as store:
         found = store.admin.parked(category, consumer_id)
     if json:
@@ -45,7 +48,7 @@ def list_parked(
             str(one.message.global_position),
             printable(one.message.type),
             printable(one.message.stream_name),
-            str(one.attempts) + (", to be retried" if one.retry_requested else ""),
+            str(one.attempts) + (", retry requested" if one.retry_requested else ""),
             printable(one.error),
             shown_time(one.parked_at),
         )
@@ -61,7 +64,7 @@ def retry_parked(
     url: Url = None,
     folder: Folder = None,
 ) -> None:
-    """Have messages handled again, when their consumer runs and has nothing else to do."""
+    """Retry parked messages, as soon as the consumer runs and is idle."""
     with open_existing(settings_for(url, folder)) as store:
         waiting = [one.message.global_position for one in store.admin.parked(category, consumer_id)]
         _each(store.admin.retry_parked, category, consumer_id, _chosen(waiting, positions, every))
@@ -76,7 +79,7 @@ def drop_parked(
     url: Url = None,
     folder: Folder = None,
 ) -> None:
-    """Give messages up: their consumer will not handle them."""
+    """Drop parked messages, so that the consumer never handles them."""
     with open_existing(settings_for(url, folder)) as store:
         waiting = [one.message.global_position for one in store.admin.parked(category, consumer_id)]
         _each(store.admin.drop_parked, category, consumer_id, _chosen(waiting, positions, every))
@@ -84,7 +87,7 @@ def drop_parked(
 
 def _chosen(waiting: list[int], positions: list[int] | None, every: bool) -> list[int]:
     if bool(positions) == every:
-        raise typer.BadParameter("give the positions of messages, or --all")
+        raise typer.BadParameter("give global positions or --all")
     return waiting if every else positions or []
 
 
@@ -93,5 +96,5 @@ def _each(
 ) -> None:
     for position in positions:
         act(category, consumer_id, position)
-    what = "to be handled again" if act.__name__ == "retry_parked" else "dropped"
+    what = "will be retried" if act.__name__ == "retry_parked" else "dropped"
     note(f"{len(positions)} {'message' if len(positions) == 1 else 'messages'} {what}")

@@ -6,16 +6,15 @@ import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import penstock
-from penstock.cli.overview import Json
 from penstock.cli.printing import console, note, print_json, printable, shown_age, table
-from penstock.cli.target import Folder, Url, open_existing, settings_for
+from penstock.cli.target import Folder, Json, Url, duration, open_existing, settings_for
 from penstock.database import pool
 from penstock.errors import SetupError, SparkNotRunning
 from penstock.log.overview import server_time
@@ -60,14 +59,14 @@ def run(
         bool, typer.Option("--wait", help="Wait for another run of this pipeline to end.")
     ] = False,
     retry_for: Annotated[
-        float,
+        timedelta,
         typer.Option(
             "--retry-for",
-            metavar="SECONDS",
-            min=0,
+            parser=duration,
+            metavar="DURATION",
             help="With --follow: how long to retry a processor that fails before the run ends.",
         ),
-    ] = 300,
+    ] = "5min",  # type: ignore[assignment]
     url: Url = None,
     folder: Folder = None,
 ) -> None:
@@ -89,7 +88,9 @@ def run(
                 if from_scratch:
                     runner.from_scratch(wait=wait)
                 if follow:
-                    summary = runner.follow(wait=wait, check=False, retry_for=retry_for)
+                    summary = runner.follow(
+                        wait=wait, check=False, retry_for=retry_for.total_seconds()
+                    )
                 else:
                     summary = runner.once(wait=wait, check=False)
     _print_summary(summary)

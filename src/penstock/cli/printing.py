@@ -1,7 +1,7 @@
-"""Showing things to people.
+"""Formatting output.
 
-What stands in the log is shown as it is, never as markup, and control characters never reach the
-terminal. Lines are wrapped for a terminal only: in a pipe each keeps its length.
+Text from the log is never interpreted as markup, and control characters are escaped. Lines are
+wrapped in a terminal only, not in a pipe.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from rich.text import Text
 
 _UNWRAPPED = 1_000_000
 INDENT = "    "
-# and what turns the direction of writing around
+# control characters, line separators, and marks that change the direction of text
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 class _PipeConsole(Console):
-    """A console that lets the caller know when nobody reads any more."""
+    """A console that raises BrokenPipeError instead of exiting."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return the console for results, or for all that is no result."""
+    """Return the console for results (stdout) or for notes and errors (stderr)."""
     made = _PipeConsole(stderr=stderr, highlight=False, markup=False, emoji=False)
     if not made.is_terminal and "COLUMNS" not in os.environ:
         made.size = ConsoleDimensions(_UNWRAPPED, 25)
@@ -41,12 +41,12 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def note(text: str) -> None:
-    """Tell something that is no result, on stderr."""
+    """Print a note on stderr."""
     console(stderr=True).print(Text(printable(text)), style="dim", soft_wrap=True)
 
 
-def complain(text: str) -> None:
-    """Tell what went wrong, on stderr: the first line in red, any details below it."""
+def print_error(text: str) -> None:
+    """Print an error on stderr: the first line in red, any details below it."""
     first, *details = text.splitlines() or [""]
     out = console(stderr=True)
     out.print(Text(f"penstock: {printable(first)}"), style="bold red", soft_wrap=True)
@@ -55,18 +55,18 @@ def complain(text: str) -> None:
 
 
 def print_json(value: Any, *, indented: bool = False) -> None:
-    """Print one value as JSON on stdout, on a line of its own unless indented. UTF-8 always."""
+    """Print one value as JSON on stdout, in UTF-8, on one line unless indented."""
     encoded = msgspec.json.encode(value)
     sys.stdout.buffer.write((msgspec.json.format(encoded) if indented else encoded) + b"\n")
 
 
 def printable(text: str) -> str:
-    """Return `text` with control characters shown, so that they cannot act on a terminal."""
+    """Return `text` with control characters escaped."""
     return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 def print_wrapped(out: Console, text: Text, indent: str = "", hanging: str = "") -> None:
-    """Print text that may be long: its first line after `indent`, the others after `hanging`."""
+    """Print wrapped text: the first line after `indent`, the others after `hanging`."""
     if out.width == _UNWRAPPED:
         out.file.write(f"{indent}{text.plain}\n")  # ten times as fast
         return
@@ -85,7 +85,7 @@ def print_object(out: Console, value: Mapping[str, Any], label: str = "") -> Non
 
 
 def facts(rows: Mapping[str, str | Text]) -> Table:
-    """Return a table of names and what they are."""
+    """Return a table of names and values."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="cyan", no_wrap=True)
     table.add_column(overflow="fold")
@@ -95,7 +95,7 @@ def facts(rows: Mapping[str, str | Text]) -> Table:
 
 
 def table(**columns: str) -> Table:
-    """Return a table with these columns, each justified as its value says."""
+    """Return a table with these columns; each value is `left` or `right`."""
     made = Table(box=None, padding=(0, 2, 0, 0), header_style="cyan", pad_edge=False)
     for name, justify in columns.items():
         made.add_column(name.replace("_", " "), justify=justify, overflow="fold")  # type: ignore[arg-type]
@@ -103,12 +103,12 @@ def table(**columns: str) -> Table:
 
 
 def shown_time(time: datetime) -> str:
-    """Return a time of the log, which is UTC, to the millisecond."""
+    """Return a UTC time with milliseconds."""
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def shown_age(age: timedelta | None) -> str:
-    """Return how long something takes already, in the two units that matter."""
+    """Return a duration in its two largest units."""
     if age is None:
         return "?"
     seconds = int(age.total_seconds())

@@ -1,7 +1,8 @@
-"""`penstock read`: a stream, a category or the whole log; once, or for as long as you watch."""
+"""`penstock read`, `penstock streams` and `penstock categories`."""
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -23,16 +24,17 @@ from penstock.cli.printing import (
     print_wrapped,
     printable,
     shown_time,
+    table,
 )
-from penstock.cli.target import Folder, Url, open_existing, settings_for
+from penstock.cli.target import Folder, Json, Url, open_existing, settings_for
 from penstock.message import names
 
 _POLLING_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What is to be read."""
+class Query:
+    """The arguments of `read`."""
 
     target: str
     position: str | None
@@ -45,12 +47,12 @@ class Wanted:
 
     @property
     def is_stream(self) -> bool:
-        """Whether one stream is to be read, and not a category or the whole log."""
+        """Whether the target is one stream, not a category or the whole log."""
         return not names.is_category(self.target)
 
     @property
     def page(self) -> int | None:
-        """How many messages to fetch at a time; None for the store's own choice."""
+        """The number of messages per fetch; None for the store's default."""
         if self.limit is None or self.limit > 1000 or self.types:
             return None
         return self.limit
@@ -68,100 +70,103 @@ def read(
         str | None,
         typer.Option(
             metavar="N|end",
-            help="Begin here: a stream's position, or a category's global position; "
-            "end is after the last message.",
+            help="Start at this position of a stream, or global position of a category; "
+            "`end` is after the last message.",
         ),
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option(min=1, max=sys.maxsize, metavar="N", help="At most so many messages."),
+        typer.Option(min=1, max=sys.maxsize, metavar="N", help="The maximum number of messages."),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on as messages are written, until Ctrl-C.")
+        bool, typer.Option("--follow", "-f", help="Wait for new messages, until Ctrl-C.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
+    json: Json = False,
     types: Annotated[
         list[str] | None,
-        typer.Option("--type", metavar="TYPE", help="Only this type; may be given again."),
+        typer.Option("--type", metavar="TYPE", help="Only this type; can be repeated."),
     ] = None,
     correlation: Annotated[
         str | None,
-        typer.Option(metavar="CATEGORY", help="Only messages that answer one of this category."),
+        typer.Option(metavar="CATEGORY", help="Only replies to messages of this category."),
     ] = None,
     member: Annotated[
-        int | None, typer.Option(metavar="N", help="Only this member's share of a group, from 0.")
+        int | None,
+        typer.Option(
+            metavar="N", help="Only the streams of this member of a consumer group, from 0."
+        ),
     ] = None,
-    size: Annotated[int | None, typer.Option(metavar="N", help="The group's size.")] = None,
+    size: Annotated[
+        int | None, typer.Option(metavar="N", help="The size of the consumer group.")
+    ] = None,
     url: Url = None,
     folder: Folder = None,
 ) -> None:
     """Read a stream, a category or the whole log, in order.
 
-    Complete: a message that is still being committed holds back those after it.
+    Reads are complete: messages after an open transaction are not shown until it ends.
     """
     chosen = frozenset(types or ())
-    wanted = Wanted(target, position, limit, follow, chosen, correlation, member, size)
-    _check(wanted)
+    query = Query(target, position, limit, follow, chosen, correlation, member, size)
+    _check(query)
     with open_existing(settings_for(url, folder)) as store:
         show = print_json if json else _printer(console())
-        count = _show(wanted, _read(store, wanted), show)
+        count = _show(query, _read(store, query), show)
     if not count and not json:
-        note(f"no messages in {target} from there on" if position else f"no messages in {target}")
+        note(f"no messages in {target} from {position}" if position else f"no messages in {target}")
 
 
-def _check(wanted: Wanted) -> None:
-    if not wanted.target:
-        raise typer.BadParameter("TARGET is empty: a shell needs single quotes around '$all'")
-    if wanted.position not in (None, "end") and not (wanted.position or "").isdecimal():
-        raise typer.BadParameter("--position must be a whole number of 0 or more, or end")
-    filters = (wanted.correlation, wanted.member, wanted.size)
-    if wanted.is_stream and any(one is not None for one in filters):
+def _check(query: Query) -> None:
+    if not query.target:
+        raise typer.BadParameter("TARGET is empty: put single quotes around '$all' in a shell")
+    if query.position not in (None, "end") and not (query.position or "").isdecimal():
+        raise typer.BadParameter("--position must be an integer of 0 or more, or end")
+    filters = (query.correlation, query.member, query.size)
+    if query.is_stream and any(one is not None for one in filters):
         raise typer.BadParameter(
-            f"--correlation, --member and --size are for categories; {wanted.target} is a stream"
+            f"--correlation, --member and --size are for categories; {query.target} is a stream"
         )
 
 
 def _show(
-    wanted: Wanted, messages: Iterator[RecordedMessage], show: Callable[[RecordedMessage], None]
+    query: Query, messages: Iterator[RecordedMessage], show: Callable[[RecordedMessage], None]
 ) -> int:
-    """Show the messages that are wanted, and return how many there were."""
-    chosen = (one for one in messages if not wanted.types or one.type in wanted.types)
+    """Show the messages with a selected type, and return their number."""
+    chosen = (one for one in messages if not query.types or one.type in query.types)
     count = 0
-    for message in islice(chosen, wanted.limit):
+    for message in islice(chosen, query.limit):
         show(message)
         count += 1
-        if wanted.follow:
+        if query.follow:
             sys.stdout.flush()
     return count
 
 
-def _read(store: Store, wanted: Wanted) -> Iterator[RecordedMessage]:
-    position = _first_position(store, wanted)
-    if wanted.is_stream:
-        if wanted.follow:
-            return _follow_stream(store, wanted.target, position, wanted.page)
-        return store.read_stream(wanted.target, position, wanted.page)
-    go_through = store.follow_category if wanted.follow else store.read_category
-    return go_through(
-        wanted.target, position, wanted.page, wanted.correlation, wanted.member, wanted.size
-    )
+def _read(store: Store, query: Query) -> Iterator[RecordedMessage]:
+    position = _first_position(store, query)
+    if query.is_stream:
+        if query.follow:
+            return _follow_stream(store, query.target, position, query.page)
+        return store.read_stream(query.target, position, query.page)
+    read = store.follow_category if query.follow else store.read_category
+    return read(query.target, position, query.page, query.correlation, query.member, query.size)
 
 
-def _first_position(store: Store, wanted: Wanted) -> int:
-    if wanted.position == "end":
-        if wanted.is_stream:
-            version = store.stream_version(wanted.target)
+def _first_position(store: Store, query: Query) -> int:
+    if query.position == "end":
+        if query.is_stream:
+            version = store.stream_version(query.target)
             return 0 if version is None else version + 1
-        return store.category_head(wanted.target) + 1
-    if wanted.position is None:
-        return 0 if wanted.is_stream else 1
-    return int(wanted.position)
+        return store.category_head(query.target) + 1
+    if query.position is None:
+        return 0 if query.is_stream else 1
+    return int(query.position)
 
 
 def _follow_stream(
     store: Store, stream_name: str, position: int, page: int | None
 ) -> Iterator[RecordedMessage]:
-    shown = 0  # once a message was shown, each look begins with it
+    shown = 0  # 1 after the first message: each poll then starts with the last one shown
     while True:
         found = False
         for message in store.read_stream(stream_name, position - shown, page):
@@ -193,3 +198,52 @@ def _printer(out: Console) -> Callable[[RecordedMessage], None]:
             print_object(out, message.metadata, "metadata ")
 
     return print_message
+
+
+def streams(
+    category: Annotated[
+        str | None, typer.Option(metavar="CATEGORY", help="Only the streams of this category.")
+    ] = None,
+    after: Annotated[
+        str, typer.Option(metavar="STREAM", help="Start after this name.", show_default=False)
+    ] = "",
+    limit: Annotated[
+        int, typer.Option(min=1, metavar="N", help="The maximum number of streams.")
+    ] = 100,
+    json: Json = False,
+    url: Url = None,
+    folder: Folder = None,
+) -> None:
+    """List streams by name.
+
+    The version of a stream is the position of its last message.
+    """
+    with open_existing(settings_for(url, folder)) as store:
+        found = store.streams(category, after, limit)
+    if json:
+        for one in found:
+            print_json(one)
+        return
+    listed = table(stream="left", version="right", last_written="left")
+    for one in found:
+        listed.add_row(printable(one.stream_name), str(one.version), shown_time(one.last_written))
+    console().print(listed)
+    if len(found) == limit:
+        note(f"there may be more: --after {shlex.quote(found[-1].stream_name)}")
+
+
+def categories(json: Json = False, url: Url = None, folder: Folder = None) -> None:
+    """List all categories.
+
+    The head of a category is the global position of its last message.
+    """
+    with open_existing(settings_for(url, folder)) as store:
+        found = store.categories()
+    if json:
+        for one in found:
+            print_json(one)
+        return
+    listed = table(category="left", head="right", last_written="left")
+    for one in found:
+        listed.add_row(printable(one.category), str(one.head), shown_time(one.last_written))
+    console().print(listed)

@@ -1,4 +1,4 @@
-"""`penstock seek` and `penstock replay`: put a consumer, or a queue's consumer, somewhere else."""
+"""`penstock seek` and `penstock replay`: move a category consumer or a queue's consumer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.queues.operations import queue_of
 
 
 class KeptIn(StrEnum):
-    """Where a consumer keeps its position."""
+    """Where a consumer stores its position."""
 
     STREAM = "stream"
     TABLE = "table"
@@ -26,7 +26,8 @@ class KeptIn(StrEnum):
 Category = Annotated[
     str,
     typer.Argument(
-        help="The category it reads, '$all', or a queue's stream (queue-mail).", show_default=False
+        help="The consumer's category, '$all', or a queue's stream (queue-mail).",
+        show_default=False,
     ),
 ]
 ConsumerId = Annotated[str, typer.Argument(help="The consumer's id.", show_default=False)]
@@ -34,14 +35,15 @@ Kept = Annotated[
     KeptIn | None,
     typer.Option(
         "--kept-in",
-        help="For a consumer that has stored no position yet: where it will look for one.",
+        help="Where a consumer without a stored position will store it.",
         show_default=False,
     ),
 ]
 Since = Annotated[
     str | None,
     typer.Option(
-        metavar="TIME", help="From the first message written then: 2026-05-01T12:00, UTC or +02:00."
+        metavar="TIME",
+        help="From the first message at or after this time: 2026-05-01T12:00, UTC or +02:00.",
     ),
 ]
 
@@ -53,7 +55,7 @@ def seek(
         str,
         typer.Argument(
             metavar="N|end",
-            help="It goes on right after this global position; of a queue: at this offset.",
+            help="The global position to continue after; for a queue, the next offset.",
             show_default=False,
         ),
     ],
@@ -61,19 +63,19 @@ def seek(
     url: Url = None,
     folder: Folder = None,
 ) -> None:
-    """Put a consumer right after a global position, or a queue's consumer at an offset.
+    """Move a consumer to a global position, or a queue's consumer to an offset.
 
-    Forwards or back; 0 is the beginning. A consumer that is running notices at its next save, and
-    stops; a session at its next call.
+    0 is the beginning. A running consumer stops when it next saves its position; a session fails at
+    its next call.
     """
     with open_existing(settings_for(url, folder)) as store:
         if queue := _queue(category, kept_in):
             session = _session(store, queue, consumer_id)
-            offset = session.tail if position == "end" else _whole(position)
+            offset = session.tail if position == "end" else _position(position)
             _move_session(store, session, offset)
             return
         found = _found(store, category, consumer_id, kept_in)
-        target = store.category_head(category) if position == "end" else _whole(position)
+        target = store.category_head(category) if position == "end" else _position(position)
         _move(store, category, consumer_id, target, found, kept_in)
 
 
@@ -85,7 +87,7 @@ def replay(
         typer.Option(
             min=0,
             metavar="N",
-            help="From the message at this global position; of a queue: the record at this offset.",
+            help="From the message at this global position; for a queue, from this offset.",
         ),
     ] = None,
     since: Since = None,
@@ -94,16 +96,16 @@ def replay(
     url: Url = None,
     folder: Folder = None,
 ) -> None:
-    """Have a consumer handle messages again, or a queue's consumer records, from some point on.
+    """Move a consumer, or a queue's consumer, back, so that it handles messages again.
 
-    It never moves a consumer forwards: what it has not handled yet is not left out.
+    Never moves forward, so that no message is skipped.
     """
     if [position is not None, since is not None, beginning].count(True) != 1:
         raise typer.BadParameter("give one of --position, --since and --beginning")
     moment = None if since is None else _moment(since)
     queue = _queue(category, kept_in)
     if position == 0 and not queue:
-        raise typer.BadParameter("--position 0: global positions begin with 1")
+        raise typer.BadParameter("--position 0: global positions start at 1")
     with open_existing(settings_for(url, folder)) as store:
         if queue:
             _replay_session(store, _session(store, queue, consumer_id), position or 0, moment)
@@ -116,7 +118,7 @@ def replay(
             target = store.admin.position_before(category, moment)
         if found is not None and found.position is not None and target > found.position:
             raise typer.BadParameter(
-                f"{consumer_id} is at {found.position} and has not come so far: nothing to replay"
+                f"{consumer_id} is at {found.position}, before this point: nothing to replay"
             )
         _move(store, category, consumer_id, target, found, kept_in)
 
@@ -128,7 +130,7 @@ def _replay_session(
         offset = store.admin.offset_since(session.queue, moment)
     if offset > session.next_offset:
         raise typer.BadParameter(
-            f"{session.consumer_id} is at offset {session.next_offset} and has not come so far: "
+            f"{session.consumer_id} is at offset {session.next_offset}, before this point: "
             "nothing to replay"
         )
     _move_session(store, session, offset)
@@ -136,14 +138,11 @@ def _replay_session(
 
 def _move_session(store: Store, session: SessionStatus, offset: int) -> None:
     before = store.admin.seek_session(session.queue, session.consumer_id, offset)
-    note(
-        f"{session.consumer_id} of the queue {session.queue}: from offset {before} to {offset}; "
-        "it reads that next"
-    )
+    note(f"{session.consumer_id} of queue {session.queue}: moved from offset {before} to {offset}")
 
 
 def _queue(target: str, kept_in: KeptIn | None) -> str | None:
-    """Return the name of the queue that a stream is; None for a category."""
+    """Return the queue's name if the target is a queue's stream, else None."""
     if not target.startswith("queue-"):
         return None
     if kept_in is not None:
@@ -152,12 +151,12 @@ def _queue(target: str, kept_in: KeptIn | None) -> str | None:
 
 
 def _session(store: Store, queue: str, consumer_id: str) -> SessionStatus:
-    """Return the queue's consumer; refuse one that nobody knows."""
+    """Return the queue's consumer; refuse an unknown one."""
     for one in store.admin.sessions(count_up_to=1):
         if (one.queue, one.consumer_id) == (queue, consumer_id):
             return one
     raise typer.BadParameter(
-        f"no session of {consumer_id} was opened on the queue {queue}: see `penstock consumers`"
+        f"no session of {consumer_id} was opened on queue {queue}: see `penstock consumers`"
     )
 
 
@@ -171,16 +170,16 @@ def _move(
 ) -> None:
     kept = kept_in.value if kept_in else found.kept_in if found else KeptIn.STREAM.value
     store.admin.seek(category, consumer_id, target, kept)
-    before = "nowhere" if found is None or found.position is None else str(found.position)
-    note(f"{consumer_id} of {category}: from {before} to {target}; it goes on after that")
+    before = "no position" if found is None or found.position is None else str(found.position)
+    note(f"{consumer_id} of {category}: moved from {before} to {target}")
 
 
 def _found(
     store: Store, category: str, consumer_id: str, kept_in: KeptIn | None
 ) -> ConsumerStatus | None:
-    """Return the consumer; refuse one that nobody knows, which may be a slip of the pen."""
+    """Return the consumer; refuse an unknown one unless `kept_in` is given."""
     if not store.context.edition.has_watermark:
-        return None  # a genuine Message DB, which knows only streams
+        return None  # a genuine Message DB has no list of consumers
     for one in store.admin.consumers(count_up_to=1):
         if (one.category, one.consumer_id) == (category, consumer_id):
             return one
@@ -190,14 +189,14 @@ def _found(
         hint = f"; for the queue of this name, give queue-{category}" if known else ""
         raise typer.BadParameter(
             f"no consumer {consumer_id} of {category} has stored a position: "
-            f"see `penstock consumers`, or give --kept-in for one that is to come{hint}"
+            f"see `penstock consumers`, or give --kept-in for a new consumer{hint}"
         )
     return None
 
 
-def _whole(text: str) -> int:
+def _position(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
-        raise typer.BadParameter(f"{text}: a global position, or end")
+        raise typer.BadParameter(f"{text}: expected a position, or end")
     return int(text)
 
 
@@ -205,5 +204,5 @@ def _moment(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise typer.BadParameter(f"{text}: a time such as 2026-05-01T12:00:00Z") from None
+        raise typer.BadParameter(f"{text}: expected a time such as 2026-05-01T12:00:00Z") from None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

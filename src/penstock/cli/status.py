@@ -1,16 +1,19 @@
-"""`penstock status`: where the store is, how it stands, and who holds readers back."""
+"""`penstock status` and `penstock version`: the state of the log, and the installed versions."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Annotated, Any
 
+import psycopg
 import typer
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
+import penstock
 from penstock.admin.health import HealthFigure
-from penstock.cli.figures import figures_table
 from penstock.cli.printing import (
     console,
     facts,
@@ -20,15 +23,26 @@ from penstock.cli.printing import (
     shown_age,
     table,
 )
-from penstock.cli.target import Folder, Url, open_existing, place, settings_for
+from penstock.cli.target import (
+    Folder,
+    Url,
+    bare_connection,
+    has_database,
+    open_existing,
+    place,
+    settings_for,
+)
+from penstock.database import edition as editions
 from penstock.database.edition import SCHEMA_VERSION, Edition
+from penstock.database.execute import execute
+from penstock.errors import PenstockError, first_line
 from penstock.log.overview import OpenWriter, Status
-from penstock.settings import Settings
+from penstock.settings import Settings, redact
 
 _EDITIONS = {
     Edition.PENSTOCK: "penstock: all functions are Penstock's",
     Edition.BESIDE: "message-db: Message DB's functions, with Penstock beside them",
-    Edition.GENUINE: "genuine: Message DB alone; `penstock init` adds Penstock beside it",
+    Edition.GENUINE: "genuine: Message DB only; `penstock init` adds Penstock beside it",
 }
 
 
@@ -37,9 +51,9 @@ def status(
     url: Url = None,
     folder: Folder = None,
 ) -> None:
-    """Show how the log stands, who holds its readers back, and who lags behind.
+    """Show the state of the log, open writers, and the lag of each reader.
 
-    A lag is for how long the next message of a consumer, session, group or the outbox has waited.
+    `lag` is how long the next message of a consumer, session, group or the outbox has waited.
     """
     settings = settings_for(url, folder)
     with open_existing(settings) as store:
@@ -50,6 +64,20 @@ def status(
         print_json(found, indented=True)
     else:
         _print(status, settings, figures)
+
+
+def version(url: Url = None, folder: Folder = None) -> None:
+    """Show the versions of this package, its schema, and the server."""
+    settings = settings_for(url, folder)
+    console().print(
+        facts(
+            {
+                "penstock": penstock.__version__,
+                "schema version": str(SCHEMA_VERSION),
+                "server": printable(_server(settings)),
+            }
+        )
+    )
 
 
 def _print(status: Status, settings: Settings, figures: Sequence[HealthFigure]) -> None:
@@ -74,7 +102,7 @@ def _print(status: Status, settings: Settings, figures: Sequence[HealthFigure]) 
         _print_writers(out, status.open_writers)
     if figures:
         out.print()
-        out.print(figures_table(figures))
+        out.print(_figures_table(figures))
 
 
 def _schema_version(status: Status) -> str:
@@ -84,12 +112,12 @@ def _schema_version(status: Status) -> str:
 
 def _watermark(status: Status) -> str | Text:
     if status.watermark is None and status.standby:
-        return "not known on a standby: ask the primary"
+        return "unknown on a standby: use the primary"
     if status.watermark is None:
-        return "none: only Penstock keeps one"
+        return "none: genuine Message DB has no watermark"
     if not status.behind:
-        return f"{status.watermark}, not behind: readers get all that is committed"
-    text = f"{status.watermark}, {status.behind} behind: open writers hold readers back there"
+        return f"{status.watermark}, not behind: readers see all committed messages"
+    text = f"{status.watermark}, {status.behind} behind: open writers hold readers back"
     return Text(text, style="bold yellow")
 
 
@@ -114,11 +142,11 @@ def _print_writers(out: Console, writers: tuple[OpenWriter, ...]) -> None:
 def _remedy(writers: tuple[OpenWriter, ...]) -> str:
     if writers[0].pid is None:
         return (
-            "The first is a prepared transaction: find it in pg_prepared_xacts, and commit it "
-            "or roll it back."
+            "The first is a prepared transaction: commit it or roll it back "
+            "(see pg_prepared_xacts)."
         )
     return (
-        "Each ends when its transaction does. To end the first by force, losing what it wrote: "
+        "To terminate the first one and roll back its writes: "
         f"select pg_terminate_backend({writers[0].pid})"
     )
 
@@ -152,3 +180,64 @@ def _as_json(status: Status, settings: Settings) -> dict[str, Any]:
             "timeout_ms": settings.pool_timeout_ms,
         },
     }
+
+
+def _figures_table(figures: Sequence[HealthFigure]) -> Table:
+    """Return the figures of consumers, sessions, groups and topics, one row for each."""
+    listed = table(
+        reader="left",
+        lag="right",
+        parked="right",
+        failed="right",
+        oldest_claim="right",
+        claimed="left",
+    )
+    rows: dict[str, dict[str, str]] = {}
+    for one in figures:
+        kind, _, measure = one.name.partition(".")
+        if kind != "watermark":  # shown with the state of the log
+            row = rows.setdefault(" ".join([kind, *one.subject.values()]), {})
+            row[measure] = _SHOWN[measure](one)
+            if measure == "claim_age":
+                row["claimed"] = f"{one.detail['partition_key']} by {one.detail['claimed_by']}"
+    for reader, row in rows.items():
+        cells = [row.get(name, "-") for name in ("lag", "parked", "failed", "claim_age")]
+        listed.add_row(printable(reader), *cells, printable(row.get("claimed", "")))
+    return listed
+
+
+def _age(figure: HealthFigure) -> str:
+    return shown_age(timedelta(seconds=figure.value))
+
+
+def _count(figure: HealthFigure) -> str:
+    return f"{figure.value:g}{'+' if figure.detail.get('at_least') else ''}"
+
+
+_SHOWN: dict[str, Callable[[HealthFigure], str]] = {
+    "lag": _age,
+    "claim_age": _age,
+    "parked": _count,
+    "failed": _count,
+}
+
+
+def _server(settings: Settings) -> str:
+    if not has_database(settings):
+        return f"none: no database in {settings.folder}"
+    try:
+        return f"{_found(settings)}, at {place(settings)}"
+    except (PenstockError, psycopg.Error) as error:
+        return redact(first_line(error))
+
+
+def _found(settings: Settings) -> str:
+    with bare_connection(settings) as connection:
+        server = f"PostgreSQL {connection.info.parameter_status('server_version')}"
+        found = execute(connection, editions.find())
+        if not found.has_message_store:
+            return f"{server}, no message store"
+        message_db = execute(connection, editions.message_store_version())
+        last = execute(connection, editions.last_installation()) if found.has_penstock else None
+        schema = f"Penstock's schema version {last.version}" if last else "no Penstock"
+        return f"{server}, Message DB {message_db}, {schema}"

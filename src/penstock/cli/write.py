@@ -1,4 +1,4 @@
-"""`penstock write`: one message from the command line, or many from a file of JSON lines."""
+"""`penstock write`: one message from the command line, or many from JSON lines."""
 
 from __future__ import annotations
 
@@ -22,27 +22,30 @@ def write(
     stream: Annotated[
         str | None,
         typer.Argument(
-            help="The stream to write to; with --from left out, if each line has its stream_name.",
+            help="The stream; optional with --from if each line has a stream_name.",
             show_default=False,
         ),
     ] = None,
     type: Annotated[
-        str | None, typer.Argument(help="The message's type, such as Opened.", show_default=False)
+        str | None, typer.Argument(help="The message type, such as Opened.", show_default=False)
     ] = None,
     data: Annotated[
-        str | None, typer.Option(metavar="JSON", help="The data, an object; - reads it from stdin.")
+        str | None,
+        typer.Option(metavar="JSON", help="The data, a JSON object; - reads it from stdin."),
     ] = None,
     metadata: Annotated[
-        str | None, typer.Option(metavar="JSON", help="The metadata, an object.")
+        str | None, typer.Option(metavar="JSON", help="The metadata, a JSON object.")
     ] = None,
     id: Annotated[
         str | None,
-        typer.Option(metavar="UUID", help="The message's id: a repeated write does nothing."),
+        typer.Option(
+            metavar="UUID", help="The message id; writing the same id again does nothing."
+        ),
     ] = None,
     expected_version: Annotated[
         int | None,
         typer.Option(
-            metavar="N", help="Write only if the stream's last position is this; -1: no stream."
+            metavar="N", help="Write only if the stream is at this version; -1: no stream."
         ),
     ] = None,
     source: Annotated[
@@ -50,7 +53,7 @@ def write(
         typer.Option(
             "--from",
             metavar="FILE",
-            help="Write many: JSON lines with type, data, metadata, id, stream_name; - is stdin.",
+            help="A file of JSON lines with type, data, metadata, id, stream_name; - is stdin.",
         ),
     ] = None,
     url: Url = None,
@@ -58,7 +61,7 @@ def write(
 ) -> None:
     """Write a message to a stream, or many from a file.
 
-    Makes the embedded database if there is none yet and no other is named.
+    Creates the embedded database if there is none and no other is given.
     """
     settings = settings_for(url, folder)
     if stream is not None:
@@ -67,12 +70,10 @@ def write(
         if any(one is not None for one in (type, data, metadata, id)):
             raise typer.BadParameter("with --from, type, data, metadata and id are in the file")
         if stream is None and expected_version is not None:
-            raise typer.BadParameter("--expected-version is that of one stream: give it")
+            raise typer.BadParameter("--expected-version requires STREAM")
         _write_many(settings, stream, source, expected_version)
     elif stream is None or type is None:
-        raise typer.BadParameter(
-            "give the message's TYPE and its STREAM, or a file of messages with --from"
-        )
+        raise typer.BadParameter("give STREAM and TYPE, or a file with --from")
     else:
         message = Message(
             type,
@@ -90,7 +91,7 @@ def _write_one(
         (position,) = store.write_messages(
             stream_name, [message], expected_version=expected_version
         )
-    _tell(f"{stream_name} #{position}  {message.id}")
+    _print_written(f"{stream_name} #{position}  {message.id}")
 
 
 def _write_many(
@@ -101,19 +102,19 @@ def _write_many(
     if work.count:
         plural = "" if work.count == 1 else "s"
         where = "" if stream_name is None else f"{stream_name} #{work.first} to #{work.last}: "
-        _tell(f"{where}{work.count} message{plural}")
+        _print_written(f"{where}{work.count} message{plural}")
     else:
-        _tell("nothing: the input holds no messages")
+        _print_written("nothing: the input has no messages")
 
 
 def _json(name: str, text: str | bytes | None) -> Any:
     try:
         return None if text is None else msgspec.json.decode(text)
     except UnicodeError:
-        raise typer.BadParameter(f"{name} is not UTF-8") from None
+        raise typer.BadParameter(f"{name} is not valid UTF-8") from None
     except msgspec.DecodeError as error:
-        raise typer.BadParameter(f"{name} is not JSON: {error}") from None
+        raise typer.BadParameter(f"{name} is not valid JSON: {error}") from None
 
 
-def _tell(what: str) -> None:
+def _print_written(what: str) -> None:
     console().print(Text(f"wrote {printable(what)}"), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""The shop's files: customers and products as CSV, orders as JSON lines, some of them spoilt."""
+"""The shop's files: customers and products as CSV, orders as JSON lines, a few of them invalid."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pathlib import Path
 
 SEED = 20260101
 PRODUCTS, CUSTOMERS, DAYS = 200, 2_000, 90
-#: products of which there are few, and how many
+#: the number of scarce products, and the stock of each
 SCARCE, STOCK = 10, 300
-SPOILT = ("many", "", "-3", "two", "1e9", "?", "0")
+INVALID = ("many", "", "-3", "two", "1e9", "?", "0")
 _PARTS = 4
 
 
 @dataclass(frozen=True)
 class Files:
-    """Where the shop's files are."""
+    """The paths of the shop's files."""
 
     folder: Path
 
@@ -35,12 +35,12 @@ class Files:
 
     @property
     def orders(self) -> Path:
-        """A folder of orders, one JSON object in a line."""
+        """A folder of orders, one JSON object per line."""
         return self.folder / "orders"
 
 
 def generate(folder: Path, orders: int) -> Files:
-    """Write the files. The same number of orders gives the same files."""
+    """Write the files, which depend only on the number of orders."""
     chance = random.Random(SEED)
     files = Files(folder)
     files.orders.mkdir(parents=True, exist_ok=True)
@@ -57,18 +57,20 @@ def generate(folder: Path, orders: int) -> Files:
             for n in range(PRODUCTS)
         ),
     )
-    spoilt = dict(zip(chance.sample(range(orders), min(len(SPOILT), orders)), SPOILT, strict=False))
+    invalid = dict(
+        zip(chance.sample(range(orders), min(len(INVALID), orders)), INVALID, strict=False)
+    )
     for part in range(_PARTS):
         with (files.orders / f"part-{part}.jsonl").open("w") as file:
             for number in range(part, orders, _PARTS):
-                file.write(json.dumps(_order(number, chance, spoilt.get(number))) + "\n")
+                file.write(json.dumps(_order(number, chance, invalid.get(number))) + "\n")
     return files
 
 
-def _order(number: int, chance: random.Random, spoilt: str | None) -> dict[str, str]:
+def _order(number: int, chance: random.Random, invalid: str | None) -> dict[str, str]:
     scarce = chance.random() < 0.04
     product = chance.randrange(SCARCE) if scarce else chance.randrange(SCARCE, PRODUCTS)
-    quantity = str(chance.randint(1, 5)) if spoilt is None else spoilt
+    quantity = str(chance.randint(1, 5)) if invalid is None else invalid
     day = date(2026, 1, 1) + timedelta(days=number % DAYS)
     return {
         "order_id": f"o{number}",

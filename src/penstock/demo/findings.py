@@ -1,4 +1,4 @@
-"""What the log and its tables say in the end, and whether that is the truth."""
+"""The final contents of the log and its tables, compared with the expected result."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ Connection = psycopg.Connection[Any]
 
 @dataclass
 class Findings:
-    """What the demo has made."""
+    """The result of the demo."""
 
     counts: dict[str, int]
     distinct_invoices: int
     total_cents: int
-    #: by day: how many invoices, and cents
+    #: by day: number of invoices, and cents
     days: dict[str, tuple[int, int]]
     #: by scarce product: pieces reserved, requests granted, requests refused
     stock: dict[str, tuple[int, int, int]]
     checks: list[tuple[str, object, object]] = field(default_factory=list)
 
     @property
-    def all_right(self) -> bool:
-        """Whether everything is as it has to be."""
+    def all_correct(self) -> bool:
+        """Whether every check passed."""
         return all(expected == found for _, expected, found in self.checks)
 
 
@@ -59,7 +59,7 @@ _CATEGORIES = ["customer", "product", "order", "invoice", "reservation", "reject
 
 
 def look(connection: Connection, truth: Truth) -> Findings:
-    """Read what came out, and compare it with what had to."""
+    """Read the result and compare it with the expected one."""
     counts = dict.fromkeys(_CATEGORIES, 0) | dict(
         connection.execute(_COUNTS, (_CATEGORIES,)).fetchall()
     )
@@ -84,8 +84,8 @@ def _checks(found: Findings, truth: Truth) -> list[tuple[str, object, object]]:
         ("invoices", truth.invoices, found.counts["invoice"]),
         ("orders with an invoice", truth.invoices, found.distinct_invoices),
         ("sum of all invoices, in cents", truth.total_cents, found.total_cents),
-        ("spoilt orders in the errors queue", truth.rejected, found.counts["rejected"]),
-        ("days whose revenue is right", len(expected_days), _equal(expected_days, found.days)),
+        ("invalid orders in the errors queue", truth.rejected, found.counts["rejected"]),
+        ("days with correct revenue", len(expected_days), _equal(expected_days, found.days)),
         ("reservations decided", sum(truth.requests.values()), decided),
         ("products oversold", 0, len(oversold)),
     ]

@@ -1,4 +1,4 @@
-"""The demo's report: one HTML file with its checks and charts, and nothing to download."""
+"""The demo's report: one self-contained HTML file with checks and charts."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _WIDTH, _HEIGHT = 820, 200
 def report(story: Story, findings: Findings, truth: Truth, graph: str) -> str:
     """Return the report as HTML."""
     day_cents = [cents / 100 for _, (_, cents) in sorted(findings.days.items())]
-    verdict = "Everything is as it has to be." if findings.all_right else "Something is wrong."
+    verdict = "All checks passed." if findings.all_correct else "Some checks failed."
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Penstock demo</title>
 <style>{_STYLE}</style></head><body>
 <h1>Penstock demo</h1>
 <p>{truth.orders:,} orders became {findings.counts["invoice"]:,} invoices in
 {story.seconds:.0f} seconds. The pipeline was killed with <code>kill -9</code> after
-{story.killed_at:,} invoices and went on. {verdict}</p>
+{story.killed_at:,} invoices, and resumed. {verdict}</p>
 <h2>Checks</h2>
 <p>Expected: computed from the files in plain Python. Found: read from the database.</p>
 {_checks(findings)}
@@ -38,7 +38,7 @@ def report(story: Story, findings: Findings, truth: Truth, graph: str) -> str:
 {_line(story.timeline, story.kill_second)}
 <h2>Revenue by day</h2>
 {_bars(day_cents)}
-<h2>What was scarce</h2>
+<h2>Scarce products</h2>
 {_stock(findings, truth)}
 </body></html>
 """
@@ -50,7 +50,7 @@ def _checks(findings: Findings) -> str:
         f"<td class=n>{_number(found)}</td><td>{_mark(expected == found)}</td></tr>"
         for name, expected, found in findings.checks
     )
-    return f"<table><tr><th>what</th><th>expected</th><th>found</th><th></th></tr>{rows}</table>"
+    return f"<table><tr><th>check</th><th>expected</th><th>found</th><th></th></tr>{rows}</table>"
 
 
 def _stock(findings: Findings, truth: Truth) -> str:
@@ -63,8 +63,8 @@ def _stock(findings: Findings, truth: Truth) -> str:
     return f"<table><tr>{head}</tr>{rows}</table>"
 
 
-def _mark(right: bool) -> str:
-    return '<span class="ok">right</span>' if right else '<span class="wrong">wrong</span>'
+def _mark(correct: bool) -> str:
+    return '<span class="ok">ok</span>' if correct else '<span class="wrong">wrong</span>'
 
 
 def _number(value: object) -> str:

@@ -1,4 +1,4 @@
-"""The shop's pipeline: orders become invoices, and reservations of what is scarce.
+"""The shop's pipeline: orders become invoices and reservations of scarce products.
 
 penstock graph src/penstock/demo/shop.py
 """
@@ -31,7 +31,7 @@ pipe.queue("invoice", "order_id string, product_id string, quantity int, total_c
     limit=20_000,
 )
 def invoicing(order: DataFrame, customer: DataFrame, product: DataFrame) -> dict[str, DataFrame]:
-    """Make an invoice of each order. One whose quantity is no number from 1 is rejected."""
+    """Turn each order into an invoice. An order without a valid quantity is rejected."""
     priced = (
         order.withColumn("quantity", f.expr("try_cast(data.quantity as int)"))
         .withColumn("product_id", f.col("data.product_id"))
@@ -60,7 +60,7 @@ def invoicing(order: DataFrame, customer: DataFrame, product: DataFrame) -> dict
 
 @pipe.project("invoice", into="revenue_by_day", columns="invoices long, total_cents long")
 def revenue(state: dict[str, Any] | None, invoice: RecordedMessage) -> dict[str, Any]:
-    """Keep the revenue of each day: the invoices of a day are a stream."""
+    """Add up the revenue per day: the invoices of a day are a stream."""
     before = state or {"invoices": 0, "total_cents": 0}
     return {
         "invoices": before["invoices"] + 1,

@@ -1,8 +1,8 @@
-"""Reserving what is scarce: workers in parallel, each product in the hands of one at a time.
+"""Reservation of scarce products, by parallel workers with one worker per product at a time.
 
-A worker decides over all requests for a product that are new, knowing what was reserved before, and
-appends its decisions under the guard, together with the acknowledgement. So no piece is promised
-twice, however many workers there are.
+A worker reads the new requests for a product and its earlier reservations, and appends its
+decisions with the guard and the acknowledgement in one transaction. So no item is reserved twice,
+with any number of workers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ WORKERS = 4
 
 
 class Requested(TypedMessage, type="reservation.requested", unindexed=["order_id", "quantity"]):
-    """Somebody wants pieces of a product."""
+    """A customer requests items of a product."""
 
     product_id: str
     order_id: str
@@ -26,7 +26,7 @@ class Requested(TypedMessage, type="reservation.requested", unindexed=["order_id
 
 
 class Reserved(TypedMessage, type="stock.reserved", unindexed=["order_id", "quantity"]):
-    """They are set aside."""
+    """The items are reserved."""
 
     product_id: str
     order_id: str
@@ -34,7 +34,7 @@ class Reserved(TypedMessage, type="stock.reserved", unindexed=["order_id", "quan
 
 
 class Refused(TypedMessage, type="stock.refused", unindexed=["order_id", "quantity", "left"]):
-    """There are not enough of them."""
+    """Too few items are left."""
 
     product_id: str
     order_id: str
@@ -43,7 +43,7 @@ class Refused(TypedMessage, type="stock.refused", unindexed=["order_id", "quanti
 
 
 def reserve(store: Store, claim: Claim) -> list[Reserved | Refused]:
-    """Decide over the requests for one product, in their order."""
+    """Decide the requests for one product, in order."""
     product_id = claim.partition_value["product_id"]
     left = _stock(store, product_id) - _reserved(store, product_id)
     decided: list[Reserved | Refused] = []
@@ -61,7 +61,7 @@ def reserve(store: Store, claim: Claim) -> list[Reserved | Refused]:
 
 @contextmanager
 def workers(store: Store, count: int = WORKERS) -> Iterator[None]:
-    """Let workers reserve while the block runs, and until nothing is left to decide."""
+    """Run workers during the block, and until no request is left."""
     store.declare(Requested, Reserved, Refused)
     made = [
         Worker(

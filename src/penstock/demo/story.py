@@ -1,4 +1,4 @@
-"""What happens in the demo, in its order, in front of the user."""
+"""The steps of the demo, in order."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from penstock.demo.findings import Findings, look
 from penstock.demo.truth import Truth, compute
 from penstock.errors import EmbeddedServerError
 
-#: is told what is going on: a heading, how much of it is done, and how much there is
-Tell = Callable[[str, int, int], None]
-LOOK_AGAIN = 0.2  # seconds
+#: is called with a description, the amount done, and the total
+Progress = Callable[[str, int, int], None]
+POLL_SECONDS = 0.2
 
 _PROGRESS = """
 select
@@ -36,7 +36,7 @@ select
 
 @dataclass
 class Story:
-    """How it went."""
+    """The course of the demo."""
 
     files: Files
     killed_at: int = 0
@@ -46,22 +46,24 @@ class Story:
     timeline: list[tuple[float, int]] = field(default_factory=list)
 
 
-def play(store: Store, folder: Path, orders: int, tell: Tell) -> tuple[Story, Findings, Truth]:
-    """Play the demo and return how it went and what came out."""
+def play(
+    store: Store, folder: Path, orders: int, progress: Progress
+) -> tuple[Story, Findings, Truth]:
+    """Run the demo and return its course, its findings and the expected result."""
     started = time.monotonic()
-    tell("writing the shop's files", 0, orders)
+    progress("writing the shop's files", 0, orders)
     story = Story(generate(folder / "files", orders))
-    tell("writing the shop's files", orders, orders)
+    progress("writing the shop's files", orders, orders)
     work.start(store)
     with pool.connect(store.settings) as connection, stock.workers(store):
         with Helper(store, folder) as helper:
-            _watch(helper, connection, story, orders, tell, started, until=2 * orders // 5)
+            _watch(helper, connection, story, orders, progress, started, until=2 * orders // 5)
             helper.kill()
             story.killed_at = story.timeline[-1][1]
             story.kill_second = time.monotonic() - started
-            tell(f"killed it with -9 after {story.killed_at:,} orders; starting it again", 0, 0)
+            progress(f"killed it with -9 after {story.killed_at:,} orders; starting it again", 0, 0)
         with Helper(store, folder) as helper:
-            _watch(helper, connection, story, orders, tell, started)
+            _watch(helper, connection, story, orders, progress, started)
     story.seconds = time.monotonic() - started
     with pool.connect(store.settings) as connection:
         truth = compute(story.files)
@@ -69,7 +71,7 @@ def play(store: Store, folder: Path, orders: int, tell: Tell) -> tuple[Story, Fi
 
 
 class Helper:
-    """The process that does the Spark work."""
+    """The process that runs the Spark jobs."""
 
     def __init__(self, store: Store, folder: Path) -> None:
         self.log = folder / "work.log"
@@ -84,15 +86,15 @@ class Helper:
             )
 
     def is_running(self) -> bool:
-        """Whether it still works; raise if it failed."""
+        """Whether it is running; raises if it failed."""
         code = self._process.poll()
         if code:
-            words = "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
-            raise EmbeddedServerError(f"the demo's Spark process failed:\n{words}")
+            last_lines = "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
+            raise EmbeddedServerError(f"the demo's Spark process failed:\n{last_lines}")
         return code is None
 
     def kill(self) -> None:
-        """Kill it and all that it started, without a warning."""
+        """Kill it and its child processes with SIGKILL."""
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -109,22 +111,22 @@ def _watch(
     connection: psycopg.Connection[Any],
     story: Story,
     orders: int,
-    tell: Tell,
+    progress: Progress,
     started: float,
     until: int | None = None,
 ) -> None:
-    """Tell how far it is, until the work is done or so many orders are processed."""
+    """Report the progress until the work is done or `until` orders are processed."""
     while helper.is_running():
         extracted, invoiced, projected = connection.execute(_PROGRESS).fetchall()[0]
         story.timeline.append((time.monotonic() - started, invoiced))
-        tell("extracting the files into the log", extracted, CUSTOMERS + PRODUCTS + orders)
-        tell("making invoices", invoiced, orders)
-        tell("keeping revenue by day", projected, orders)
+        progress("extracting the files into the log", extracted, CUSTOMERS + PRODUCTS + orders)
+        progress("creating invoices", invoiced, orders)
+        progress("adding up revenue by day", projected, orders)
         if until is not None and invoiced >= until:
             return
-        time.sleep(LOOK_AGAIN)
+        time.sleep(POLL_SECONDS)
     invoiced = connection.execute(_PROGRESS).fetchall()[0][1]
     story.timeline.append((time.monotonic() - started, invoiced))
     if until is None:
-        tell("making invoices", orders, orders)
-        tell("keeping revenue by day", orders, orders)
+        progress("creating invoices", orders, orders)
+        progress("adding up revenue by day", orders, orders)

@@ -1,6 +1,6 @@
-"""The shop once more, in plain Python and straight from the files, to check the demo against.
+"""The expected result of the demo, computed from the files in plain Python.
 
-Nothing here uses the log, Spark or the pipeline's code.
+It uses neither the log, nor Spark, nor the pipeline's code.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.demo.files import Files
 
 @dataclass
 class Truth:
-    """What has to come out."""
+    """The expected result."""
 
     customers: int = 0
     products: int = 0
@@ -33,7 +33,7 @@ class Truth:
 
 
 def compute(files: Files) -> Truth:
-    """Return what the files say."""
+    """Compute the expected result from the files."""
     truth = Truth()
     discounts = {row["customer_id"]: int(row["discount"]) for row in _csv(files, "customers")}
     prices = {}

@@ -1,10 +1,10 @@
-"""The process that does the Spark work, and that is killed: a dispatcher of the shop's outbox.
+"""The process that runs the Spark jobs, and that is killed: a dispatcher of the shop's outbox.
 
     python -m penstock.demo.work DATABASE_URL FOLDER
 
-Its handlers run Spark jobs. Each extraction is a delivery named by its outbox message, so one that
-is tried again is not published again. The transformation runs the pipeline; if it dies, its message
-comes back when the lease ends, and the next process goes on with it.
+Its handlers run Spark jobs. The id of the outbox message is the id of the delivery, so a retry
+publishes nothing twice. The transformation runs the pipeline. If the process dies, the message
+becomes available when its lease ends, and the next process continues.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from penstock.pipeline import Runner
 from penstock.spark import on_spark, session
 
 TABLES = ("customers", "products", "orders")
-LEASE = 5.0  # seconds: how long the work of a dead process waits
+LEASE = 5.0  # seconds until another process takes over
 
 
 def start(store: Store) -> JoinId:
-    """Enqueue the extractions and what follows from them, in one transaction."""
+    """Enqueue the extractions and the transformation after them, in one transaction."""
     with store.transaction() as tx:
         join_id = tx.joins.start_join(grouping_key="shop", expected_steps=len(TABLES))
         for table in TABLES:
@@ -59,7 +59,7 @@ def dispatcher(store: Store, spark: SparkSession, files: Files) -> Dispatcher:
 
 
 def messages_of(spark: SparkSession, files: Files, table: str) -> DataFrame:
-    """Return the rows of a file as messages, each in a stream of its entity."""
+    """Return the rows of a file as messages, one stream per entity."""
     if table == "orders":
         fields = (
             "order_id string, customer_id string, product_id string, quantity string, day string"
@@ -84,7 +84,7 @@ def _messages(rows: DataFrame, category: str, type: str) -> DataFrame:
 
 
 def main(url: str, folder: str) -> None:
-    """Work until there is nothing left to do."""
+    """Run until the outbox is empty."""
     spark = session("penstock demo", master="local[*]")
     with penstock.connect(url) as store:
         dispatcher(store, spark, Files(Path(folder))).run_until_idle()

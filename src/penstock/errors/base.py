@@ -9,15 +9,21 @@ from typing import Any, ClassVar
 
 @dataclass(eq=False)
 class PenstockError(Exception):
-    """The base of every error that Penstock raises."""
+    """The base of every error that Penstock raises.
 
+    Catch it at the outermost level of your program.
+    """
+
+    #: whether a retry can succeed
     retryable: ClassVar[bool] = False
+    #: the codes with which the server raises this error; see `penstock.errors.translation`
+    sqlstates: ClassVar[tuple[str, ...]] = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by facts, so that an error can leave a worker process."""
+        """Pickle the fields, so that an error can leave a worker process."""
         return _rebuild, (
             type(self),
-            {f.name: _portable(getattr(self, f.name)) for f in fields(self)},
+            {f.name: _picklable(getattr(self, f.name)) for f in fields(self)},
         )
 
 
@@ -25,8 +31,8 @@ def _rebuild(error_class: type[PenstockError], facts: dict[str, Any]) -> Penstoc
     return error_class(**facts)
 
 
-def _portable(value: object) -> object:
-    """Return the value or, if it cannot be pickled, how it looks."""
+def _picklable(value: object) -> object:
+    """Return the value or, if it cannot be pickled, its representation."""
     try:
         pickle.dumps(value)
     except Exception:
@@ -36,7 +42,11 @@ def _portable(value: object) -> object:
 
 @dataclass(eq=False)
 class ValidationError(PenstockError, ValueError):
-    """Bad input, refused before anything was sent."""
+    """A value is invalid: not a UUID, not a JSON object, a negative position. Nothing was sent.
+
+    Correct the call. `name`, `value` and `expected` describe the problem. It is also a
+    `ValueError`.
+    """
 
     name: str
     value: object
@@ -50,23 +60,22 @@ def shown(value: object, limit: int = 120) -> str:
     """Return `repr(value)`, shortened, for an error message."""
     try:
         text = repr(value)
-    except Exception:  # somebody else's, or one that goes too deep
+    except Exception:  # a faulty __repr__, or one that recurses too deep
         text = f"a {type(value).__name__} that cannot be shown"
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
-#: how Java's errors begin in PySpark; what went wrong stands in the next line
+#: the first line of a Java error in PySpark; the reason is in the next line
 _PY4J = "An error occurred while calling"
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text that says something, or the error's name."""
+    """Return the first informative line of an error's text, or the name of its class."""
     try:
-        told = str(error)
-    except Exception:  # an error may be as broken as anything else
-        told = ""
-    # fit for any log and database
-    text = told.encode(errors="backslashreplace").decode().replace("\0", "\\0")
+        message = str(error)
+    except Exception:  # a faulty __str__
+        message = ""
+    # valid in any log and any database encoding
+    text = message.encode(errors="backslashreplace").decode().replace("\0", "\\0")
     lines = (line.removeprefix(": ") for line in text.strip().splitlines())
-    telling = (line for line in lines if not line.startswith(_PY4J))
-    return next(telling, type(error).__name__)
+    return next((line for line in lines if not line.startswith(_PY4J)), type(error).__name__)

@@ -1,20 +1,27 @@
-"""What can go wrong with consumers and sessions."""
+"""Consumers and sessions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from penstock.errors.base import PenstockError, shown
 
 
 @dataclass(eq=False)
 class ConsumerError(PenstockError):
-    """A consumer cannot go on."""
+    """A consumer cannot continue.
+
+    See the errors below.
+    """
 
 
 @dataclass(eq=False)
 class HandlerFailed(ConsumerError):
-    """A handler failed for good. The consumer stopped, and will resume with this message."""
+    """A handler failed and its failure policy is to stop. The consumer resumes with this message.
+
+    Fix the handler and start the consumer again.
+    """
 
     type: str
     stream_name: str
@@ -32,7 +39,10 @@ class HandlerFailed(ConsumerError):
 
 @dataclass(eq=False)
 class UnhandledMessageType(ConsumerError):
-    """A message of a type that no handler takes, in a consumer that refuses such."""
+    """The consumer has no handler for this type and does not ignore unknown types.
+
+    Add a handler, or construct the consumer with `unknown="ignore"`.
+    """
 
     type: str
     stream_name: str
@@ -40,14 +50,17 @@ class UnhandledMessageType(ConsumerError):
 
     def __str__(self) -> str:
         return (
-            f"no handler takes type {self.type}, of message {self.global_position} "
+            f"no handler for type {self.type}, of message {self.global_position} "
             f"(stream {self.stream_name}): add one, or construct the consumer with unknown='ignore'"
         )
 
 
 @dataclass(eq=False)
 class InvalidPosition(ConsumerError):
-    """A position stream ends with a message that holds no position."""
+    """The last message of a position stream holds no position.
+
+    Run `penstock seek`, or write a valid position to `stream_name`.
+    """
 
     stream_name: str
     position: int
@@ -62,7 +75,12 @@ class InvalidPosition(ConsumerError):
 
 @dataclass(eq=False)
 class PositionConflict(ConsumerError):
-    """The consumer's position was moved by somebody else: a second process, or an operator."""
+    """Another process or an operator moved this consumer's position.
+
+    Run one process per consumer id, and start the consumer again.
+    """
+
+    sqlstates: ClassVar[tuple[str, ...]] = ("PS030",)
 
     consumer_id: str
     expected: int | None
@@ -70,14 +88,17 @@ class PositionConflict(ConsumerError):
 
     def __str__(self) -> str:
         return (
-            f"the position of consumer {self.consumer_id} was moved by somebody else: does another "
-            "process run under this id, was it moved with `penstock seek`, or the log truncated?"
+            f"the position of consumer {self.consumer_id} was changed outside this process: "
+            "another process uses this id, `penstock seek` moved it, or the log was truncated"
         )
 
 
 @dataclass(eq=False)
 class ParkedMessageNotFound(ConsumerError):
-    """No such message waits in the consumer's parked stream."""
+    """The consumer has no such parked message.
+
+    List the parked messages: this one was handled or dropped meanwhile.
+    """
 
     category: str
     consumer_id: str
@@ -92,7 +113,10 @@ class ParkedMessageNotFound(ConsumerError):
 
 @dataclass(eq=False)
 class SessionError(PenstockError, RuntimeError):
-    """A session refuses what was asked of it."""
+    """A session cannot do this.
+
+    See the errors below.
+    """
 
     stream_name: str
     consumer_id: str
@@ -100,7 +124,12 @@ class SessionError(PenstockError, RuntimeError):
 
 @dataclass(eq=False)
 class SessionFenced(SessionError):
-    """A newer session was opened with the same consumer id, and this one changes nothing more."""
+    """A newer session has the same consumer id, or the opening transaction was rolled back.
+
+    Give each consumer its own id, and open the session again.
+    """
+
+    sqlstates: ClassVar[tuple[str, ...]] = ("PS020",)
 
     def __str__(self) -> str:
         return (
@@ -113,7 +142,10 @@ class SessionFenced(SessionError):
 
 @dataclass(eq=False)
 class SessionClosed(SessionError):
-    """The session was closed and cannot be used again."""
+    """The session was closed.
+
+    Create another session.
+    """
 
     def __str__(self) -> str:
         return (
@@ -124,18 +156,24 @@ class SessionClosed(SessionError):
 
 @dataclass(eq=False)
 class SessionInUse(SessionError):
-    """Two threads or tasks use one session at the same time."""
+    """Two threads or tasks use one session at the same time.
+
+    Use one session per thread or task.
+    """
 
     def __str__(self) -> str:
         return (
             f"this session of {self.stream_name} (consumer id {shown(self.consumer_id)}) is in use "
-            "by another thread or task: a session is for one at a time"
+            "by another thread or task: use one session per thread or task"
         )
 
 
 @dataclass(eq=False)
 class NothingToCommit(SessionError):
-    """`commit()` was called, and nothing was polled since the last commit."""
+    """`commit()` was called and nothing was polled since the last commit or rollback.
+
+    Poll first.
+    """
 
     def __str__(self) -> str:
         return (
@@ -146,18 +184,26 @@ class NothingToCommit(SessionError):
 
 @dataclass(eq=False)
 class NothingToSkip(SessionError):
-    """`skip()` was called, and the last poll met no record that cannot be decoded."""
+    """`skip()` was called and the last poll raised no `UndecodableRecord`.
+
+    Call `skip()` only after `UndecodableRecord`.
+    """
 
     def __str__(self) -> str:
         return (
-            f"nothing to skip: consumer {shown(self.consumer_id)} does not stand at a record of "
-            f"{self.stream_name} that cannot be decoded"
+            f"nothing to skip: the last poll of consumer {shown(self.consumer_id)} found no record "
+            f"of {self.stream_name} that cannot be decoded"
         )
 
 
 @dataclass(eq=False)
 class OffsetBeyondTail(PenstockError, ValueError):
-    """The offset is higher than any that a record has. Nothing was changed."""
+    """The queue has no record with this offset yet. Nothing was changed.
+
+    Seek to the tail at most.
+    """
+
+    sqlstates: ClassVar[tuple[str, ...]] = ("PS021",)
 
     stream_name: str
     offset: int

@@ -1,4 +1,4 @@
-"""What can go wrong with connections and with the database itself."""
+"""Connections and the database."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from penstock.errors.base import PenstockError
 
 @dataclass(eq=False)
 class UnavailableError(PenstockError):
-    """The database cannot be used at the moment."""
+    """The database is unavailable at the moment.
+
+    Retry after a pause, with the same message ids.
+    """
 
     retryable: ClassVar[bool] = True
 
@@ -23,7 +26,10 @@ class UnavailableError(PenstockError):
 
 @dataclass(eq=False)
 class DatabaseUnreachable(UnavailableError):
-    """No connection could be made, or the one in use was lost."""
+    """No connection could be made, or the one in use was lost.
+
+    Retry after a pause. `where` and `reason` name the server and the cause.
+    """
 
     def __str__(self) -> str:
         return f"PostgreSQL at {self.where} cannot be reached: {self.reason}"
@@ -31,7 +37,10 @@ class DatabaseUnreachable(UnavailableError):
 
 @dataclass(eq=False)
 class AuthenticationFailed(UnavailableError):
-    """The server refused this user or password."""
+    """The server refused the user or the password.
+
+    Check the user, the password and `pg_hba.conf`.
+    """
 
     retryable: ClassVar[bool] = False
 
@@ -41,22 +50,39 @@ class AuthenticationFailed(UnavailableError):
 
 @dataclass(eq=False)
 class PoolExhausted(UnavailableError):
-    """The server answers, but all connections of the pool stayed in use."""
+    """The server is available, but all connections of the pool remained in use.
+
+    Use shorter transactions, or a larger `pool_max_size`.
+    """
 
 
 @dataclass(eq=False)
 class CommandTimeout(UnavailableError):
-    """One statement took longer than `command_timeout_ms` and was cancelled on the server."""
+    """A statement took longer than `command_timeout_ms`, or was cancelled.
+
+    Find out which lock it waited for; use a smaller batch or a longer timeout.
+    """
+
+    sqlstates: ClassVar[tuple[str, ...]] = ("57014",)
 
 
 @dataclass(eq=False)
 class TransactionTimeout(UnavailableError):
-    """The transaction took longer than its timeout and was rolled back."""
+    """A transaction took longer than its timeout and was rolled back.
+
+    Do less in one transaction, or use a longer `timeout`.
+    """
+
+    sqlstates: ClassVar[tuple[str, ...]] = ("25P03", "25P04")
 
 
 @dataclass(eq=False)
 class LockTableFull(UnavailableError):
-    """PostgreSQL has no room for more locks: its table is shared by all transactions."""
+    """PostgreSQL's lock table, which all transactions share, is full. Nothing was written.
+
+    Run fewer transactions at once that write to hundreds of streams, or raise
+    `max_locks_per_transaction` and restart the server.
+    """
 
     def __str__(self) -> str:
         return (
@@ -68,7 +94,10 @@ class LockTableFull(UnavailableError):
 
 @dataclass(eq=False)
 class SetupError(PenstockError):
-    """This database and this client do not fit together."""
+    """This client cannot use this database as it is set up.
+
+    See the errors below.
+    """
 
     reason: str
 
@@ -78,29 +107,47 @@ class SetupError(PenstockError):
 
 @dataclass(eq=False)
 class NotInstalled(SetupError):
-    """The database holds no message store."""
+    """The database contains no message store.
+
+    Run `penstock init`, or call `penstock.install()`.
+    """
 
 
 @dataclass(eq=False)
 class IncompatibleVersion(SetupError):
-    """The database holds a message store of a version this client does not speak."""
+    """PostgreSQL, Message DB or Penstock's schema is too old or too new for this client.
+
+    Upgrade what the message names.
+    """
 
 
 @dataclass(eq=False)
 class UnsupportedEdition(SetupError):
-    """A genuine Message DB cannot do this until `penstock init` has added to it."""
+    """A genuine Message DB does not support this.
+
+    Run `penstock init`, which adds Penstock beside it: [Moving](moving.md).
+    """
 
 
 @dataclass(eq=False)
 class PreparedStatementLost(SetupError):
-    """The server does not know a statement that was prepared, as behind a pooler."""
+    """A prepared statement is missing: a pooler switched sessions, or it was deallocated.
+
+    Use `prepared_statements=False`, or session pooling: [Poolers](tuning.md#poolers).
+    """
 
 
 @dataclass(eq=False)
 class UnsafeSequence(SetupError):
-    """The log's sequence hands out positions in blocks, so the watermark could not be kept."""
+    """The log's sequence has a cache, so messages would get positions out of order.
+
+    Run the `alter sequence` statement from the message.
+    """
 
 
 @dataclass(eq=False)
 class EmbeddedServerError(SetupError):
-    """The embedded PostgreSQL could not be set up or started."""
+    """The embedded PostgreSQL could not be set up or started.
+
+    The message ends with the server's log: [Embedded](embedded.md).
+    """

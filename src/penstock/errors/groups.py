@@ -1,4 +1,4 @@
-"""What can go wrong with message types and consumer groups."""
+"""Message types and partitioned consumer groups."""
 
 from __future__ import annotations
 
@@ -10,14 +10,20 @@ from penstock.errors.base import PenstockError
 
 @dataclass(eq=False)
 class MessageTypeError(PenstockError):
-    """A message type, or an attribute of one, is not what the call takes it for."""
+    """A message type or one of its attributes is unknown or not ready.
+
+    See the errors below.
+    """
 
     type: str
 
 
 @dataclass(eq=False)
 class UnknownMessageType(MessageTypeError):
-    """No TypedMessage class of this process has the type."""
+    """This process has no `TypedMessage` class for the type.
+
+    Import the module that defines it.
+    """
 
     known: tuple[str, ...] = ()
 
@@ -30,7 +36,12 @@ class UnknownMessageType(MessageTypeError):
 
 @dataclass(eq=False)
 class UndeclaredType(MessageTypeError):
-    """The type declares no attributes in this database."""
+    """The type declares no attributes in this database.
+
+    Call `store.declare()` with its class.
+    """
+
+    sqlstates: ClassVar[tuple[str, ...]] = ("PS040",)
 
     def __str__(self) -> str:
         return (
@@ -41,7 +52,12 @@ class UndeclaredType(MessageTypeError):
 
 @dataclass(eq=False)
 class UndeclaredAttribute(MessageTypeError):
-    """The type does not declare these attributes."""
+    """The type does not declare these attributes.
+
+    Declare them, or correct the condition.
+    """
+
+    sqlstates: ClassVar[tuple[str, ...]] = ("PS042",)
 
     attributes: list[str]
 
@@ -51,7 +67,12 @@ class UndeclaredAttribute(MessageTypeError):
 
 @dataclass(eq=False)
 class IndexingUnfinished(MessageTypeError):
-    """Older messages of the type are still being indexed, so a condition might miss some."""
+    """Older messages of the type are not indexed yet, so a condition could miss some.
+
+    Let `store.declare()` finish.
+    """
+
+    sqlstates: ClassVar[tuple[str, ...]] = ("PS041",)
 
     def __str__(self) -> str:
         return (
@@ -62,9 +83,13 @@ class IndexingUnfinished(MessageTypeError):
 
 @dataclass(eq=False)
 class DeclarationBlocked(MessageTypeError):
-    """A type that is used for the first time could not be declared: a transaction is writing."""
+    """A new type could not be declared while a transaction is writing.
+
+    Declare types before the first write.
+    """
 
     retryable: ClassVar[bool] = True
+    sqlstates: ClassVar[tuple[str, ...]] = ("PS048",)
 
     def __str__(self) -> str:
         return (
@@ -75,14 +100,22 @@ class DeclarationBlocked(MessageTypeError):
 
 @dataclass(eq=False)
 class GroupError(PenstockError):
-    """A consumer group cannot do this."""
+    """A consumer group cannot do this.
+
+    See the errors below.
+    """
 
     group_id: str
 
 
 @dataclass(eq=False)
 class GroupNotFound(GroupError):
-    """No such consumer group was registered."""
+    """No such consumer group was registered.
+
+    Register it.
+    """
+
+    sqlstates: ClassVar[tuple[str, ...]] = ("PS044",)
 
     def __str__(self) -> str:
         return f"no consumer group {self.group_id}: call register_consumer_group() first"
@@ -90,7 +123,12 @@ class GroupNotFound(GroupError):
 
 @dataclass(eq=False)
 class PartitionByChanged(GroupError):
-    """The group is partitioned by other attributes."""
+    """The group is partitioned by other attributes.
+
+    Reset the group to change them.
+    """
+
+    sqlstates: ClassVar[tuple[str, ...]] = ("PS046",)
 
     partition_by: list[str]
     given: list[str]
@@ -104,20 +142,30 @@ class PartitionByChanged(GroupError):
 
 @dataclass(eq=False)
 class StaleClaim(GroupError):
-    """The claim is not yours any more: it lapsed, was given back, or the group was reset."""
+    """The claim is no longer valid: it expired, was released, or the group was reset.
+
+    Claim again. Another worker may have handled the messages meanwhile.
+    """
+
+    sqlstates: ClassVar[tuple[str, ...]] = ("PS045",)
 
     offset_id: int
 
     def __str__(self) -> str:
         return (
-            f"the claim on partition {self.offset_id} of group {self.group_id} is not yours any "
-            "more: its lease lapsed, it was given back, or the group was reset"
+            f"the claim on partition {self.offset_id} of group {self.group_id} is no longer valid: "
+            "its lease expired, it was released, or the group was reset"
         )
 
 
 @dataclass(eq=False)
 class InvalidAck(GroupError):
-    """The position is not one that this claim can acknowledge."""
+    """The position is not one that this claim can acknowledge.
+
+    Acknowledge a position that was claimed.
+    """
+
+    sqlstates: ClassVar[tuple[str, ...]] = ("PS047",)
 
     position: int
     last_position: int

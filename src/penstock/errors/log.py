@@ -1,4 +1,4 @@
-"""What can go wrong in writing to and reading from the log."""
+"""Writing to the log and reading from it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,22 @@ from penstock.errors.base import PenstockError, shown
 
 @dataclass(eq=False)
 class ConcurrencyError(PenstockError):
-    """Somebody else was first. Read again, decide again, and retry."""
+    """A concurrent transaction was faster.
+
+    Read again, decide again, and write again.
+    """
 
     retryable: ClassVar[bool] = True
 
 
 @dataclass(eq=False)
 class WrongExpectedVersion(ConcurrencyError):
-    """The stream has moved on since it was read. Nothing was written."""
+    """The stream is at version `actual`, not at `expected`. Nothing was written.
+
+    Read `stream_name` again, and decide again.
+    """
+
+    sqlstates: ClassVar[tuple[str, ...]] = ("PS001",)
 
     stream_name: str
     expected: int
@@ -30,30 +38,46 @@ class WrongExpectedVersion(ConcurrencyError):
 
 @dataclass(eq=False)
 class TransactionConflict(ConcurrencyError):
-    """PostgreSQL ended this transaction in favour of another. Run it again as a whole."""
+    """PostgreSQL aborted this transaction: a deadlock or a serialization failure.
+
+    Run the whole transaction again. Writing to streams in one order avoids deadlocks.
+    """
+
+    sqlstates: ClassVar[tuple[str, ...]] = ("40001", "40P01", "55P03")
 
     reason: str
 
     def __str__(self) -> str:
-        return f"the transaction lost to another one and was rolled back: {self.reason}"
+        return f"the transaction conflicted with another one and was rolled back: {self.reason}"
 
 
 @dataclass(eq=False)
 class CategoryBusy(ConcurrencyError):
-    """A transaction that writes to very many streams needs the category, and others write to it."""
+    """A transaction that writes to very many streams needs an exclusive lock on `category`.
+
+    Call `tx.lock_categories()` first, or retry.
+    """
+
+    sqlstates: ClassVar[tuple[str, ...]] = ("PS004",)
 
     category: str
 
     def __str__(self) -> str:
         return (
-            f"this transaction writes to so many streams that it needs category {self.category} "
-            "to itself, and others are writing to it: call lock_categories() first, or retry"
+            "this transaction writes to so many streams that it needs an exclusive lock on "
+            f"category {self.category}, and others are writing to it: call lock_categories() "
+            "first, or retry"
         )
 
 
 @dataclass(eq=False)
 class ConcurrentAppendError(ConcurrencyError):
-    """A message that the guard watches was written since. Nothing was appended."""
+    """A message that matches the guard was written after it was read. Nothing was appended.
+
+    Read again, decide again, and append with the new guard.
+    """
+
+    sqlstates: ClassVar[tuple[str, ...]] = ("PS043",)
 
     type: str
     position: int
@@ -67,30 +91,42 @@ class ConcurrentAppendError(ConcurrencyError):
 
 @dataclass(eq=False)
 class LogChanged(PenstockError):
-    """The log does not hold what a reader has read: it was restored or truncated since."""
+    """The log no longer contains what a reader has read: it was restored or truncated.
 
-    #: that was read, and by which stream, category or `$all`, where that is known
+    Read again from where the backup ended: [Backup and restore](operations.md#backup-and-restore).
+    A `Consumer` does so automatically, and logs a warning.
+    """
+
+    sqlstates: ClassVar[tuple[str, ...]] = ("PS009",)
+
+    #: the last position that was read
     position: int
+    #: what was read: a stream, a category or `$all`
     target: str | None = None
-    #: of the message that was read there
+    #: the id of the message that was read at the position
     id: str | None = None
-    #: where the log ends, if that is before the position
+    #: the end of the log, if it is before the position
     end: int | None = None
 
     def __str__(self) -> str:
         where = f"{self.target}: " if self.target else ""
         what = f"message {self.id}, which was" if self.id else "a message was"
-        fault = "is not there" if self.id else f"and the log ends at {self.end}"
+        problem = "is not there" if self.id else f"and the log ends at {self.end}"
         return (
-            f"{where}{what} read at position {self.position}, {fault}: the log was restored or "
+            f"{where}{what} read at position {self.position}, {problem}: the log was restored or "
             "truncated since, or is another one. Read again from where the backup ended: a client "
             "with position=, a Spark stream with option onRestore (the last position in the backup)"
         )
 
 
 @dataclass(eq=False)
-class TooLarge(PenstockError):
-    """PostgreSQL cannot hold a name this long, or a message this large. Nothing was written."""
+class SizeLimitExceeded(PenstockError):
+    """A name of several thousand characters, or a message of hundreds of megabytes.
+
+    Use a shorter name. Store large contents elsewhere, and their address in the message.
+    """
+
+    sqlstates: ClassVar[tuple[str, ...]] = ("54000",)
 
     reason: str
 
@@ -100,7 +136,12 @@ class TooLarge(PenstockError):
 
 @dataclass(eq=False)
 class DuplicateMessageId(PenstockError):
-    """The id belongs to another message already. Nothing was written."""
+    """The id belongs to a message of another stream, or to a part of the batch only.
+
+    Give each message its own id. `stream_name` is the stream of the existing message.
+    """
+
+    sqlstates: ClassVar[tuple[str, ...]] = ("PS002",)
 
     id: UUID | str
     stream_name: str | None = None
@@ -112,7 +153,10 @@ class DuplicateMessageId(PenstockError):
 
 @dataclass(eq=False)
 class DecodingError(PenstockError):
-    """A stored message cannot be decoded. It is named, so that it can be looked at or skipped."""
+    """The serializer cannot decode a stored message.
+
+    Inspect the message at `global_position`. Correct the serializer, or read on after it.
+    """
 
     stream_name: str
     position: int
@@ -128,7 +172,10 @@ class DecodingError(PenstockError):
 
 @dataclass(eq=False)
 class UndecodableRecord(DecodingError):
-    """A record of a queue cannot be decoded. `session.skip()` passes over it."""
+    """A record of a queue cannot be decoded.
+
+    Correct the serializer, or call `session.skip()`.
+    """
 
     @property
     def offset(self) -> int:
@@ -141,12 +188,17 @@ class UndecodableRecord(DecodingError):
 
 @dataclass(eq=False)
 class ConditionNotActivated(PenstockError):
-    """A SQL condition was given, and they are switched off."""
+    """`condition` was given, and SQL conditions are disabled.
 
-    condition: str
+    Connect with `sql_condition=True` to allow them: [SQL conditions](guides/conditions.md).
+    """
+
+    sqlstates: ClassVar[tuple[str, ...]] = ("PS008",)
+
+    condition: str = ""
 
     def __str__(self) -> str:
-        if not self.condition:  # the server refused it, in a session that is not the store's
+        if not self.condition:  # raised by the server, in a session that is not the store's
             return (
                 "SQL conditions are switched off in this session: "
                 "`set message_store.sql_condition = 'on'` allows them"
@@ -159,7 +211,12 @@ class ConditionNotActivated(PenstockError):
 
 @dataclass(eq=False)
 class WatermarkRequired(PenstockError):
-    """Many streams were read in a snapshot that is older than the watermark."""
+    """A category was read in a snapshot that is older than the watermark.
+
+    Use `store.transaction(...)`, `store.using(connection, watermark=...)`, or READ COMMITTED.
+    """
+
+    sqlstates: ClassVar[tuple[str, ...]] = ("PS003",)
 
     reason: str
 
@@ -169,33 +226,46 @@ class WatermarkRequired(PenstockError):
 
 @dataclass(eq=False)
 class StandbyRefused(PenstockError):
-    """Many streams were read on a standby, which does not know which writers are open."""
+    """A category or `$all` was read on a standby, where open transactions are not visible.
+
+    Read it on the primary. Single streams can be read on a standby.
+    """
+
+    sqlstates: ClassVar[tuple[str, ...]] = ("PS005",)
 
     where: str
 
     def __str__(self) -> str:
         return (
-            f"{self.where} is a standby, which does not know which writers are open: read "
+            f"{self.where} is a standby, on which open transactions are not visible: read "
             "categories on the primary"
         )
 
 
 @dataclass(eq=False)
 class UnannouncedPosition(PenstockError):
-    """A message was inserted with a global position made by hand, below where it may write."""
+    """A row was inserted with an explicit `global_position`.
+
+    Let the sequence assign it.
+    """
+
+    sqlstates: ClassVar[tuple[str, ...]] = ("PS006",)
 
     global_position: int
 
     def __str__(self) -> str:
         return (
-            f"global position {self.global_position} was made by hand: let the sequence of "
-            "message_store.messages number the messages"
+            f"global position {self.global_position} was set explicitly: let the sequence of "
+            "message_store.messages assign it"
         )
 
 
 @dataclass(eq=False)
 class TransactionClosed(PenstockError):
-    """The transaction was committed, rolled back or lost already."""
+    """The transaction was already committed or rolled back, or its connection was lost.
+
+    Begin another transaction.
+    """
 
     def __str__(self) -> str:
         return "this transaction has ended already: begin another one"
@@ -203,7 +273,12 @@ class TransactionClosed(PenstockError):
 
 @dataclass(eq=False)
 class TransactionAborted(PenstockError):
-    """A statement failed, so the transaction cannot go on, and a commit rolls it back."""
+    """An earlier statement of the transaction failed, so nothing is written.
+
+    Let the error leave the block, or use `tx.nested()` around a statement that may fail.
+    """
+
+    sqlstates: ClassVar[tuple[str, ...]] = ("25P02",)
 
     def __str__(self) -> str:
         return (
@@ -214,12 +289,15 @@ class TransactionAborted(PenstockError):
 
 @dataclass(eq=False)
 class StoreClosed(PenstockError):
-    """The store was closed, or made by the process that this one was forked from."""
+    """The store was closed, or was created before this process was forked.
+
+    Connect again.
+    """
 
     where: str
 
     def __str__(self) -> str:
         return (
-            f"this store ({self.where}) was closed, or belongs to the process that this one was "
-            "forked from: connect again"
+            f"this store ({self.where}) was closed, or was created before this process was "
+            "forked: connect again"
         )

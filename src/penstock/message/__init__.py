@@ -1,4 +1,4 @@
-"""Messages: written and read ones, typed classes, names of streams, serializers. Does no I/O."""
+"""Messages, typed message classes, serializers and stream names. No I/O."""
 
 from penstock.message.message import (
     Message,

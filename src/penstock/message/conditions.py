@@ -1,9 +1,9 @@
 """Conditions on messages: a type, and an attribute with its value.
 
-Conditions of one type belong together: a message matches if it carries at least one of their
-attributes, and each of them that it carries has the value (two values for one attribute are
-alternatives). Different types are alternatives. A condition without an attribute means every
-message of its type.
+Conditions of one type are combined: a message matches if it has at least one of their attributes,
+and each of them that it has is equal to a given value. Two values for one attribute are
+alternatives, and so are different types. A condition without an attribute matches every message of
+its type.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from penstock.message.message import check_text
 
 @dataclass(frozen=True, slots=True)
 class QueryCondition:
-    """A message type and, unless every message of it is meant, an attribute and its value."""
+    """A message type and, optionally, an attribute and its value."""
 
     type: str
     name: str | None = None
     value: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse half a condition; turn a value into text as PostgreSQL does."""
+        """Check the fields, and convert the value to text as PostgreSQL does."""
         check_text("type", self.type)
         if self.name is not None:
             check_text("name", self.name)
@@ -35,7 +35,7 @@ class QueryCondition:
 
 
 def checked_condition(type: str, name: str, value: str) -> QueryCondition:
-    """Return a condition of texts that have been checked already."""
+    """Return a condition whose fields are already checked."""
     made = object.__new__(QueryCondition)
     object.__setattr__(made, "type", type)
     object.__setattr__(made, "name", name)
@@ -44,9 +44,9 @@ def checked_condition(type: str, name: str, value: str) -> QueryCondition:
 
 
 def attribute_text(name: str, value: object) -> str:
-    """Return an attribute's value as the text that PostgreSQL's `->>` gives for it."""
+    """Return an attribute's value as the text that PostgreSQL's `->>` returns."""
     if type(value) is str:
-        if value.isascii() and "\0" not in value:  # as nearly all are
+        if value.isascii() and "\0" not in value:  # the usual case
             return value
         plain: object = value
     else:
@@ -60,4 +60,6 @@ def attribute_text(name: str, value: object) -> str:
         return str(plain)
     if isinstance(plain, str):
         return check_text(f"attribute {name}", plain) if plain else plain
-    raise ValidationError(f"attribute {name}", value, "text, a whole number or a truth value")
+    raise ValidationError(
+        f"attribute {name}", value, "a str, int or bool, or a value that is one in JSON"
+    )

@@ -1,11 +1,11 @@
-"""Messages: what is written (`Message`) and what is read (`RecordedMessage`).
+"""Messages to write (`Message`) and messages that were read (`RecordedMessage`).
 
-Both are immutable. The database adds what only it can know: the position in the stream, the
-position in the log, and the time. A message's id is drawn before it is sent, so that a write can
-be repeated safely; new ids rise with time (UUID version 7), which keeps their index compact.
+Both are immutable. The database assigns the position in the stream, the position in the log, and
+the time. The client assigns the id, so that a write can be repeated safely. New ids are ordered by
+time (UUID version 7), which keeps their index compact.
 
-Metadata is free. The fields that the specification names have properties, and `follow` makes the
-message that another one caused, with the correlation carried on.
+Metadata can have any fields. The conventional ones have properties, and `follow` returns a message
+with the correlation of the message that caused it.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _STANDARD_FORM = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}
 
 
 def new_id() -> UUID:
-    """Return a fresh message id that sorts after those of earlier milliseconds (UUID version 7)."""
+    """Return a new message id that sorts after those of earlier milliseconds (UUID version 7)."""
     milliseconds = time.time_ns() // 1_000_000
     random = int.from_bytes(os.urandom(10))
     value = (milliseconds & 0xFFFF_FFFF_FFFF) << 80 | random
     value = value & ~(0xF << 76) & ~(0x3 << 62) | 0x7 << 76 | 0x2 << 62
-    return msgspec.convert(f"{value:032x}", UUID)  # in a third of the time that UUID(...) takes
+    return msgspec.convert(f"{value:032x}", UUID)  # three times as fast as UUID(...)
 
 
 class _Conventions:
-    """The metadata fields that everybody knows, and how one message follows from another."""
+    """The conventional metadata fields, and `follow`."""
 
     __slots__ = ()
 
@@ -47,7 +47,7 @@ class _Conventions:
 
     @property
     def correlation_id(self) -> str | None:
-        """What links this message to others across streams."""
+        """The id shared by related messages across streams."""
         return self._metadata_field("correlation_id")
 
     @property
@@ -57,7 +57,7 @@ class _Conventions:
 
     @property
     def reply_stream_name(self) -> str | None:
-        """The stream in which the sender waits for replies."""
+        """The stream for replies to this message."""
         return self._metadata_field("reply_stream_name")
 
     @property
@@ -67,7 +67,7 @@ class _Conventions:
 
     @property
     def trace_id(self) -> str | None:
-        """The distributed trace that this message is part of."""
+        """The id of the distributed trace."""
         return self._metadata_field("trace_id")
 
     def follow(
@@ -78,9 +78,9 @@ class _Conventions:
         id: UUID | str | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> Message:
-        """Return a message that this one caused: same correlation, this one's id as the cause.
+        """Return a message that this one caused, with its correlation id, and its id as causation.
 
-        A message without a correlation starts one, with its own id. `metadata` is added on top.
+        The correlation id defaults to this message's id. `metadata` overrides these fields.
         """
         check_object("metadata", metadata)
         mine = self.metadata or {}
@@ -104,7 +104,7 @@ class _Conventions:
 
 @dataclass(frozen=True, slots=True)
 class Message(_Conventions):
-    """A message to write. Checked when it is made, so a bad one never reaches the database."""
+    """A message to write. The constructor checks it, before anything is sent."""
 
     type: str
     data: Mapping[str, Any] | None = None
@@ -112,7 +112,7 @@ class Message(_Conventions):
     id: UUID = field(default_factory=new_id, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Refuse what the database could not hold."""
+        """Check that the database can store the message."""
         check_text("type", self.type)
         check_object("data", self.data)
         check_object("metadata", self.metadata)
@@ -124,7 +124,7 @@ class Message(_Conventions):
         return replace(self, metadata={**(self.metadata or {}), **fields})
 
     def to_dict(self) -> dict[str, Any]:
-        """Return its fields as JSON has them: the id is text."""
+        """Return the fields as a dict that JSON can represent."""
         data, metadata = (None if one is None else dict(one) for one in (self.data, self.metadata))
         return {"id": str(self.id), "type": self.type, "data": data, "metadata": metadata}
 
@@ -132,7 +132,7 @@ class Message(_Conventions):
 def checked_message(
     type: str, data: dict[str, Any], metadata: dict[str, Any] | None, id: UUID
 ) -> Message:
-    """Return a message of parts that have been checked already, as those of typed messages are."""
+    """Return a message whose fields are already checked."""
     made = object.__new__(Message)
     object.__setattr__(made, "type", type)
     object.__setattr__(made, "data", data)
@@ -142,9 +142,9 @@ def checked_message(
 
 
 class RecordedMessage(msgspec.Struct, _Conventions, frozen=True):
-    """A message as it stands in the log.
+    """A message that was read from the log.
 
-    `data` that was stored as SQL NULL reads as an empty dict; `metadata` never given reads as None.
+    `data` stored as SQL NULL is an empty dict; `metadata` stored as SQL NULL is None.
     """
 
     id: UUID
@@ -163,15 +163,15 @@ class RecordedMessage(msgspec.Struct, _Conventions, frozen=True):
 
     @property
     def resume_token(self) -> str:
-        """What to keep to read on `after` this message, if it is not kept in the same database."""
+        """The position and id, to resume `after` this message and detect a changed log."""
         return f"{self.global_position}@{self.id}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return its fields as JSON has them: the id and the time are text."""
+        """Return the fields as a dict that JSON can represent."""
         return {**msgspec.structs.asdict(self), "id": str(self.id), "time": self.time.isoformat()}
 
 
-# `dataclasses.asdict`, pydantic and FastAPI take it for a dataclass: they ask for this attribute.
+# This attribute makes it a dataclass for `dataclasses.asdict`, pydantic and FastAPI.
 _types = get_type_hints(RecordedMessage)
 RecordedMessage.__dataclass_fields__ = make_dataclass(  # type: ignore[attr-defined]
     "RecordedMessage", [(name, _types[name]) for name in RecordedMessage.__struct_fields__]
@@ -179,29 +179,29 @@ RecordedMessage.__dataclass_fields__ = make_dataclass(  # type: ignore[attr-defi
 
 
 def check_text(name: str, value: object) -> str:
-    """Return `value` if PostgreSQL can hold it as a non-empty text, or raise ValidationError."""
+    """Return `value` if it is a non-empty str that PostgreSQL can store, or raise."""
     if not isinstance(value, str) or not value:
-        raise ValidationError(name, value, "a non-empty text")
+        raise ValidationError(name, value, "a non-empty string")
     if "\0" in value:
         raise ValidationError(name, value, "text without NUL characters")
     if not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
-        raise ValidationError(name, value, "text without halves of surrogate pairs")
+        raise ValidationError(name, value, "text without unpaired surrogates")
     return value
 
 
 def check_object(name: str, value: object) -> None:
-    """Refuse anything but a mapping with text keys, or None."""
+    """Raise unless the value is None or a mapping with str keys."""
     if value is None:
         return
     if type(value) is not dict and not isinstance(value, Mapping):
         raise ValidationError(name, value, "a JSON object (a dict) or None")
     for key in value:
         if not isinstance(key, str):
-            raise ValidationError(f"{name} key", key, "text, as in every JSON object")
+            raise ValidationError(f"{name} key", key, "a str, as in every JSON object")
 
 
 def as_uuid(value: object) -> UUID:
-    """Return `value`, a UUID or the text of one in its standard form, as a UUID."""
+    """Return `value`, a UUID or its standard text form, as a UUID."""
     if isinstance(value, UUID):
         return value
     if isinstance(value, str) and _STANDARD_FORM.fullmatch(value):

@@ -1,26 +1,25 @@
-"""Stream names, taken apart and put together.
+"""Functions that parse and build stream names.
 
-A stream name says what kind of thing a stream is about, and which one::
+A stream name consists of a category and an id::
 
     account:command+audit-123+456
     ------- ------- ----- -------
-       |       |      |      id: from the first hyphen on; hyphens and pluses are part of it
-       |       +------+----- types: from the first colon on, parted by pluses
+       |       |      |      id: after the first hyphen; may contain hyphens and pluses
+       |       +------+----- types: after the first colon, separated by pluses
        +-------------------- base category
-    --------------------- category: all before the first hyphen
+    --------------------- category: everything before the first hyphen
 
-Only the base category is required. A name without an id is a category: the address of a feed of
-all its streams, and a stream in its own right. Types belong to the category, so `account` and
-`account:command` are two feeds, not one within the other.
+Only the base category is required. A name without an id is a category, which contains all its
+streams, and also a stream of its own. Types are part of the category: `account` and
+`account:command` are two separate categories.
 
-An id may be compound. Its **cardinal id** is the part that names the entity: it ends at the first
-`+` if there is one, else at the first `-`. A consumer group shares out streams by a hash of the id
-up to its first `+`, and by nothing else, so that `account-123` and `account:command-123+456` go to
-the same member, and so that a group may move to Message DB, or from there, without a stream
-changing hands. A stream without an id belongs to no member.
+An id may be compound. Its **cardinal id** identifies the entity: it ends at the first `+` if there
+is one, else at the first `-`. A consumer group assigns streams to members by a hash of the id up to
+its first `+`, as Message DB does, so that `account-123` and `account:command-123+456` have the same
+member, and a group can move between Message DB and Penstock. A stream without an id has no member.
 
-Nothing here asks whether a name is a good one: any string is taken apart, exactly as the server's
-functions of the same names do it. Only `stream_name`, which makes names, is strict.
+The parsing functions accept any string, and return what the server's functions of the same names
+return. Only `stream_name`, which builds names, validates its arguments.
 """
 
 from collections.abc import Iterable
@@ -43,7 +42,7 @@ __all__ = [
 
 
 def id(stream_name: str) -> str | None:
-    """The id, everything after the first hyphen; None for a category.
+    """Return the id, everything after the first hyphen; None for a category.
 
     >>> id("withdrawal:position-consumer-1")
     'consumer-1'
@@ -53,7 +52,7 @@ def id(stream_name: str) -> str | None:
 
 
 def cardinal_id(stream_name: str) -> str | None:
-    """The part of the id that names the entity; None for a category.
+    """Return the part of the id that identifies the entity; None for a category.
 
     >>> cardinal_id("account-123-456"), cardinal_id("account-12-3+456")
     ('123', '12-3')
@@ -65,7 +64,7 @@ def cardinal_id(stream_name: str) -> str | None:
 
 
 def category(stream_name: str) -> str:
-    """The category with its types, everything before the first hyphen.
+    """Return the category with its types, everything before the first hyphen.
 
     >>> category("account:command-123")
     'account:command'
@@ -74,7 +73,7 @@ def category(stream_name: str) -> str:
 
 
 def is_category(stream_name: str) -> bool:
-    """Whether the name has no id, and so names a whole category.
+    """Whether the name has no id, and so is a category.
 
     >>> is_category("account:command"), is_category("account-123")
     (True, False)
@@ -83,7 +82,7 @@ def is_category(stream_name: str) -> bool:
 
 
 def types(stream_name: str) -> list[str]:
-    """The category's types in their order; an empty list if it has none.
+    """Return the category's types in order; an empty list if it has none.
 
     >>> types("transaction:event+audit-123")
     ['event', 'audit']
@@ -93,7 +92,7 @@ def types(stream_name: str) -> list[str]:
 
 
 def base_category(stream_name: str) -> str:
-    """The category without its types, everything before the first colon.
+    """Return the category without its types, everything before the first colon.
 
     >>> base_category("account:command-123")
     'account'
@@ -106,7 +105,7 @@ get_base_category = base_category
 
 
 def hash_64(value: str) -> int:
-    """The hash that Message DB's server function gives: half an MD5 as a signed 64-bit integer.
+    """Return Message DB's hash: the first half of the MD5 as a signed 64-bit integer.
 
     >>> hash_64("account-123")
     2828383952216582226
@@ -116,7 +115,7 @@ def hash_64(value: str) -> int:
 
 
 def group_member(stream_name: str, size: int) -> int | None:
-    """The member, from 0, that reads this stream in a group of `size`; None for a category.
+    """Return the member, from 0, that reads this stream in a group of `size`; None for a category.
 
     Raises:
         ValueError: The size is below 1.
@@ -130,15 +129,15 @@ def group_member(stream_name: str, size: int) -> int | None:
 
 
 def stream_name(category: str, id: str | UUID | None = None, *, types: Iterable[str] = ()) -> str:
-    """The stream name made of these parts, which the functions above take apart again.
+    """Return the stream name with these parts.
 
-    The category may bring types of its own; `types` come after them.
+    The category may already have types; `types` are appended.
 
     >>> stream_name("account:command", "consumer-1", types=["position"])
     'account:command+position-consumer-1'
 
     Raises:
-        ValueError: A part is empty, or holds a separator that would end it early.
+        ValueError: A part is empty or contains a separator.
     """
     name = _part("category", category, without="-")
     _part("category", base_category(category))

@@ -4,13 +4,13 @@
         course_name: str
         user_id: str
 
-A class declares which attributes its messages have. Those of a simple type (text, whole number,
-truth value, UUID, date, decimal, enum, or one of these or None) are indexed, so that messages can
-be found by them and decisions guarded; name those to keep out in `unindexed`. None means absent.
+A class declares the attributes of its messages. Attributes of a scalar type (str, int, bool, UUID,
+date, datetime, Decimal, Enum, or an optional one of these) are indexed: conditions and guards can
+use them. `unindexed` excludes some. None means absent.
 
-A type has exactly one class in a process. Old versions of a message are brought up to date as they
-are read: `schema_version` is written to the metadata, and `upcasters` says for each older version
-how to make the next one of it, oldest first.
+A type has exactly one class in a process. Messages of older versions are converted when they are
+read: `schema_version` is written to the metadata, and `upcasters` maps each older version, oldest
+first, to a function that returns the data of the next version.
 """
 
 from __future__ import annotations
@@ -39,15 +39,17 @@ from penstock.message import (
     checked_message,
     new_id,
 )
-from penstock.message.attributes import (
+from penstock.message.conditions import QueryCondition, attribute_text, checked_condition
+from penstock.message.schema import (
+    Upcaster,
+    checked_upcasters,
     has_default,
     is_indexable,
     payload_of,
     signature,
+    up_to_date,
     without_none,
 )
-from penstock.message.conditions import QueryCondition, attribute_text, checked_condition
-from penstock.message.upcasting import Upcaster, checked_upcasters, up_to_date
 
 _PLAIN = (str, int, bool)
 _registry: dict[str, type[TypedMessage]] = {}
@@ -55,16 +57,17 @@ _registry: dict[str, type[TypedMessage]] = {}
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class TypedMessage:
-    """The base of typed messages. Immutable; the values are checked when one is made.
+    """The base class of typed messages. Immutable; the constructor checks the values.
 
-    A class may define `__post_init__` for checks of its own, on messages that are made.
+    A class may define `__post_init__` for further checks. It is not called for messages that are
+    read.
     """
 
     #: the message type, such as "user.joined_course"
     message_type: ClassVar[str] = ""
     #: the names of all payload attributes, in the order of the class
     payload_attribute_names: ClassVar[tuple[str, ...]] = ()
-    #: those by which messages can be found, and decisions guarded
+    #: those that conditions and guards can use
     indexed_attribute_names: ClassVar[tuple[str, ...]] = ()
     #: the version that is written to the metadata, if any
     schema_version: ClassVar[str | None] = None
@@ -113,11 +116,11 @@ class TypedMessage:
         _register(cls)
 
     def __init__(self, /, **attributes: Any) -> None:
-        """Make a message, checking the values against the annotations. It gets an id at once."""
+        """Create a message with a new id. The values are checked against the annotations."""
         if not self._required <= attributes.keys() <= self._known:
             missing = ", ".join(sorted(self._required - attributes.keys()))
             unknown = ", ".join(sorted(attributes.keys() - self._known))
-            expected = f"given {missing}" if missing else f"without {unknown}, which it has not"
+            expected = f"given {missing}" if missing else f"without {unknown}, which is unknown"
             raise ValidationError(type(self).__name__, attributes, expected)
         try:
             payload = msgspec.convert(attributes, self._payload)
@@ -127,7 +130,7 @@ class TypedMessage:
         self.__post_init__()
 
     def __post_init__(self) -> None:
-        """Check values against each other, where a class has something to check."""
+        """Check the values. A subclass may override it."""
 
     @property
     def message_id(self) -> UUID:
@@ -141,7 +144,7 @@ class TypedMessage:
         return None if metadata is None else dict(metadata)
 
     def with_id(self, id: UUID | str) -> Self:
-        """Return the same message with this id, so that writing it twice is once."""
+        """Return the same message with this id. Writing an id twice writes it once."""
         return self._copy(as_uuid(id), self.message_metadata)
 
     def with_metadata(self, **fields: Any) -> Self:
@@ -159,8 +162,8 @@ class TypedMessage:
     def to_message(self) -> Message:
         """Return the message as it is written: attributes that are None are absent.
 
-        Those that are indexed are plain values, so that they look the same in every serializer's
-        text, and in the conditions that look for them.
+        Indexed attributes become str, int or bool, so that their text does not depend on the
+        serializer.
         """
         own = self.__dict__
         data = {
@@ -185,7 +188,7 @@ class TypedMessage:
 
     @classmethod
     def condition_text(cls, name: str, value: object) -> str:
-        """Return the text that an attribute with this value, or the text of one, is found by."""
+        """Return the indexed text of an attribute with this value, or with this text as value."""
         hint = cls._hints[name]
         if hint is str and type(value) is str:
             return attribute_text(name, value)
@@ -198,14 +201,14 @@ class TypedMessage:
 
     @classmethod
     def from_recorded(cls, message: RecordedMessage) -> Self:
-        """Return the typed message that a recorded one stands for, brought up to date."""
+        """Return a recorded message as an instance of this class, converted to its version."""
         try:
             payload = msgspec.convert(
                 up_to_date(message, cls.__name__, cls.schema_version, cls._upcasters),
                 cls._payload,
                 str_keys=True,
             )
-        except Exception as error:  # an upcaster may raise any
+        except Exception as error:  # an upcaster may raise anything
             raise DecodingError(
                 message.stream_name, message.position, message.global_position, first_line(error)
             ) from error
@@ -214,7 +217,7 @@ class TypedMessage:
         return typed
 
     def _fill(self, payload: object, id: UUID, metadata: dict[str, Any] | None) -> None:
-        """Set the values, past the lock that keeps others from changing them."""
+        """Set the values of this frozen instance."""
         own = self.__dict__
         for name in self.payload_attribute_names:
             own[name] = getattr(payload, name)
@@ -227,14 +230,14 @@ class TypedMessage:
 
 
 def class_of(type: str) -> type[TypedMessage]:
-    """Return the class of a message type, or say that there is none."""
+    """Return the class of a message type, or raise `UnknownMessageType`."""
     if type not in _registry:
         raise UnknownMessageType(type, tuple(sorted(_registry)))
     return _registry[type]
 
 
 def find_class(type: str) -> type[TypedMessage] | None:
-    """Return the class of a message type, None if it has none in this process."""
+    """Return the class of a message type, or None if this process has none."""
     return _registry.get(type)
 
 
@@ -244,12 +247,12 @@ def typed(message: RecordedMessage) -> TypedMessage:
 
 
 def is_typed_class(value: object) -> TypeGuard[type[TypedMessage]]:
-    """Whether the value is a class of typed messages."""
+    """Whether the value is a subclass of `TypedMessage`."""
     return isinstance(value, type) and issubclass(value, TypedMessage)
 
 
 def type_name(value: str | type[TypedMessage]) -> str:
-    """Return the message type that a class or a name stands for."""
+    """Return the message type of a class; a name is returned as it is."""
     return value if isinstance(value, str) else value.message_type
 
 
@@ -262,7 +265,7 @@ def _register(cls: type[TypedMessage]) -> None:
         raise ValidationError(
             "type",
             cls.message_type,
-            f"of one class; {known.__module__}.{known.__qualname__} has it",
+            f"unique; {known.__module__}.{known.__qualname__} has the same type",
         )
     _registry[cls.message_type] = cls
 
@@ -270,7 +273,9 @@ def _register(cls: type[TypedMessage]) -> None:
 def _check_names(cls: type[TypedMessage], names: tuple[str, ...], unindexed: Iterable[str]) -> None:
     for name in names:
         if name.startswith("_") or hasattr(TypedMessage, name):
-            raise ValidationError(f"attribute of {cls.__name__}", name, "another name: it is taken")
+            raise ValidationError(
+                f"attribute of {cls.__name__}", name, "another name: this one is reserved"
+            )
     for name in unindexed:
         if name not in names:
             raise ValidationError("unindexed", name, f"one of {', '.join(names)}")

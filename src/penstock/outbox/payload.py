@@ -40,7 +40,7 @@ def encode(payload: object, name: str = "payload") -> tuple[bytes, str]:
         try:
             return payload.encode(), "text"
         except UnicodeEncodeError:
-            raise ValidationError(name, payload, "text without halves of surrogate pairs") from None
+            raise ValidationError(name, payload, "text without unpaired surrogates") from None
     try:
         wrapped = encode_object(_JSON, "", name, {"payload": payload})
     except ValidationError as error:

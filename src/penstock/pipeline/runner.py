@@ -30,7 +30,7 @@ from penstock.errors import (
     PipelineRunning,
     RunFailed,
     RunLockLost,
-    SparkLost,
+    SparkStopped,
     StepFailed,
     StepSuperseded,
     UnavailableError,
@@ -272,7 +272,7 @@ class Runner:
         pause = LOOK_AGAIN if follow else LOOK_AT_LOCK
         while schedule.wait(pause, until_all_rest=not follow) and not schedule.is_over:
             if has_stopped(self.spark):
-                self._failure = SparkLost(self.pipeline.name)
+                self._failure = SparkStopped(self.pipeline.name)
                 return
             try:
                 all_rest = schedule.all_rest()
@@ -335,7 +335,7 @@ class Runner:
                     return
                 except Exception as error:
                     self._wait_after(work, error)
-        except SparkLost as error:
+        except SparkStopped as error:
             work.progress.error = error
             self._fail(error)
         except BaseException as error:
@@ -388,10 +388,10 @@ class Runner:
     def _wait_after(self, work: _Work, error: Exception) -> None:
         """Wait until a processor that failed is tried again, or raise what it failed with."""
         name = work.processor.name
-        if isinstance(error, SparkLost):
+        if isinstance(error, SparkStopped):
             raise error
         if has_stopped(self.spark):
-            raise SparkLost(self.pipeline.name) from error
+            raise SparkStopped(self.pipeline.name) from error
         pause = work.retries.pause_after(error)
         if isinstance(error, StepSuperseded):
             log.warning("%s", error)

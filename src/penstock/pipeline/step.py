@@ -31,7 +31,7 @@ from penstock.database.server_errors import typed_errors
 from penstock.errors import (
     DatabaseUnreachable,
     PenstockError,
-    SparkLost,
+    SparkStopped,
     StepFailed,
     ValidationError,
 )
@@ -145,7 +145,7 @@ def run_step(bench: Bench) -> StepReport | None:
         published = _commit(bench, snapshot, inputs, made, started)
     except Exception as error:
         if has_stopped(bench.spark):  # no fault of the function's
-            raise SparkLost(bench.pipeline.name) from error
+            raise SparkStopped(bench.pipeline.name) from error
         bench.memory.settled = False  # it, or another run, may have committed all the same
         if not is_passing(error):
             _discard(bench, made)

@@ -71,7 +71,7 @@ class TestGraph:
         assert result.stderr.startswith("penstock: ")
         assert complaint in result.stderr
         assert len(result.stderr.splitlines()) == 1
-        assert "mistake in Penstock" not in result.stderr
+        assert "bug in Penstock" not in result.stderr
 
 
 class TestPipelines:

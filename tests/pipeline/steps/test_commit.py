@@ -15,7 +15,7 @@ from pyspark.sql.types import LongType, StructType
 
 from penstock import Store
 from penstock.database.server_errors import typed_errors
-from penstock.errors import ForeignErrorRow, StepSuperseded
+from penstock.errors import InvalidErrorRow, StepSuperseded
 from penstock.pipeline import Delivery, Pipeline, state
 from penstock.pipeline.next_snapshot import Memory, choose
 from penstock.pipeline.outputs import ErrorsQueue, StagedErrors, without_repeated_errors
@@ -352,7 +352,7 @@ class TestErrors:
     ) -> None:
         run = start()
 
-        with pytest.raises(ForeignErrorRow), typed_errors("here"):
+        with pytest.raises(InvalidErrorRow), typed_errors("here"):
             errors.stage(run.connection, {1: "bad", position: "worse"})
 
         count = run.connection.execute("select count(*) from penstock.staged").fetchone()

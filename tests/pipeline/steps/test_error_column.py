@@ -116,7 +116,7 @@ class TestForeign:
             workshop.steps(pipe)
 
         reason = caught.value.reason
-        assert "ForeignErrorRow: an error row has global_position" in reason
+        assert "InvalidErrorRow: an error row has global_position" in reason
         assert "no message of the step's input number" in reason
         assert shown in reason
         assert "it is two" in reason
@@ -133,7 +133,9 @@ class TestForeign:
             )
 
         workshop.write("number", 1, 2)
-        with pytest.raises(StepFailed, match=r"ForeignErrorRow: .* global_position 1, which is no"):
+        with pytest.raises(
+            StepFailed, match=r"InvalidErrorRow: .* global_position 1, which is not"
+        ):
             workshop.steps(pipe)
 
         assert (workshop.numbers("out"), workshop.messages("lost")) == ([1], [])

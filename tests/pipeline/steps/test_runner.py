@@ -208,7 +208,7 @@ class TestFailing:
 
         assert set(caught.value.errors) == {"broken"}
         assert isinstance(caught.value.__cause__, StepFailed)
-        assert str(caught.value).startswith("pipeline chain: 1 processors had to stop: broken: ")
+        assert str(caught.value).startswith("pipeline chain: 1 processors failed: broken: ")
         (logged,) = [one for one in caplog.records if one.levelno == logging.ERROR]
         assert "failed: RuntimeError: no paper" in logged.getMessage()
         assert workshop.numbers("q2") == [3]

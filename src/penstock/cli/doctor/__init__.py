@@ -1,7 +1,7 @@
-"""`penstock doctor`: what may be wrong with this machine, this server, this database.
+"""`penstock doctor`: checks of the machine, the server and the database.
 
-Each check is a function that returns a finding. A problem keeps Penstock from working, or breaks
-one of its promises; a warning is good to know.
+Each check is a function that returns a finding. A problem prevents Penstock from working or breaks
+one of its promises. A warning does not.
 """
 
 from __future__ import annotations
@@ -22,32 +22,31 @@ from penstock.settings import Settings, redact
 
 
 def doctor(url: Url = None, folder: Folder = None) -> None:
-    """Look for problems, and say what to do about them.
+    """Check the machine, the server and the database, and suggest fixes.
 
-    Checks this machine, the server and the database.
-    The exit code is 1 if there is a problem; warnings do not change it.
+    The exit code is 1 if there is a problem, and 0 if there are only warnings.
     """
     settings = settings_for(url, folder)
-    with console(stderr=True).status("looking"):
-        findings = [*_on_the_machine(settings), *_on_the_server(settings)]
+    with console(stderr=True).status("checking"):
+        findings = [*_machine_checks(settings), *_server_checks(settings)]
     _print(findings)
     raise typer.Exit(any(one.level is Level.PROBLEM for one in findings))
 
 
-def _on_the_machine(settings: Settings) -> Iterator[Finding]:
+def _machine_checks(settings: Settings) -> Iterator[Finding]:
     yield machine.python()
     yield machine.psycopg_and_libpq()
     yield machine.embedded_postgresql(settings)
     yield machine.spark()
 
 
-def _on_the_server(settings: Settings) -> Iterator[Finding]:
+def _server_checks(settings: Settings) -> Iterator[Finding]:
     if not has_database(settings):
         yield Finding(
             "server",
             Level.WARNING,
-            f"there is no database in {settings.folder}",
-            "name a server with --url or PENSTOCK_URL, or make a database with `penstock init`",
+            f"no database in {settings.folder}",
+            "give --url or PENSTOCK_URL, or create a database with `penstock init`",
         )
         return
     try:
@@ -58,7 +57,7 @@ def _on_the_server(settings: Settings) -> Iterator[Finding]:
             "server",
             Level.PROBLEM,
             redact(first_line(error)),
-            "see that it runs and lets you in, and that --url or PENSTOCK_URL is right",
+            "check that it is running and accepts the login; check --url or PENSTOCK_URL",
         )
 
 
@@ -81,5 +80,5 @@ def _summary(findings: list[Finding]) -> str:
     levels = [one.level for one in findings]
     problems, warnings = levels.count(Level.PROBLEM), levels.count(Level.WARNING)
     if not problems and not warnings:
-        return "All is well."
+        return "No problems found."
     return f"{problems} problem{'s' * (problems != 1)}, {warnings} warning{'s' * (warnings != 1)}."

@@ -1,4 +1,4 @@
-"""What a check found."""
+"""The result of a check."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class Level(Enum):
-    """How bad it is."""
+    """The severity."""
 
     OK = "OK"
     WARNING = "warning"
@@ -15,13 +15,13 @@ class Level(Enum):
 
     @property
     def style(self) -> str:
-        """The colour that people see it in."""
+        """The style in a terminal."""
         return {"OK": "green", "warning": "yellow", "PROBLEM": "bold red"}[self.value]
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was looked at, what was found, and what to do about it."""
+    """What was checked, what was found, and what to do."""
 
     check: str
     level: Level

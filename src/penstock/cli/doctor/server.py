@@ -1,4 +1,4 @@
-"""Checks of a server and of the database on it."""
+"""Checks of the server and the database."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from penstock.errors import PenstockError, first_line
 
 Connection = psycopg.Connection[Any]
 
-#: from so many locks on, a transaction takes whole categories (see 04_locks.sql)
+#: with more locks, a transaction locks whole categories (see 04_locks.sql)
 MOST_LOCKS = 500
-#: as many transactions as one pool has connections, all of the largest kind
+#: the connections of one pool, each with a transaction of that size
 LARGEST_AT_ONCE = 10
-#: a writer that is open for longer is worth a look
+#: the age from which an open writer is reported
 LONG = timedelta(minutes=1)
 
 
 def checks(connection: Connection, where: str) -> Iterator[Finding]:
-    """Check what can be checked; what is not installed has no more to check."""
+    """Run the checks that apply to what is installed."""
     found = execute(connection, editions.find())
     yield server(connection, found, where)
     yield _guarded("message store", lambda: message_store(connection, found, where))
@@ -42,7 +42,7 @@ def checks(connection: Connection, where: str) -> Iterator[Finding]:
 
 
 def server(connection: Connection, found: Found, where: str) -> Finding:
-    """Look whether the server is new enough, and takes writes."""
+    """Check that the server is new enough and accepts writes."""
     version, standby = _row(
         connection, "select current_setting('server_version'), pg_is_in_recovery()"
     )
@@ -57,7 +57,7 @@ def server(connection: Connection, found: Found, where: str) -> Finding:
 
 
 def message_store(connection: Connection, found: Found, where: str) -> Finding:
-    """Look whether a message store is installed, and by this version of Penstock."""
+    """Check that a message store of this version is installed."""
     plan = install_on(connection, where, check=True)
     if not found.has_message_store:
         text, advice = "not installed", "install it with `penstock init`"
@@ -78,20 +78,17 @@ def message_store(connection: Connection, found: Found, where: str) -> Finding:
 
 
 def synchronous_commit(connection: Connection) -> Finding:
-    """Look whether a commit that was seen can be lost in a crash."""
+    """Check that committed messages survive a crash."""
     (value,) = _row(connection, "select current_setting('synchronous_commit')")
     text = f"synchronous_commit = {value}"
     if value == "off":
-        advice = (
-            "a crash may lose messages that readers have seen, and give their positions to "
-            "others: set it to on"
-        )
+        advice = "a crash can lose messages that were read, and reuse their positions: set it to on"
         return Finding("durability", Level.WARNING, text, advice)
     return Finding("durability", Level.OK, text)
 
 
 def lock_table(connection: Connection) -> Finding:
-    """Look whether PostgreSQL's lock table has room for transactions that write many streams."""
+    """Check that the lock table has room for transactions that write to many streams."""
     per_transaction, slots = _row(
         connection,
         "select current_setting('max_locks_per_transaction')::int,"
@@ -105,13 +102,13 @@ def lock_table(connection: Connection) -> Finding:
     )
     if room < LARGEST_AT_ONCE:
         enough = -(-LARGEST_AT_ONCE * MOST_LOCKS // slots)
-        advice = f"others fail with 'out of shared memory': raise it to {enough}, and restart"
+        advice = f"more fail with 'out of shared memory': raise it to {enough}, and restart"
         return Finding("lock table", Level.WARNING, text, advice)
     return Finding("lock table", Level.OK, text)
 
 
 def sequence(connection: Connection) -> Finding:
-    """Look whether positions are taken one by one, as the watermark needs it."""
+    """Check that the sequence has no cache, as the watermark requires."""
     (cache,) = _row(
         connection,
         "select seqcache from pg_sequence"
@@ -124,8 +121,8 @@ def sequence(connection: Connection) -> Finding:
 
 
 def triggers(connection: Connection) -> Finding:
-    """Look whether writers announce themselves, as the watermark needs it."""
-    gone, disabled = _row(
+    """Check that the triggers for the watermark exist and are enabled."""
+    missing, disabled = _row(
         connection,
         "select array_agg(n.name) filter (where tgname is null),"
         " array_agg(n.name) filter (where tgenabled <> n.fires)"
@@ -135,22 +132,22 @@ def triggers(connection: Connection) -> Finding:
         " left join pg_trigger on tgname = n.name"
         " and tgrelid = 'message_store.messages'::regclass",
     )
-    advice = "put them back with `penstock init`"
-    if gone:
-        text = f"gone: {', '.join(gone)}; readers can miss messages"
+    advice = "restore them with `penstock init`"
+    if missing:
+        text = f"missing: {', '.join(missing)}; readers can miss messages"
         return Finding("triggers", Level.PROBLEM, text, advice)
     if disabled:
-        text = f"switched off: {', '.join(disabled)}; readers can miss messages"
+        text = f"disabled: {', '.join(disabled)}; readers can miss messages"
         return Finding("triggers", Level.PROBLEM, text, advice)
     return Finding("triggers", Level.OK, "in place")
 
 
 def open_writers(connection: Connection) -> Finding:
-    """Look for a transaction that has held readers back for long."""
+    """Check for a transaction that has held readers back for a long time."""
     writers = connection.execute("select pid, age from penstock.open_writers()").fetchall()
     for pid, age in writers:
         if pid is None or (age is not None and age > LONG):
-            who = (
+            writer = (
                 "a prepared transaction"
                 if pid is None
                 else f"pid {pid}, open for {shown_age(age)},"
@@ -158,16 +155,16 @@ def open_writers(connection: Connection) -> Finding:
             return Finding(
                 "open writers",
                 Level.WARNING,
-                f"{who} holds readers of categories back",
-                "`penstock status` tells more",
+                f"{writer} holds back readers of categories",
+                "`penstock status` shows details",
             )
-    unseen = any(age is None for _, age in writers)  # which `old_snapshots` tells how to mend
-    how_long = "for how long is not shown" if unseen else "none for long"
+    unseen = any(age is None for _, age in writers)  # `old_snapshots` reports the missing privilege
+    how_long = "ages not visible" if unseen else "none for long"
     return Finding("open writers", Level.OK, f"{len(writers)}, {how_long}")
 
 
 def old_snapshots(connection: Connection) -> Finding:
-    """Look whether the role that installed Penstock sees the transactions of the others."""
+    """Check that the owner of Penstock's schema sees the transactions of other roles."""
     owner, sees_all = _row(
         connection,
         "select r.rolname::text, r.rolsuper or pg_has_role(r.oid, 'pg_read_all_stats', 'usage')"
@@ -175,14 +172,14 @@ def old_snapshots(connection: Connection) -> Finding:
         " where p.oid = 'penstock.older_snapshot_open'::regproc",
     )
     if not sees_all:
-        text = f"{owner}, who installed Penstock, sees only its own"
-        advice = f"grant pg_read_all_stats to {owner}, if other roles write, too"
+        text = f"{owner}, the owner of Penstock's schema, sees only its own"
+        advice = f"grant pg_read_all_stats to {owner}, if other roles write as well"
         return Finding("old snapshots", Level.WARNING, text, advice)
-    return Finding("old snapshots", Level.OK, f"those of all roles are seen, by {owner}")
+    return Finding("old snapshots", Level.OK, f"{owner} sees those of all roles")
 
 
 def _guarded(name: str, check: Callable[[], Finding]) -> Finding:
-    """Make a finding of a check that fails."""
+    """Return the finding of a check; an error is a problem."""
     try:
         return check()
     except (PenstockError, psycopg.Error) as error:

@@ -30,7 +30,7 @@ def test_an_error_of_the_server_is_one_line_too(penstock: Run, database_url: str
     result = penstock("read", "account-1")
 
     assert result.exit_code == 1
-    assert result.stderr.startswith("penstock: PostgreSQL says: column ")
+    assert result.stderr.startswith("penstock: PostgreSQL: column ")
     assert len(result.stderr.splitlines()) == 1
 
 
@@ -87,7 +87,7 @@ def test_a_setting_that_is_no_good_is_named() -> None:
     result = run("status", env={"PENSTOCK_POOL_MAX_SIZE": "many"})
 
     assert result.exit_code == 2
-    assert result.stderr == "penstock: PENSTOCK_POOL_MAX_SIZE must be a whole number; got 'many'\n"
+    assert result.stderr == "penstock: PENSTOCK_POOL_MAX_SIZE must be an integer; got 'many'\n"
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_looking_into_a_folder_without_a_database_makes_none(
     result = run(*command, "--folder", str(tmp_path / "wrong"))
 
     assert result.exit_code == 1
-    assert f"there is no database in {tmp_path / 'wrong'}" in result.stderr
+    assert f"no database in {tmp_path / 'wrong'}" in result.stderr
     assert not (tmp_path / "wrong").exists()
 
 
@@ -109,7 +109,7 @@ def test_a_folder_that_is_given_wins_over_the_environment(
     result = run("status", "--folder", str(tmp_path / "wrong"), url=database_url)
 
     assert result.exit_code == 1
-    assert "there is no database in" in result.stderr
+    assert "no database in" in result.stderr
 
 
 def test_a_url_that_is_given_wins_over_the_environment(database_url: str) -> None:
