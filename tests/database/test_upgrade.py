@@ -162,7 +162,7 @@ class TestWithDataOf01:
         assert orders == (0, {"page": 4}, {})
         assert repeated == [(True,), (False,)]
         assert ask(
-            url, "select steps, messages_in, messages_out from penstock.progress_of('shop', 'bill')"
+            url, "select steps, messages_in, messages_out from penstock.latest_processor_progress('shop', 'bill')"
         ) == [(5, 9, 8)]
 
     @pytest.mark.parametrize("kind", ["empty", "genuine"])

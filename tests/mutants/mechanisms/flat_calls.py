@@ -150,10 +150,10 @@ _CLAIMS: tuple[Mutant, ...] = (
         (
             Edit(
                 f"{SQL}/35_group_queue.sql",
-                "        and (s.turn, s.version) >= (floor.turn, floor.version)\n"
-                "      order by s.turn, s.version limit 1",
-                "        and (s.turn, s.version) >= (floor.turn, floor.version)\n"
-                "      order by s.turn + 0, s.version limit 1",
+                "        and (s.queue_position, s.version) >= (claim_cursor.queue_position, claim_cursor.version)\n"
+                "      order by s.queue_position, s.version limit 1",
+                "        and (s.queue_position, s.version) >= (claim_cursor.queue_position, claim_cursor.version)\n"
+                "      order by s.queue_position + 0, s.version limit 1",
             ),
         ),
         (f"{MANY_PARTITIONS}[claim]", f"{MANY_PARTITIONS}[claim_and_acknowledge]"),
@@ -282,7 +282,7 @@ _OUTBOX: tuple[Mutant, ...] = (
         (
             Edit(
                 OUTBOX,
-                "after_due constant timestamptz := coalesce(floor_due, '-infinity');",
+                "after_due constant timestamptz := coalesce(cursor_due, '-infinity');",
                 "after_due constant timestamptz := '-infinity';",
             ),
         ),

@@ -326,7 +326,7 @@ _JOINS: tuple[Mutant, ...] = (
             Edit(
                 JOINS,
                 "  if own.status = 'pending' then\n"
-                "    perform penstock.move_steps(own.join_id);\n  end if;\n",
+                "    perform penstock.add_steps(own.join_id);\n  end if;\n",
                 "",
             ),
         ),
@@ -340,7 +340,7 @@ _JOINS: tuple[Mutant, ...] = (
         (
             Edit(
                 JOINS,
-                "  perform penstock.move_steps(own.join_id);\n  return enqueue_join_wait",
+                "  perform penstock.add_steps(own.join_id);\n  return enqueue_join_wait",
                 "  return enqueue_join_wait",
             ),
         ),

@@ -16,7 +16,7 @@
 --   version. `partition_states` and `group_progress` get a new row with a higher version, and the one
 --   before is deleted. The newest is read with `order by version desc limit 1`: it comes first in the
 --   index, and the dead ones behind it are not visited.
--- * Partitions that are ready to be claimed stand in a queue, an index by `turn`. A claim reads it from
+-- * Partitions that are ready to be claimed stand in a queue, an index by `queue_position`. A claim reads it from
 --   a *floor* on, so that it does not visit the dead entries before (35_group_queue.sql).
 --
 -- Whoever changes the state of a partition holds the lock of its row in `partitions`, which itself never
@@ -41,8 +41,8 @@ create table if not exists penstock.group_progress (
   group_pk integer not null,
   version bigint generated always as identity,
   routed_to bigint not null default 0,     -- every message up to here is in the feeds
-  looked_at bigint not null default -1,    -- the log's last position when there was nothing to route
-  late jsonb not null default '{}',        -- type_id: how far a type that is new to the group was routed
+  caught_up_at bigint not null default -1,    -- the log's last position when there was nothing to route
+  backfills jsonb not null default '{}',        -- type_id: how far a type that is new to the group was routed
   fanned_out bigint not null default 0,    -- the last fan-out that is finished
   fanned_to bigint not null default 0,     -- the last partition that was told of the next one
   rechecked bigint not null default 0,     -- the last recheck that is done
@@ -83,7 +83,7 @@ create table if not exists penstock.partitions (
 );
 create index if not exists partitions_feeds on penstock.partitions (group_pk, feed);
 
--- The state of each partition: the row with its highest version. A partition is ready (`turn`), claimed
+-- The state of each partition: the row with its highest version. A partition is ready (`queue_position`), claimed
 -- or waiting for a retry (`due`), parked, or has nothing to do.
 create table if not exists penstock.partition_states (
   offset_id bigint not null,
@@ -92,9 +92,9 @@ create table if not exists penstock.partition_states (
   xid xid8 not null default pg_current_xact_id(),  -- the transaction that wrote this row
   last_position bigint not null default 0,
   next_position bigint,                    -- the first message that is not handled
-  turn bigint,                             -- its place in the queue, if it can be claimed
+  queue_position bigint,                             -- its place in the queue, if it can be claimed
   due timestamptz,                         -- when it can be: the end of the lease, or of a delay
-  queued boolean not null generated always as (turn is not null or due is not null) stored,
+  queued boolean not null generated always as (queue_position is not null or due is not null) stored,
   token uuid,
   claimed_by text,
   claimed_at timestamptz,
@@ -109,7 +109,7 @@ create table if not exists penstock.partition_states (
 ) with (autovacuum_vacuum_scale_factor = 0.02);
 
 create index if not exists partition_states_ready on penstock.partition_states
-  (group_pk, turn, version) where turn is not null;
+  (group_pk, queue_position, version) where queue_position is not null;
 create index if not exists partition_states_due on penstock.partition_states
   (group_pk, due, version) where due is not null;
 create index if not exists partition_states_changed on penstock.partition_states
@@ -120,12 +120,12 @@ create index if not exists partition_states_parked on penstock.partition_states
   (group_pk, next_position, version) where parked_at is not null;
 
 -- From where on to look for partitions, see 35_group_queue.sql: the row with the highest id.
-create table if not exists penstock.group_floors (
+create table if not exists penstock.claim_cursors (
   group_pk integer not null,
   types_key bigint not null,
   id bigint generated always as identity,
   types text[] not null,                   -- the types that claims name; none: all of the group's
-  turn bigint not null,
+  queue_position bigint not null,
   version bigint not null,
   due timestamptz not null,
   next_position bigint not null,
@@ -133,7 +133,7 @@ create table if not exists penstock.group_floors (
   behind bigint[] not null,                -- partitions before the floor
   next_xid xid8 not null,                  -- what this transaction or a later one wrote,
   open_xids xid8[] not null,               -- or one of these,
-  own_xid xid8 not null,                   -- or the one that made the floor,
+  own_xid xid8 not null,                   -- or the one that made the claim_cursor,
   own_version bigint not null,             -- after this version, the floor does not cover
   primary key (group_pk, types_key, id)
 );
@@ -214,22 +214,22 @@ as $$
 $$;
 
 -- How far a group is: a row, once it is registered.
-create or replace function penstock.progress_of(group_pk integer)
+create or replace function penstock.latest_group_progress(group_pk integer)
 returns setof penstock.group_progress language sql stable rows 1
 as $$
   select p.* from penstock.group_progress p
-  where p.group_pk = progress_of.group_pk order by p.version desc limit 1
+  where p.group_pk = latest_group_progress.group_pk order by p.version desc limit 1
 $$;
 
 -- Note how far a group is. Only the holder of the group's lock may call it.
-create or replace function penstock.save_progress(
+create or replace function penstock.replace_group_progress(
   old penstock.group_progress, new penstock.group_progress)
 returns void language plpgsql volatile
 as $$
 begin
   insert into penstock.group_progress
-    (group_pk, routed_to, looked_at, late, fanned_out, fanned_to, rechecked)
-  values (new.group_pk, new.routed_to, new.looked_at, new.late, new.fanned_out, new.fanned_to,
+    (group_pk, routed_to, caught_up_at, backfills, fanned_out, fanned_to, rechecked)
+  values (new.group_pk, new.routed_to, new.caught_up_at, new.backfills, new.fanned_out, new.fanned_to,
     new.rechecked);
   delete from penstock.group_progress p
   where p.group_pk = old.group_pk and p.version = old.version;
@@ -237,15 +237,15 @@ end
 $$;
 
 -- The state of a partition.
-create or replace function penstock.state_of(offset_id bigint)
+create or replace function penstock.latest_partition_state(offset_id bigint)
 returns setof penstock.partition_states language sql stable rows 1
 as $$
   select s.* from penstock.partition_states s
-  where s.offset_id = state_of.offset_id order by s.version desc limit 1
+  where s.offset_id = latest_partition_state.offset_id order by s.version desc limit 1
 $$;
 
 -- Put a partition into a new state. Only the holder of its lock may call it.
-create or replace function penstock.change_state(
+create or replace function penstock.replace_partition_state(
   old penstock.partition_states, new penstock.partition_states)
 returns void language plpgsql volatile
 as $$
@@ -253,10 +253,10 @@ begin
   delete from penstock.partition_states s
   where s.offset_id = old.offset_id and s.version = old.version;
   insert into penstock.partition_states
-    (offset_id, group_pk, last_position, next_position, turn, due, token, claimed_by, claimed_at,
+    (offset_id, group_pk, last_position, next_position, queue_position, due, token, claimed_by, claimed_at,
      claimed_types, claim_order, attempts, error, parked_at, finished_token, finished_call)
   values
-    (new.offset_id, new.group_pk, new.last_position, new.next_position, new.turn, new.due, new.token,
+    (new.offset_id, new.group_pk, new.last_position, new.next_position, new.queue_position, new.due, new.token,
      new.claimed_by, new.claimed_at, new.claimed_types, new.claim_order, new.attempts, new.error,
      new.parked_at, new.finished_token, new.finished_call);
 end
@@ -264,7 +264,7 @@ $$;
 
 -- The place in the queue of a partition that can be claimed: that of its first message, or behind
 -- everything that is routed so far.
-create or replace function penstock.turn(claim_order text, next_position bigint, routed_to bigint)
+create or replace function penstock.queue_position(claim_order text, next_position bigint, routed_to bigint)
 returns bigint language sql immutable parallel safe
 as $$
   select case
@@ -338,7 +338,7 @@ begin
   with handled as (
     -- the partitions that have come somewhere
     select p.feed, p.partition_values, greatest(s.last_position, p.replaying_to) as global_position
-    from penstock.partitions p cross join lateral penstock.state_of(p.offset_id) s
+    from penstock.partitions p cross join lateral penstock.latest_partition_state(p.offset_id) s
     where p.group_pk = own.id and greatest(s.last_position, p.replaying_to) > 0
   ), known as (
     -- those that had come somewhere before an earlier reset, too
@@ -356,7 +356,7 @@ begin
   delete from penstock.partition_states s using penstock.partitions p
   where p.group_pk = own.id and s.offset_id = p.offset_id;
   delete from penstock.partitions p where p.group_pk = own.id;
-  delete from penstock.group_floors f where f.group_pk = own.id;
+  delete from penstock.claim_cursors f where f.group_pk = own.id;
   delete from penstock.group_rechecks r where r.group_pk = own.id;
   delete from penstock.group_fanouts f where f.group_pk = own.id;
   delete from penstock.feed_partitions f where f.group_pk = own.id;
@@ -373,7 +373,7 @@ as $$
   delete from penstock.group_rechecks;
   delete from penstock.group_fanouts;
   delete from penstock.feed_partitions;
-  delete from penstock.group_floors;
+  delete from penstock.claim_cursors;
   delete from penstock.partition_states;
   delete from penstock.partitions;
   delete from penstock.group_feeds;
@@ -391,14 +391,14 @@ as $$
 begin
   begin
     truncate penstock.group_rechecks, penstock.group_fanouts, penstock.feed_partitions,
-      penstock.group_floors, penstock.partition_states, penstock.partitions, penstock.group_feeds,
+      penstock.claim_cursors, penstock.partition_states, penstock.partitions, penstock.group_feeds,
       penstock.group_replays, penstock.group_types, penstock.group_progress;
   exception
     when object_in_use then  -- somebody truncates some of them in the same statement
       delete from penstock.group_rechecks;
       delete from penstock.group_fanouts;
       delete from penstock.feed_partitions;
-      delete from penstock.group_floors;
+      delete from penstock.claim_cursors;
       delete from penstock.partition_states;
       delete from penstock.partitions;
       delete from penstock.group_feeds;

@@ -7,16 +7,16 @@
 
 -- The message at this position, if it agrees with the values of a partition: for each attribute of the
 -- group that it carries, it has the partition's value. A feed's key is a hash, so this decides.
-create or replace function penstock.agreeing_message(
+create or replace function penstock.message_in_partition(
   global_position bigint, type_id integer, names text[], partition_values text[])
 returns setof bigint language sql stable rows 1
 as $$
   select m.global_position
   from message_store.messages m
-  join penstock.message_types t on t.id = agreeing_message.type_id
-  where m.global_position = agreeing_message.global_position
+  join penstock.message_types t on t.id = message_in_partition.type_id
+  where m.global_position = message_in_partition.global_position
     and not exists (
-      select from unnest(names, agreeing_message.partition_values) as a(name, value)
+      select from unnest(names, message_in_partition.partition_values) as a(name, value)
       where a.name = any (t.attributes) and m.data ->> a.name <> a.value)
   offset 0
 $$;
@@ -37,7 +37,7 @@ begin
       where g.group_pk = next_in_feeds.group_pk and g.feed = f.feed
         and g.global_position > next_in_feeds.after
         and exists (
-          select from penstock.agreeing_message(
+          select from penstock.message_in_partition(
             g.global_position, g.type_id, next_in_feeds.names, next_in_feeds.partition_values))
       order by g.global_position limit 1
     ) n);
@@ -130,7 +130,7 @@ begin
     from new n cross join lateral unnest(penstock.feed_keys(n.partition_values, false)) as f(feed)
   ), placed as (
     -- they read what came before them, too
-    insert into penstock.partition_states (offset_id, group_pk, next_position, turn)
+    insert into penstock.partition_states (offset_id, group_pk, next_position, queue_position)
     select n.offset_id, own.id, f.next_position, f.next_position
     from new n
     cross join lateral (
@@ -144,7 +144,7 @@ begin
 
   -- the partitions that a complete message concerns: all of them, since one that has something to
   -- do by our snapshot may have been acknowledged meanwhile, by somebody who did not see these rows
-  perform penstock.tell_partitions(own, array(
+  perform penstock.refresh_partitions(own, array(
     select p.offset_id
     from (select distinct r.feed from unnest(routed) r where r.complete and r.handled) as told
     join penstock.partitions p on p.group_pk = own.id and p.feed = told.feed
@@ -167,7 +167,7 @@ $$;
 -- Look for the next message of these partitions, whose locks the caller holds. What is new to them is at
 -- `first` or later. In a group some of whose claims name fewer types, each partition that is ready gets
 -- a new state: a claim that passed it over has to look at it again.
-create or replace function penstock.find_next(
+create or replace function penstock.update_next_positions(
   own penstock.consumer_groups, offset_ids bigint[], first bigint)
 returns void language plpgsql volatile
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
@@ -183,22 +183,22 @@ begin
         else s.next_position end as first_position
     from unnest(offset_ids) as o(offset_id)
     join penstock.partitions p on p.offset_id = o.offset_id
-    cross join lateral penstock.state_of(p.offset_id) s
+    cross join lateral penstock.latest_partition_state(p.offset_id) s
   ), changed as (
     select f.* from found f
     where f.first_position is distinct from f.next_position
-      or own.narrowed and f.turn is not null
+      or own.narrowed and f.queue_position is not null
   ), gone as (
     delete from penstock.partition_states s using changed c
     where s.offset_id = c.offset_id and s.version = c.version
   )
   insert into penstock.partition_states
-    (offset_id, group_pk, last_position, next_position, turn, due, token, claimed_by, claimed_at,
+    (offset_id, group_pk, last_position, next_position, queue_position, due, token, claimed_by, claimed_at,
      claimed_types, claim_order, attempts, error, parked_at, finished_token, finished_call)
   select c.offset_id, c.group_pk, c.last_position, c.first_position,
     case
       when c.due is not null or c.parked_at is not null or c.first_position is null then null
-      when c.claim_order = 'round_robin' and c.turn is not null then c.turn
+      when c.claim_order = 'round_robin' and c.queue_position is not null then c.queue_position
       else c.first_position end,
     c.due, c.token, c.claimed_by, c.claimed_at, c.claimed_types, c.claim_order, c.attempts, c.error,
     c.parked_at, c.finished_token, c.finished_call
@@ -207,7 +207,7 @@ end
 $$;
 
 -- Look for the next message of these partitions, where they can be locked; note the others.
-create or replace function penstock.tell_partitions(
+create or replace function penstock.refresh_partitions(
   own penstock.consumer_groups, offset_ids bigint[], first bigint)
 returns void language plpgsql volatile
 as $$
@@ -222,7 +222,7 @@ begin
     where p.offset_id = any (offset_ids)
     order by p.offset_id
     for update skip locked);
-  perform penstock.find_next(own, locked, first);
+  perform penstock.update_next_positions(own, locked, first);
   insert into penstock.group_rechecks (group_pk, offset_id)
   select own.id, o.offset_id
   from unnest(offset_ids) as o(offset_id)
@@ -233,7 +233,7 @@ $$;
 
 -- Messages were removed, or taken out of the feeds: look for the next message of the partitions for which
 -- they came next.
-create or replace function penstock.pass_over(positions bigint[])
+create or replace function penstock.skip_messages(positions bigint[])
 returns void language plpgsql volatile
 as $$
 declare
@@ -254,7 +254,7 @@ begin
     if concerned <> '{}' then
       perform from penstock.partitions p where p.offset_id = any (concerned)
       order by p.offset_id for update;
-      perform penstock.find_next(own, concerned, 0);
+      perform penstock.update_next_positions(own, concerned, 0);
     end if;
   end loop;
 end
@@ -262,7 +262,7 @@ $$;
 
 -- A type has been indexed by new attributes: groups that are partitioned by some of them have to look
 -- again, and where they have routed the type by fewer, to route it again.
-create or replace function penstock.route_again(type_id integer, attributes text[])
+create or replace function penstock.reroute_type(type_id integer, attributes text[])
 returns void language plpgsql volatile
 as $$
 #variable_conflict use_variable
@@ -277,25 +277,25 @@ begin
   for own in
     select g.* from penstock.consumer_groups g where g.partition_by && attributes order by g.id
   loop
-    select p.* into saved from penstock.progress_of(own.id) p;
+    select p.* into saved from penstock.latest_group_progress(own.id) p;
     progress := saved;
-    progress.looked_at := -1;
+    progress.caught_up_at := -1;
     if exists (
       select from penstock.group_types t
-      where t.group_pk = own.id and t.type_id = route_again.type_id
+      where t.group_pk = own.id and t.type_id = reroute_type.type_id
     ) then
-      progress.late := progress.late || jsonb_build_object(type_id, 0);
+      progress.backfills := progress.backfills || jsonb_build_object(type_id, 0);
     end if;
-    perform penstock.save_progress(saved, progress);
+    perform penstock.replace_group_progress(saved, progress);
     with gone as (
       delete from penstock.group_feeds f
-      where f.group_pk = own.id and f.type_id = route_again.type_id
+      where f.group_pk = own.id and f.type_id = reroute_type.type_id
       returning f.global_position
     )
     select coalesce(unrouted, '{}') || coalesce(array_agg(g.global_position), '{}') into unrouted
     from gone g;
   end loop;
-  perform penstock.pass_over(unrouted);
+  perform penstock.skip_messages(unrouted);
 end
 $$;
 
@@ -333,7 +333,7 @@ begin
     exit when left_to_tell = 0;
   end loop;
   delete from penstock.group_fanouts f where f.group_pk = own.id and f.id = any (finished);
-  perform penstock.tell_partitions(own, array(select distinct o from unnest(told) o), first);
+  perform penstock.refresh_partitions(own, array(select distinct o from unnest(told) o), first);
   return progress;
 end
 $$;
@@ -350,7 +350,7 @@ declare
   last_position bigint;
   until bigint;
   behind boolean;
-  late record;
+  backfill record;
   rechecks bigint[];
   offset_ids bigint[];
 begin
@@ -361,7 +361,7 @@ begin
   if own.partition_by is null then
     return false;  -- it was reset
   end if;
-  select p.* into saved from penstock.progress_of(own.id) p;
+  select p.* into saved from penstock.latest_group_progress(own.id) p;
   progress := saved;
 
   select coalesce(array_agg(r.id order by r.id), '{}'), coalesce(array_agg(distinct r.offset_id), '{}')
@@ -373,7 +373,7 @@ begin
   if rechecks <> '{}' then
     progress.rechecked := rechecks[cardinality(rechecks)];
     delete from penstock.group_rechecks r where r.group_pk = own.id and r.id = any (rechecks);
-    perform penstock.tell_partitions(own, offset_ids, 0);
+    perform penstock.refresh_partitions(own, offset_ids, 0);
   end if;
 
   -- types that reveal partitions, once they are indexed
@@ -386,28 +386,28 @@ begin
         select from penstock.group_types g where g.group_pk = own.id and g.type_id = t.id)
     returning type_id
   )
-  select progress.late || coalesce(jsonb_object_agg(n.type_id, 0), '{}') into progress.late
+  select progress.backfills || coalesce(jsonb_object_agg(n.type_id, 0), '{}') into progress.backfills
   from new n;
 
   -- types that are new to the group
-  while progress.late <> '{}' loop
-    select t.type_id, (progress.late ->> t.type_id::text)::bigint as routed_to into late
-    from jsonb_object_keys(progress.late) as l(type_id)
+  while progress.backfills <> '{}' loop
+    select t.type_id, (progress.backfills ->> t.type_id::text)::bigint as routed_to into backfill
+    from jsonb_object_keys(progress.backfills) as l(type_id)
     join penstock.group_types t on t.group_pk = own.id and t.type_id = l.type_id::integer
     order by t.handled desc, t.type_id limit 1;
     exit when not found;
-    if late.routed_to < progress.routed_to then
-      late.routed_to := penstock.route_batch(
-        own, array[late.type_id], late.routed_to, progress.routed_to, most);
+    if backfill.routed_to < progress.routed_to then
+      backfill.routed_to := penstock.route_batch(
+        own, array[backfill.type_id], backfill.routed_to, progress.routed_to, most);
     end if;
-    if late.routed_to < progress.routed_to then
-      progress.late := progress.late || jsonb_build_object(late.type_id, late.routed_to);
-      progress.looked_at := -1;
+    if backfill.routed_to < progress.routed_to then
+      progress.backfills := progress.backfills || jsonb_build_object(backfill.type_id, backfill.routed_to);
+      progress.caught_up_at := -1;
       progress := penstock.fan_out(own, progress, most);
-      perform penstock.save_progress(saved, progress);
+      perform penstock.replace_group_progress(saved, progress);
       return true;
     end if;
-    progress.late := progress.late - late.type_id::text;
+    progress.backfills := progress.backfills - backfill.type_id::text;
   end loop;
 
   last_position := penstock.last_position();
@@ -420,14 +420,14 @@ begin
   progress := penstock.fan_out(own, progress, most);
   behind := progress.routed_to < until or exists (
     select from penstock.group_fanouts f where f.group_pk = own.id and f.id > progress.fanned_out);
-  progress.looked_at := case
+  progress.caught_up_at := case
     when not behind and progress.routed_to >= last_position
       and not exists (
         select from penstock.group_rechecks r
         where r.group_pk = own.id and r.id > progress.rechecked)
     then last_position else -1 end;
   if progress <> saved then
-    perform penstock.save_progress(saved, progress);
+    perform penstock.replace_group_progress(saved, progress);
   end if;
   return behind;
 end
@@ -435,7 +435,7 @@ $$;
 
 -- Remember the group's attributes and types, as this claim names them. That is rare, and waits for
 -- whoever is routing: what they route must not leave out a type that is said to be routed.
-create or replace function penstock.enrol_in_group(
+create or replace function penstock.configure_group(
   own penstock.consumer_groups, names text[], handled_types text[])
 returns penstock.consumer_groups language plpgsql volatile
 as $$
@@ -463,9 +463,9 @@ begin
   end if;
   update penstock.consumer_groups g
   set partition_by = names, replayed_by = null,
-    narrowed = g.narrowed or not enrol_in_group.handled_types @> g.handled_types,
+    narrowed = g.narrowed or not configure_group.handled_types @> g.handled_types,
     handled_types = array(
-      select distinct t collate "C" from unnest(g.handled_types || enrol_in_group.handled_types) t
+      select distinct t collate "C" from unnest(g.handled_types || configure_group.handled_types) t
       order by 1)
   where g.id = own.id returning g.* into own;
 
@@ -473,25 +473,25 @@ begin
     insert into penstock.group_types as g (group_pk, type_id, handled)
     select own.id, t.id, true
     from penstock.message_types t
-    where t.type = any (enrol_in_group.handled_types)
+    where t.type = any (configure_group.handled_types)
     on conflict on constraint group_types_pkey do update set handled = true where not g.handled
     returning type_id
   )
   select coalesce(jsonb_object_agg(n.type_id, 0), '{}') into new_types from new n;
-  select p.* into saved from penstock.progress_of(own.id) p;
+  select p.* into saved from penstock.latest_group_progress(own.id) p;
   progress := saved;
   if progress.routed_to > 0 then
-    progress.late := progress.late || new_types;
+    progress.backfills := progress.backfills || new_types;
   end if;
-  progress.looked_at := -1;
-  perform penstock.save_progress(saved, progress);
+  progress.caught_up_at := -1;
+  perform penstock.replace_group_progress(saved, progress);
   return own;
 end
 $$;
 
 -- Remember that a claim has named fewer types than the group handles, unless somebody is routing at this
 -- moment: then the next one does that, and until then such claims have no floor.
-create or replace function penstock.narrow_group(own penstock.consumer_groups)
+create or replace function penstock.mark_narrowed(own penstock.consumer_groups)
 returns penstock.consumer_groups language plpgsql volatile
 as $$
 begin

@@ -53,7 +53,7 @@ declare
   look record;
   own penstock.consumer_groups;
   progress penstock.group_progress;
-  floor penstock.group_floors;
+  claim_cursor penstock.claim_cursors;
   type_ids integer[];
   only_ids integer[];                      -- the same, if the group handles more; else null
   more boolean;
@@ -68,24 +68,24 @@ declare
 begin
   -- this is all that a worker without work costs: nothing to route, nothing to hand out
   select g as own, a as progress,
-    a.looked_at <> coalesce(
+    a.caught_up_at <> coalesce(
       pg_sequence_last_value('message_store.messages_global_position_seq'::regclass),
       penstock.last_position())
     or exists (
       select from penstock.partition_states s
-      where s.group_pk = g.id and s.turn is not null
-        and (s.turn, s.version) >= (f.turn, f.version))
+      where s.group_pk = g.id and s.queue_position is not null
+        and (s.queue_position, s.version) >= (f.queue_position, f.version))
     or exists (
       select from penstock.partition_states s
       where s.group_pk = g.id and s.due is not null and s.due >= f.due
         and s.due <= moment)
     or exists (
-      select from penstock.states_beside(f) s
-      where s.turn is not null or s.due <= moment) as may_have_work
+      select from penstock.uncovered_states(f) s
+      where s.queue_position is not null or s.due <= moment) as may_have_work
   into look
   from penstock.consumer_groups g
-  cross join lateral penstock.progress_of(g.id) a
-  cross join lateral penstock.floor_of(
+  cross join lateral penstock.latest_group_progress(g.id) a
+  cross join lateral penstock.latest_claim_cursor(
     g.id, case when g.handled_types = named_types then '{}'::text[] else named_types end) f
   where g.group_id = claim_next.group_id and g.status = 'active' and g.partition_by = names
     and (g.handled_types = named_types or g.narrowed and g.handled_types @> named_types)
@@ -115,11 +115,11 @@ begin
       names := own.partition_by;  -- in the order in which the group has them
     end if;
     if own.partition_by is distinct from names or not own.handled_types @> named_types then
-      own := penstock.enrol_in_group(own, names, named_types);
+      own := penstock.configure_group(own, names, named_types);
     elsif own.handled_types <> named_types and not own.narrowed then
-      own := penstock.narrow_group(own);
+      own := penstock.mark_narrowed(own);
     end if;
-    select p.* into progress from penstock.progress_of(own.id) p;
+    select p.* into progress from penstock.latest_group_progress(own.id) p;
   end if;
   if own.handled_types <> named_types then
     only_ids := type_ids;
@@ -127,24 +127,24 @@ begin
 
   for round in 1 .. 10 loop  -- where what was routed is not for this worker, route more
     more := false;
-    if progress.looked_at <> penstock.last_position() then
+    if progress.caught_up_at <> penstock.last_position() then
       more := penstock.route(own);
     end if;
-    if more or round > 1 or progress.looked_at <> penstock.last_position() then
-      select p.* into progress from penstock.progress_of(own.id) p;
+    if more or round > 1 or progress.caught_up_at <> penstock.last_position() then
+      select p.* into progress from penstock.latest_group_progress(own.id) p;
       exit when not found;  -- somebody has removed the group
     end if;
     -- while a new type is being routed, what comes first is not known yet
-    if progress.late = '{}' or not exists (
+    if progress.backfills = '{}' or not exists (
       select from penstock.group_types g
-      where g.group_pk = own.id and g.handled and progress.late ? g.type_id::text
+      where g.group_pk = own.id and g.handled and progress.backfills ? g.type_id::text
     ) then
-      select f.* into floor from penstock.floor_of(
+      select f.* into claim_cursor from penstock.latest_claim_cursor(
         own.id, case when only_ids is null then '{}'::text[] else named_types end) f;
-      done := penstock.end_leases(own, floor, progress.routed_to);
-      chosen := penstock.lock_first(own, floor, only_ids, progress.routed_to);
+      done := penstock.expire_leases(own, claim_cursor, progress.routed_to);
+      chosen := penstock.lock_next_partition(own, claim_cursor, only_ids, progress.routed_to);
       if chosen.offset_id is not null then
-        select s.* into state from penstock.state_of(chosen.offset_id) s;
+        select s.* into state from penstock.latest_partition_state(chosen.offset_id) s;
         if only_ids is null then
           positions := array(select penstock.pending_positions(
             own, chosen, state.last_position, progress.routed_to, batch_size));
@@ -152,8 +152,8 @@ begin
           positions := array(select penstock.pending_positions_of(
             only_ids, own, chosen, state.last_position, progress.routed_to, batch_size));
         end if;
-        exit when state.turn is not null and positions <> '{}';
-        done := penstock.find_next(own, array[chosen.offset_id], 0);
+        exit when state.queue_position is not null and positions <> '{}';
+        done := penstock.update_next_positions(own, array[chosen.offset_id], 0);
         more := true;  -- somebody was quicker, or its messages were removed
       end if;
     end if;
@@ -161,9 +161,9 @@ begin
     exit when not more;
   end loop;
   if positions is null then
-    if floor.group_pk is not null and (own.narrowed or only_ids is null) then
-      done := penstock.renew_floors(
-        own, floor, only_ids, progress.routed_to, progress.routed_to + 1, 0);
+    if claim_cursor.group_pk is not null and (own.narrowed or only_ids is null) then
+      done := penstock.refresh_claim_cursors(
+        own, claim_cursor, only_ids, progress.routed_to, progress.routed_to + 1, 0);
     end if;
     return;
   end if;
@@ -174,18 +174,18 @@ begin
     positions := array(select p from unnest(positions) p where p <= chosen.replaying_to order by p);
   end if;
   claimed := state;
-  claimed.turn := null;
+  claimed.queue_position := null;
   claimed.due := clock_timestamp() + lease;
   claimed.token := gen_random_uuid();
   claimed.claimed_by := worker_id;
   claimed.claimed_at := clock_timestamp();
-  claimed.claimed_types := floor.types;
+  claimed.claimed_types := claim_cursor.types;
   claimed.claim_order := claim_next.claim_order;
   claimed.attempts := state.attempts + 1;
-  done := penstock.change_state(state, claimed);
+  done := penstock.replace_partition_state(state, claimed);
   if own.narrowed or only_ids is null then
-    done := penstock.renew_floors(
-      own, floor, only_ids, progress.routed_to, state.turn, state.version);
+    done := penstock.refresh_claim_cursors(
+      own, claim_cursor, only_ids, progress.routed_to, state.queue_position, state.version);
   end if;
 
   boundary := penstock.partition_conditions(
@@ -222,7 +222,7 @@ create or replace function penstock.claimed_low(progress penstock.group_progress
 returns bigint language plpgsql volatile
 as $$
 begin
-  if progress.looked_at <> penstock.last_position() then
+  if progress.caught_up_at <> penstock.last_position() then
     return penstock.complete_to();
   end if;
   return coalesce((
@@ -251,7 +251,7 @@ $$;
 -- Lock a claimed partition for its holder, and return its state. None if this call has been made before:
 -- its answer was lost. An error if the claim is somebody else's. What comes next in the partition is looked
 -- for under the lock, which an old snapshot would not show.
-create or replace function penstock.held_state(
+create or replace function penstock.locked_claim(
   own penstock.consumer_groups, offset_id bigint, token uuid, call text default null)
 returns penstock.partition_states language plpgsql volatile
 as $$
@@ -260,13 +260,13 @@ declare
 begin
   perform penstock.refuse_old_snapshot();
   perform from penstock.partitions p
-  where p.offset_id = held_state.offset_id and p.group_pk = own.id
+  where p.offset_id = locked_claim.offset_id and p.group_pk = own.id
   for update;
   if found then
-    select s.* into held from penstock.state_of(held_state.offset_id) s;
-    if held.token = held_state.token then
+    select s.* into held from penstock.latest_partition_state(locked_claim.offset_id) s;
+    if held.token = locked_claim.token then
       return held;
-    elsif held.finished_token = held_state.token and held.finished_call = call then
+    elsif held.finished_token = locked_claim.token and held.finished_call = call then
       return null;
     end if;
   end if;
@@ -279,7 +279,7 @@ $$;
 
 -- Give a claimed partition back, handled up to a position. It is parked, or can be claimed again after a
 -- delay or at once.
-create or replace function penstock.give_back(
+create or replace function penstock.release_claim(
   own penstock.consumer_groups, held penstock.partition_states, call text, handled_to bigint,
   routed_to bigint, attempts integer, delay interval, error text, park boolean)
 returns void language plpgsql volatile
@@ -291,7 +291,7 @@ begin
   into returned.next_position
   from penstock.partitions p where p.offset_id = held.offset_id;
   returned.last_position := handled_to;
-  returned.turn := null;
+  returned.queue_position := null;
   returned.due := null;
   returned.parked_at := null;
   if park then
@@ -299,16 +299,16 @@ begin
   elsif delay > '0' and returned.next_position is not null then
     returned.due := clock_timestamp() + delay;
   else
-    returned.turn := penstock.turn(held.claim_order, returned.next_position, routed_to);
+    returned.queue_position := penstock.queue_position(held.claim_order, returned.next_position, routed_to);
   end if;
   returned.token := null;
   returned.claimed_by := null;
   returned.claimed_at := null;
-  returned.attempts := give_back.attempts;
-  returned.error := give_back.error;
+  returned.attempts := release_claim.attempts;
+  returned.error := release_claim.error;
   returned.finished_token := held.token;
   returned.finished_call := call;
-  perform penstock.change_state(held, returned);
+  perform penstock.replace_partition_state(held, returned);
 end
 $$;
 
@@ -322,13 +322,13 @@ as $$
 declare
   own constant penstock.consumer_groups := penstock.find_group(group_id);
   call constant text := format('ack %s', position);
-  held constant penstock.partition_states := penstock.held_state(own, offset_id, token, call);
+  held constant penstock.partition_states := penstock.locked_claim(own, offset_id, token, call);
   routed_to bigint;
 begin
   if held.offset_id is null then
     return;
   end if;
-  select p.routed_to into routed_to from penstock.progress_of(own.id) p;
+  select p.routed_to into routed_to from penstock.latest_group_progress(own.id) p;
   if ack.position <= held.last_position or ack.position > routed_to then
     raise exception using errcode = 'PS047',
       message = format('position %s is not after %s and up to %s',
@@ -336,7 +336,7 @@ begin
       detail = jsonb_build_object('group_id', group_id, 'position', ack.position,
         'last_position', held.last_position);
   end if;
-  perform penstock.give_back(own, held, call, ack.position, routed_to, 0, '0', null, false);
+  perform penstock.release_claim(own, held, call, ack.position, routed_to, 0, '0', null, false);
 end
 $$;
 
@@ -352,14 +352,14 @@ as $$
 declare
   own constant penstock.consumer_groups := penstock.find_group(group_id);
   call constant text := format('release %s %s %s', delay, park, md5(error));
-  held constant penstock.partition_states := penstock.held_state(own, offset_id, token, call);
+  held constant penstock.partition_states := penstock.locked_claim(own, offset_id, token, call);
   routed_to bigint;
 begin
   if held.offset_id is null then
     return;
   end if;
-  select p.routed_to into routed_to from penstock.progress_of(own.id) p;
-  perform penstock.give_back(own, held, call, held.last_position, routed_to,
+  select p.routed_to into routed_to from penstock.latest_group_progress(own.id) p;
+  perform penstock.release_claim(own, held, call, held.last_position, routed_to,
     case when error is null then greatest(held.attempts - 1, 0) else held.attempts end,
     delay, error, park);
 end
@@ -374,26 +374,26 @@ set plan_cache_mode = force_generic_plan
 as $$
 declare
   own constant penstock.consumer_groups := penstock.find_group(group_id);
-  held constant penstock.partition_states := penstock.held_state(own, offset_id, token);
+  held constant penstock.partition_states := penstock.locked_claim(own, offset_id, token);
   extended penstock.partition_states := held;
-  floor penstock.group_floors;
+  claim_cursor penstock.claim_cursors;
   type_ids integer[];
   routed_to bigint;
 begin
-  extended.turn := null;
+  extended.queue_position := null;
   extended.due := clock_timestamp() + lease;
-  perform penstock.change_state(held, extended);
+  perform penstock.replace_partition_state(held, extended);
   if held.claimed_types <> '{}' and not own.narrowed then
     return;
   end if;
 
-  select f.* into floor from penstock.floor_of(own.id, held.claimed_types) f;
-  select p.routed_to into routed_to from penstock.progress_of(own.id) p;
+  select f.* into claim_cursor from penstock.latest_claim_cursor(own.id, held.claimed_types) f;
+  select p.routed_to into routed_to from penstock.latest_group_progress(own.id) p;
   if held.claimed_types <> '{}' then
     type_ids := array(
       select t.id from penstock.message_types t where t.type = any (held.claimed_types));
   end if;
-  perform penstock.renew_floors(own, floor, type_ids, routed_to);
+  perform penstock.refresh_claim_cursors(own, claim_cursor, type_ids, routed_to);
 end
 $$;
 
@@ -419,9 +419,9 @@ begin
     for update of p);
   resumed := array(  -- under the locks
     select o.offset_id from unnest(resumed) as o(offset_id)
-    cross join lateral penstock.state_of(o.offset_id) s
+    cross join lateral penstock.latest_partition_state(o.offset_id) s
     where s.parked_at is not null);
-  select p.routed_to into routed_to from penstock.progress_of(own.id) p;
+  select p.routed_to into routed_to from penstock.latest_group_progress(own.id) p;
   perform penstock.make_ready(own, resumed, routed_to);
   return cardinality(resumed);
 end

@@ -127,7 +127,7 @@ $$;
 -- `topics` is null. From the floor on or, without one, from the start, ended leases included.
 create or replace function penstock.claim_outbox(
   owner text, topics text[], most integer, lease interval,
-  floor_due timestamptz default null, floor_id uuid default null)
+  cursor_due timestamptz default null, cursor_id uuid default null)
 returns table (
   id uuid, topic text, payload bytea, encoding text, correlation_id text, due timestamptz,
   attempts integer, token uuid, created_at timestamptz
@@ -138,11 +138,11 @@ as $$
 declare
   new_token constant uuid := gen_random_uuid();
   moment constant timestamptz := clock_timestamp();
-  after_due constant timestamptz := coalesce(floor_due, '-infinity');
-  after_id constant uuid := coalesce(floor_id, '00000000-0000-0000-0000-000000000000');
+  after_due constant timestamptz := coalesce(cursor_due, '-infinity');
+  after_id constant uuid := coalesce(cursor_id, '00000000-0000-0000-0000-000000000000');
   chosen uuid[];
 begin
-  if floor_due is null then
+  if cursor_due is null then
     perform penstock.reap_outbox(greatest(most, 100));
   end if;
   if topics is null then

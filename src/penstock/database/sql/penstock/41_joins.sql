@@ -48,7 +48,7 @@ create table if not exists penstock.join_steps (
   check (completed_steps + failed_steps <= attached_steps)
 );
 
--- Its version is moved by who attaches a wait to a join that is waited for (see `refuse_ring`).
+-- Its version is moved by who attaches a wait to a join that is waited for (see `refuse_cycle`).
 create table if not exists penstock.join_nesting (version bigint primary key);
 insert into penstock.join_nesting select 0
 where not exists (select from penstock.join_nesting);
@@ -122,7 +122,7 @@ $$;
 
 -- Add to the steps of a join that the caller has locked, or only move its version. Returns how many of them
 -- have landed by now.
-create or replace function penstock.move_steps(
+create or replace function penstock.add_steps(
   join_id uuid, attached integer default 0, completed integer default 0, failed integer default 0)
 returns integer language plpgsql volatile
 as $$
@@ -132,12 +132,12 @@ declare
 begin
   update penstock.join_steps s
   set version = s.version + 1, updated_at = clock_timestamp(),
-    attached_steps = s.attached_steps + move_steps.attached,
-    completed_steps = s.completed_steps + move_steps.completed,
-    failed_steps = s.failed_steps + move_steps.failed
-  where s.join_id = move_steps.join_id and s.version = (
+    attached_steps = s.attached_steps + add_steps.attached,
+    completed_steps = s.completed_steps + add_steps.completed,
+    failed_steps = s.failed_steps + add_steps.failed
+  where s.join_id = add_steps.join_id and s.version = (
     select n.version from penstock.join_steps n
-    where n.join_id = move_steps.join_id order by n.version desc limit 1)
+    where n.join_id = add_steps.join_id order by n.version desc limit 1)
   returning s.completed_steps + s.failed_steps into landed;
   return landed;
 end
@@ -192,7 +192,7 @@ begin
     select c.join_id, c.wait_id, c.expected_steps, count(*)::int as steps
     from counted c group by c.join_id, c.wait_id, c.expected_steps
   loop
-    if landed.expected_steps = penstock.move_steps(landed.join_id,
+    if landed.expected_steps = penstock.add_steps(landed.join_id,
       completed => case when outcome = 'done' then landed.steps else 0 end,
       failed => case when outcome = 'done' then 0 else landed.steps end)
     then
@@ -271,9 +271,9 @@ begin
       detail = jsonb_build_object('join_id', own.join_id, 'expected_steps', own.expected_steps);
   end if;
 
-  perform penstock.refuse_ring(own.join_id, own.wait_id, new_ids);
+  perform penstock.refuse_cycle(own.join_id, own.wait_id, new_ids);
 
-  perform penstock.move_steps(own.join_id, cardinality(new_ids));
+  perform penstock.add_steps(own.join_id, cardinality(new_ids));
   perform penstock.count_steps(array[own.join_id], array_agg(o.id), o.state)
   from penstock.outbox o
   where o.id = any (new_ids) and o.state in ('done', 'failed')
@@ -287,7 +287,7 @@ $$;
 -- While nothing waits for a join, no ring goes through it, and who will wait for it needs the lock on the
 -- join that the caller holds. For the others there is one lock, so that two of them do not close a ring
 -- together; on an older snapshot, which does not show what the other did, the version conflicts.
-create or replace function penstock.refuse_ring(join_id uuid, wait_id uuid, message_ids uuid[])
+create or replace function penstock.refuse_cycle(join_id uuid, wait_id uuid, message_ids uuid[])
 returns void language plpgsql volatile
 as $$
 #variable_conflict use_column
@@ -306,7 +306,7 @@ begin
 
   with recursive above as (
     -- the join, and then the joins that have the wait for the one before as a step
-    select refuse_ring.join_id as join_id, refuse_ring.wait_id as wait_id
+    select refuse_cycle.join_id as join_id, refuse_cycle.wait_id as wait_id
     union
     select j.join_id, j.wait_id
     from above a
@@ -317,8 +317,8 @@ begin
   if found then
     raise exception using errcode = 'PS068',
       message = format('join %s waits for join %s, so the wait %s cannot be a step of it',
-        ring.join_id, refuse_ring.join_id, ring.wait_id),
-      detail = jsonb_build_object('join_id', refuse_ring.join_id, 'message_id', ring.wait_id,
+        ring.join_id, refuse_cycle.join_id, ring.wait_id),
+      detail = jsonb_build_object('join_id', refuse_cycle.join_id, 'message_id', ring.wait_id,
         'waiting_join_id', ring.join_id);
   end if;
 end
@@ -376,7 +376,7 @@ begin
       then clock_timestamp() else own.times_out_at end);
   update penstock.joins j set wait_id = enqueue_join_wait.wait_id, updated_at = clock_timestamp()
   where j.join_id = own.join_id;
-  perform penstock.move_steps(own.join_id);
+  perform penstock.add_steps(own.join_id);
   return enqueue_join_wait.wait_id;
 end
 $$;
@@ -441,7 +441,7 @@ begin
   where j.join_id = any (outer_joins || resolve_join.join_id) order by j.join_id for update;
   own := penstock.locked_join(resolve_join.join_id);
   if own.status = 'pending' then
-    perform penstock.move_steps(own.join_id);
+    perform penstock.add_steps(own.join_id);
   end if;
 
   missing := own.expected_steps - own.completed_steps - own.failed_steps;
@@ -514,8 +514,8 @@ begin
     where p.pronamespace = 'penstock'::regnamespace and p.proname in (
       'enqueue', 'claim_outbox', 'lock_ready', 'reap_outbox', 'finish_outbox', 'abandon_outbox',
       'not_settled', 'extend_outbox', 'retry_outbox', 'clean_outbox', 'ready_topics',
-      'locked_join', 'move_steps', 'wake_wait', 'count_in_joins', 'count_steps', 'attach_to_joins',
-      'attach_to_join', 'refuse_ring', 'report_step', 'enqueue_join_wait', 'cancel_join',
+      'locked_join', 'add_steps', 'wake_wait', 'count_in_joins', 'count_steps', 'attach_to_joins',
+      'attach_to_join', 'refuse_cycle', 'report_step', 'enqueue_join_wait', 'cancel_join',
       'resolve_join', 'clean_joins')
   loop
     execute format('alter function %s set enable_seqscan = off set enable_bitmapscan = off'

@@ -244,7 +244,7 @@ end
 $$;
 
 -- A number that rises with the tokens and, within each, as the rows came.
-create or replace function penstock.came_as(tokens uuid[], token uuid, ordinal bigint)
+create or replace function penstock.staged_order(tokens uuid[], token uuid, ordinal bigint)
 returns bigint language sql immutable parallel safe
 as $$ select (array_position(tokens, token)::bigint << 44) + ordinal $$;
 
@@ -295,7 +295,7 @@ begin
           from penstock.staged s
           where s.token = any (tokens)
           order by case when ordered then s.order_number end, case when ordered then s.order_text end,
-            penstock.came_as(tokens, s.token, s.ordinal)
+            penstock.staged_order(tokens, s.token, s.ordinal)
           returning global_position
         )
         select count(*), min(n.global_position), max(n.global_position) from new n;
@@ -306,7 +306,7 @@ begin
           -- number its rows by the former is to sort numbers, which often are in order already
           select s.stream_name, s.first, v.version
           from (
-            select s.stream_name, min(penstock.came_as(tokens, s.token, s.ordinal)) as first
+            select s.stream_name, min(penstock.staged_order(tokens, s.token, s.ordinal)) as first
             from penstock.staged s
             where s.token = any (tokens) and s.stream_name is not null
             group by s.stream_name
@@ -323,7 +323,7 @@ begin
               partition by v.first
               order by case when ordered then s.order_number end,
                 case when ordered then s.order_text end,
-                penstock.came_as(tokens, s.token, s.ordinal)), 0),
+                penstock.staged_order(tokens, s.token, s.ordinal)), 0),
             s.type, s.data,
             case when stamp is null then s.metadata else coalesce(s.metadata, '{}') || stamp end
           from (select s.* from penstock.staged s where s.token = any (tokens)) s
@@ -331,7 +331,7 @@ begin
           -- before these rows came would make a left join compare each row with each stream
           full join streams v on v.stream_name = s.stream_name
           order by case when ordered then s.order_number end, case when ordered then s.order_text end,
-            penstock.came_as(tokens, s.token, s.ordinal)
+            penstock.staged_order(tokens, s.token, s.ordinal)
           returning global_position
         )
         select count(*), min(n.global_position), max(n.global_position) from new n;
@@ -367,7 +367,7 @@ begin
     n.data, n.metadata
   from (
     select s.*, row_number() over (
-      order by s.order_number, s.order_text, penstock.came_as(tokens, s.token, s.ordinal)) as number
+      order by s.order_number, s.order_text, penstock.staged_order(tokens, s.token, s.ordinal)) as number
     from penstock.staged s
     where s.token = any (tokens)
   ) n;

@@ -16,7 +16,7 @@ create table if not exists penstock.processors (
   processor text not null,
   kind text not null,                      -- source, stream, sink or projection
   generation integer not null default 0,   -- rises when it starts from scratch
-  floors jsonb not null default '{}',      -- where queues that are made anew begin for this generation
+  start_positions jsonb not null default '{}',      -- where queues that are made anew begin for this generation
   rebuilding boolean not null default false,
   tables text[] not null default '{}',     -- that its steps upsert into; emptied when it starts again
   folders text[] not null default '{}',    -- that its steps write files to; as with tables
@@ -43,17 +43,17 @@ create table if not exists penstock.processor_progress (
 );
 
 -- The progress of a processor: one row, once the processor was opened.
-create or replace function penstock.progress_of(pipeline text, processor text)
+create or replace function penstock.latest_processor_progress(pipeline text, processor text)
 returns setof penstock.processor_progress language sql stable rows 1
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
 as $$
   select p.* from penstock.processor_progress p
-  where p.pipeline = progress_of.pipeline and p.processor = progress_of.processor
+  where p.pipeline = latest_processor_progress.pipeline and p.processor = latest_processor_progress.processor
   order by p.pipeline desc, p.processor desc, p.version desc limit 1
 $$;
 
 -- Put a new version in the place of the old one.
-create or replace function penstock.replace_progress(
+create or replace function penstock.replace_processor_progress(
   old penstock.processor_progress, new penstock.processor_progress)
 returns void language plpgsql volatile
 as $$
@@ -73,11 +73,11 @@ $$;
 create or replace view penstock.tailers as
   select p.pipeline, p.processor, t.key as queue, t.value::bigint as position
   from penstock.processors p
-  cross join lateral penstock.progress_of(p.pipeline, p.processor) s
+  cross join lateral penstock.latest_processor_progress(p.pipeline, p.processor) s
   cross join lateral jsonb_each_text(s.tailers) t;
 
 -- The tailers that others wait for: of processors that are not retired.
-create or replace view penstock.tailers_at_work as
+create or replace view penstock.active_tailers as
   select t.* from penstock.tailers t
   where not exists (
     select from penstock.processors p
@@ -90,7 +90,7 @@ as $$ select (pipeline || ':try-' || processor)::varchar $$;
 -- Make sure that a processor has its row, and say where it stands: its state, its tailers and the last
 -- two records of its backing stream, newest first.
 create or replace function penstock.open_processor(pipeline text, processor text, kind text)
-returns table (generation integer, floors jsonb, cursor jsonb, rebuilding boolean, tailers jsonb,
+returns table (generation integer, start_positions jsonb, cursor jsonb, rebuilding boolean, tailers jsonb,
   records jsonb)
 language plpgsql
 as $$
@@ -108,11 +108,11 @@ begin
     insert into penstock.processor_progress (pipeline, processor)
     select open_processor.pipeline, open_processor.processor
     where not exists (
-      select from penstock.progress_of(open_processor.pipeline, open_processor.processor));
+      select from penstock.latest_processor_progress(open_processor.pipeline, open_processor.processor));
   end if;
 
   return query
-    select p.generation, p.floors, s.cursor, p.rebuilding, s.tailers,
+    select p.generation, p.start_positions, s.cursor, p.rebuilding, s.tailers,
       coalesce((
         select jsonb_agg(jsonb_build_object('type', r.type, 'data', r.data) order by r.position desc)
         from (
@@ -121,7 +121,7 @@ begin
           order by m.position desc limit 2
         ) r), '[]')
     from penstock.processors p
-    cross join lateral penstock.progress_of(p.pipeline, p.processor) s
+    cross join lateral penstock.latest_processor_progress(p.pipeline, p.processor) s
     where p.pipeline = open_processor.pipeline and p.processor = open_processor.processor;
 end
 $$;
@@ -138,10 +138,10 @@ begin
   perform from penstock.processors p
   where p.pipeline = place_tailers.pipeline and p.processor = place_tailers.processor
   for update;
-  select s.* into old from penstock.progress_of(place_tailers.pipeline, place_tailers.processor) s;
+  select s.* into old from penstock.latest_processor_progress(place_tailers.pipeline, place_tailers.processor) s;
   new := old;
   new.tailers := place_tailers.tailers || old.tailers;
-  perform penstock.replace_progress(old, new);
+  perform penstock.replace_processor_progress(old, new);
 end
 $$;
 
@@ -230,7 +230,7 @@ begin
     perform penstock.refuse_step(processor, 'the pipeline was started from scratch meanwhile');
   end if;
 
-  select s.* into old from penstock.progress_of(commit_step.pipeline, commit_step.processor) s;
+  select s.* into old from penstock.latest_processor_progress(commit_step.pipeline, commit_step.processor) s;
   new := old;
   for moved in
     select r.queue, (r.range ->> 0)::bigint as "from", r.range -> 1 as "to",
@@ -264,7 +264,7 @@ begin
   if report ? 'cursor' then
     new.cursor := report -> 'cursor';
   end if;
-  perform penstock.replace_progress(old, new);
+  perform penstock.replace_processor_progress(old, new);
 
   update penstock.processors p             -- most steps change nothing here
   set tables = array(select unnest(p.tables) union select unnest(new_tables) order by 1),
@@ -356,7 +356,7 @@ as $$
       from (
         select s.ctid, row_number() over (
           partition by s.metadata -> 'failed_global_position'
-          order by penstock.came_as(tokens, s.token, s.ordinal)) as copy
+          order by penstock.staged_order(tokens, s.token, s.ordinal)) as copy
         from only penstock.staged s where s.token = any (tokens)
       ) r
       where r.copy > 1))
@@ -368,7 +368,7 @@ $$;
 -- Begin again: tailers go back to the beginning, or to where the given queues begin anew. The processors
 -- named as rebuilding make a new table beside the old one.
 create or replace function penstock.restart_processor(
-  pipeline text, processor text, floors jsonb, rebuilding boolean)
+  pipeline text, processor text, start_positions jsonb, rebuilding boolean)
 returns void language plpgsql
 as $$
 #variable_conflict use_column
@@ -377,14 +377,14 @@ declare
   new penstock.processor_progress;
 begin
   update penstock.processors p
-  set generation = p.generation + 1, floors = restart_processor.floors,
+  set generation = p.generation + 1, start_positions = restart_processor.start_positions,
     rebuilding = restart_processor.rebuilding, error = null, error_at = null
   where p.pipeline = restart_processor.pipeline and p.processor = restart_processor.processor;
   select s.* into old
-  from penstock.progress_of(restart_processor.pipeline, restart_processor.processor) s;
+  from penstock.latest_processor_progress(restart_processor.pipeline, restart_processor.processor) s;
   new := old;
-  new.tailers := restart_processor.floors;
-  perform penstock.replace_progress(old, new);
+  new.tailers := restart_processor.start_positions;
+  perform penstock.replace_processor_progress(old, new);
 end
 $$;
 

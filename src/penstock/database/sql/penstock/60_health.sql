@@ -109,7 +109,7 @@ as $$
       from message_store.messages m
       where m.stream_name = s.stream_name order by m.position desc limit 1
     ) last
-    where penstock.position_row(s.category || '-' || s.consumer_id) is null
+    where penstock.latest_position(s.category || '-' || s.consumer_id) is null
   )
   select 'consumer.lag', penstock.seconds_since(penstock.first_waiting(k.category, k.position)),
     jsonb_build_object('category', k.category, 'consumer_id', k.consumer_id)
@@ -161,13 +161,13 @@ as $$
   select least(
     penstock.first_unhandled(own.id),
     (select min(f.global_position)
-     from penstock.progress_of(own.id) p
+     from penstock.latest_group_progress(own.id) p
      join penstock.group_types g on g.group_pk = own.id and g.handled
      join penstock.message_types t on t.id = g.type_id
      cross join lateral (
        select a.global_position from penstock.message_attributes a
        where a.key_pair = penstock.key_pair('', t.type) and a.type_id = t.id
-         and a.global_position > coalesce((p.late ->> t.id::text)::bigint, p.routed_to)
+         and a.global_position > coalesce((p.backfills ->> t.id::text)::bigint, p.routed_to)
        order by a.global_position limit 1
      ) f))
 $$;
@@ -184,14 +184,14 @@ as $$
   select g.group_id, g.status, g.partition_by, c.partitions, c.pending, c.claimed, c.parked,
     a.routed_to, m.time at time zone 'utc'
   from penstock.consumer_groups g
-  cross join lateral penstock.progress_of(g.id) a
+  cross join lateral penstock.latest_group_progress(g.id) a
   cross join lateral (
     select count(*) as partitions,
       count(*) filter (where s.next_position is not null) as pending,
       count(*) filter (where s.token is not null) as claimed,
       count(*) filter (where s.parked_at is not null) as parked,
       min(s.next_position) as oldest
-    from penstock.partitions p cross join lateral penstock.state_of(p.offset_id) s
+    from penstock.partitions p cross join lateral penstock.latest_partition_state(p.offset_id) s
     where p.group_pk = g.id
   ) c
   left join message_store.messages m
@@ -280,7 +280,7 @@ as $$
           select m.time from message_store.messages m
           where m.stream_name = t.queue and m.position > t.position order by m.position limit 1
         ) end))
-      from penstock.progress_of(p.pipeline, p.processor) s
+      from penstock.latest_processor_progress(p.pipeline, p.processor) s
       cross join lateral (
         select e.key as queue, e.value::bigint as position from jsonb_each_text(s.tailers) e
       ) t), 0),

@@ -31,7 +31,7 @@ begin
   -- processors begin again. Their attempts were in the log. What a source brought is gone with the log, so
   -- its cursor goes, too. The generation rises: a step in flight is given up.
   update penstock.processors p
-  set generation = p.generation + 1, floors = '{}', rebuilding = false, error = null, error_at = null;
+  set generation = p.generation + 1, start_positions = '{}', rebuilding = false, error = null, error_at = null;
   with gone as (
     -- how far each processor was
     delete from penstock.processor_progress p returning p.pipeline, p.processor, p.version
