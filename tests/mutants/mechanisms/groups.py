@@ -395,7 +395,7 @@ ROUTERS = (
     Mutant(
         "fanout-slices",
         "If a message for many partitions were taken for done after the first slice",
-        (Edit(ROUTING, "if cardinality(slice) < left_to_tell then", "if true then"),),
+        (Edit(ROUTING, "if cardinality(slice) < remaining then", "if true then"),),
         (f"{ROUTED}test_a_message_for_more_partitions_than_fit_one_routing_reaches_all",),
     ),
     Mutant(

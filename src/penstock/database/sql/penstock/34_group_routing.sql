@@ -1,12 +1,13 @@
--- Routing: each message goes once into the feeds of a group, and the partitions that it concerns are told.
+-- Routing: each message is put once into the feeds of a group, and `next_position` of the partitions that it
+-- belongs to is updated.
 --
 -- A partition's `next_position` changes only under the partition's lock: an ack locks the partition, and
--- then looks for the next message in a statement of its own. The router never waits: partitions that it
--- cannot lock are put on a list, and looked at the next time. A message that concerns very many
--- partitions is fanned out in slices.
+-- then finds the next message in a separate statement. Routing never waits: partitions that it cannot lock
+-- are put into `group_rechecks`, for the next routing. A message that belongs to very many partitions is
+-- fanned out in slices.
 
--- The message at this position, if it agrees with the values of a partition: for each attribute of the
--- group that it carries, it has the partition's value. A feed's key is a hash, so this decides.
+-- The message at this position, if it belongs to a partition: for each attribute of the group that it
+-- carries, it has the partition's value. A feed's key is a hash, so two partitions may share a feed.
 create or replace function penstock.message_in_partition(
   global_position bigint, type_id integer, names text[], partition_values text[])
 returns setof bigint language sql stable rows 1
@@ -60,8 +61,8 @@ begin
 end
 $$;
 
--- Put a batch of messages into the feeds, make the partitions that they reveal, and tell the partitions
--- that they concern. Returns how far it came. Only the holder of the group's lock may call it.
+-- Put a batch of messages into the feeds, create the partitions that are new with it, and update the
+-- partitions that the messages belong to. Returns the position reached. The caller holds the group's lock.
 create or replace function penstock.route_batch(
   own penstock.consumer_groups, type_ids integer[], after bigint, until bigint, most integer)
 returns bigint language plpgsql volatile
@@ -86,7 +87,7 @@ begin
     where t.id = any (type_ids)
     order by i.global_position limit most);
 
-  -- those that carry an attribute of the group's, with their projections
+  -- those that carry an attribute of the group, with their projections
   routed := array(
     select row(m.global_position, t.id, p.projection, penstock.feed_key(p.projection),
       array_position(p.projection, null) is null, t.id = any (handled))::penstock.routed_message
@@ -129,7 +130,7 @@ begin
     select own.id, f.feed, n.offset_id
     from new n cross join lateral unnest(penstock.feed_keys(n.partition_values, false)) as f(feed)
   ), placed as (
-    -- they read what came before them, too
+    -- their states: they read earlier messages, too
     insert into penstock.partition_states (offset_id, group_pk, next_position, queue_position)
     select n.offset_id, own.id, f.next_position, f.next_position
     from new n
@@ -142,15 +143,15 @@ begin
   )
   select coalesce(array_agg(p.offset_id), '{}') into made from placed p;
 
-  -- the partitions that a complete message concerns: all of them, since one that has something to
-  -- do by our snapshot may have been acknowledged meanwhile, by somebody who did not see these rows
+  -- the partitions that a complete message belongs to, whatever their state: one that has messages in this
+  -- snapshot may have been acknowledged since, by a transaction that did not see these rows
   perform penstock.refresh_partitions(own, array(
     select p.offset_id
-    from (select distinct r.feed from unnest(routed) r where r.complete and r.handled) as told
-    join penstock.partitions p on p.group_pk = own.id and p.feed = told.feed
+    from (select distinct r.feed from unnest(routed) r where r.complete and r.handled) as touched
+    join penstock.partitions p on p.group_pk = own.id and p.feed = touched.feed
     where p.offset_id <> all (made)), positions[1]);
 
-  -- feeds with gaps, which somebody reads, are fanned out in slices
+  -- feeds with gaps that partitions read are fanned out in slices
   insert into penstock.group_fanouts (group_pk, feed, global_position)
   select own.id, r.feed, min(r.global_position)
   from unnest(routed) r
@@ -164,9 +165,9 @@ begin
 end
 $$;
 
--- Look for the next message of these partitions, whose locks the caller holds. What is new to them is at
--- `first` or later. In a group some of whose claims name fewer types, each partition that is ready gets
--- a new state: a claim that passed it over has to look at it again.
+-- Find the next message of these partitions, whose locks the caller holds. New messages are at `first` or
+-- later. In a group with claims of fewer types (`narrowed`), each partition that is ready gets a new state,
+-- so that a claim that skipped it finds it again.
 create or replace function penstock.update_next_positions(
   own penstock.consumer_groups, offset_ids bigint[], first bigint)
 returns void language plpgsql volatile
@@ -206,7 +207,8 @@ begin
 end
 $$;
 
--- Look for the next message of these partitions, where they can be locked; note the others.
+-- Find the next message of these partitions where they can be locked, and put the others into
+-- `group_rechecks`.
 create or replace function penstock.refresh_partitions(
   own penstock.consumer_groups, offset_ids bigint[], first bigint)
 returns void language plpgsql volatile
@@ -231,8 +233,8 @@ begin
 end
 $$;
 
--- Messages were removed, or taken out of the feeds: look for the next message of the partitions for which
--- they came next.
+-- Messages were removed from the log or from the feeds: find the next message of the partitions that would
+-- have read them next.
 create or replace function penstock.skip_messages(positions bigint[])
 returns void language plpgsql volatile
 as $$
@@ -260,8 +262,8 @@ begin
 end
 $$;
 
--- A type has been indexed by new attributes: groups that are partitioned by some of them have to look
--- again, and where they have routed the type by fewer, to route it again.
+-- A type has been indexed by new attributes: groups that are partitioned by some of them route it again from
+-- the start, if they have routed it before.
 create or replace function penstock.reroute_type(type_id integer, attributes text[])
 returns void language plpgsql volatile
 as $$
@@ -299,16 +301,16 @@ begin
 end
 $$;
 
--- Tell the partitions that read feeds with gaps, at most so many. Returns how far that came.
+-- Update the partitions that read feeds with gaps, at most so many. Returns the group's progress.
 create or replace function penstock.fan_out(
   own penstock.consumer_groups, progress penstock.group_progress, most integer)
 returns penstock.group_progress language plpgsql volatile
 as $$
 declare
-  left_to_tell integer := most;
+  remaining integer := most;
   fanout record;
   slice bigint[];
-  told bigint[] := '{}';
+  touched bigint[] := '{}';
   first bigint;
   finished bigint[] := '{}';
 begin
@@ -319,26 +321,26 @@ begin
     slice := array(
       select m.offset_id from penstock.feed_partitions m
       where m.group_pk = own.id and m.feed = fanout.feed and m.offset_id > progress.fanned_to
-      order by m.offset_id limit left_to_tell);
-    told := told || slice;
+      order by m.offset_id limit remaining);
+    touched := touched || slice;
     first := least(first, fanout.global_position);
-    if cardinality(slice) < left_to_tell then
+    if cardinality(slice) < remaining then
       finished := finished || fanout.id;
       progress.fanned_out := fanout.id;
       progress.fanned_to := 0;
     else
       progress.fanned_to := slice[cardinality(slice)];
     end if;
-    left_to_tell := left_to_tell - cardinality(slice);
-    exit when left_to_tell = 0;
+    remaining := remaining - cardinality(slice);
+    exit when remaining = 0;
   end loop;
   delete from penstock.group_fanouts f where f.group_pk = own.id and f.id = any (finished);
-  perform penstock.refresh_partitions(own, array(select distinct o from unnest(told) o), first);
+  perform penstock.refresh_partitions(own, array(select distinct o from unnest(touched) o), first);
   return progress;
 end
 $$;
 
--- Do a bounded piece of the group's routing, if nobody else is doing it. Returns whether more is left.
+-- Route a bounded batch, unless another transaction is routing for this group. Returns whether more is left.
 create or replace function penstock.route(own penstock.consumer_groups, most integer default 500)
 returns boolean language plpgsql volatile
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
@@ -349,7 +351,7 @@ declare
   progress penstock.group_progress;
   last_position bigint;
   until bigint;
-  behind boolean;
+  more boolean;
   backfill record;
   rechecks bigint[];
   offset_ids bigint[];
@@ -376,7 +378,7 @@ begin
     perform penstock.refresh_partitions(own, offset_ids, 0);
   end if;
 
-  -- types that reveal partitions, once they are indexed
+  -- types that create partitions, once they are indexed
   with new as (
     insert into penstock.group_types (group_pk, type_id, handled)
     select own.id, t.id, false
@@ -389,7 +391,7 @@ begin
   select progress.backfills || coalesce(jsonb_object_agg(n.type_id, 0), '{}') into progress.backfills
   from new n;
 
-  -- types that are new to the group
+  -- types that are new to the group are routed up to where the others are
   while progress.backfills <> '{}' loop
     select t.type_id, (progress.backfills ->> t.type_id::text)::bigint as routed_to into backfill
     from jsonb_object_keys(progress.backfills) as l(type_id)
@@ -418,10 +420,10 @@ begin
       progress.routed_to, until, most);
   end if;
   progress := penstock.fan_out(own, progress, most);
-  behind := progress.routed_to < until or exists (
+  more := progress.routed_to < until or exists (
     select from penstock.group_fanouts f where f.group_pk = own.id and f.id > progress.fanned_out);
   progress.caught_up_at := case
-    when not behind and progress.routed_to >= last_position
+    when not more and progress.routed_to >= last_position
       and not exists (
         select from penstock.group_rechecks r
         where r.group_pk = own.id and r.id > progress.rechecked)
@@ -429,12 +431,12 @@ begin
   if progress <> saved then
     perform penstock.replace_group_progress(saved, progress);
   end if;
-  return behind;
+  return more;
 end
 $$;
 
--- Remember the group's attributes and types, as this claim names them. That is rare, and waits for
--- whoever is routing: what they route must not leave out a type that is said to be routed.
+-- Store the attributes and add the types that this claim names. That is rare, and waits for a transaction
+-- that is routing: it would leave out the new types.
 create or replace function penstock.configure_group(
   own penstock.consumer_groups, names text[], handled_types text[])
 returns penstock.consumer_groups language plpgsql volatile
@@ -449,7 +451,7 @@ begin
   if own.partition_by <> names
       and not exists (select from penstock.group_feeds f where f.group_pk = own.id)
       and not exists (select from penstock.partitions p where p.group_pk = own.id) then
-    perform penstock.reset_consumer_group(own.group_id);  -- no message had the others
+    perform penstock.reset_consumer_group(own.group_id);  -- nothing was routed by the other attributes
     select g.* into own from penstock.consumer_groups g where g.id = own.id;
   elsif own.partition_by <> names then
     raise exception using errcode = 'PS046',
@@ -489,8 +491,8 @@ begin
 end
 $$;
 
--- Remember that a claim has named fewer types than the group handles, unless somebody is routing at this
--- moment: then the next one does that, and until then such claims have no floor.
+-- Store that a claim has named fewer types than the group handles, unless another transaction is routing:
+-- then a later claim does, and until then such claims have no cursor.
 create or replace function penstock.mark_narrowed(own penstock.consumer_groups)
 returns penstock.consumer_groups language plpgsql volatile
 as $$

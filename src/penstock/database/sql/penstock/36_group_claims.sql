@@ -1,10 +1,10 @@
--- Claims: a worker claims a partition with its messages and a guard, and gives it back.
+-- Claims: a worker claims a partition with its messages and a guard, and acknowledges or releases it.
 --
--- A claim has a token and a lease. Only its token can extend it or give it back. A lease that has ended can
--- be taken over by another claim. A call that is repeated because its answer was lost is recognised by
--- its token, until somebody else's claim on the partition is given back.
+-- A claim has a token and a lease. Only its token can extend, acknowledge or release it. When the lease has
+-- ended, another worker can claim the partition. A call that is repeated because its answer was lost is
+-- recognised by its token, until a later claim on the partition is acknowledged or released.
 
--- The types of these names, all declared and indexed, or an error.
+-- The ids of these types; refused unless all of them are declared and indexed.
 create or replace function penstock.indexed_types(types text[])
 returns integer[] language plpgsql stable
 as $$
@@ -22,10 +22,10 @@ begin
 end
 $$;
 
--- Claim the partition that comes first in the queue. The rows are its messages, the first with the claim
--- itself; no row means that there is nothing to do. `low` and `seen` make the guard, see
--- 31_boundaries.sql. By `claim_order` the partition takes its place in the queue when it is given back:
--- 'oldest' by its first unhandled message, 'round_robin' behind all that are ready.
+-- Claim the first partition in the queue. The rows are its messages, the first with the claim itself; no row
+-- means that there is nothing to do. `low` and `seen` make the guard, see 31_boundaries.sql. `claim_order`
+-- decides where the partition returns to the queue: 'oldest' by its first unhandled message, 'round_robin'
+-- after all that are ready.
 create or replace function penstock.claim_next(
   group_id text,
   partition_by text[],
@@ -50,12 +50,12 @@ declare
   named_types constant text[] := array(
     select distinct t collate "C" from unnest(claim_next.handled_types) t order by 1);
   moment constant timestamptz := clock_timestamp();
-  look record;
+  poll record;
   own penstock.consumer_groups;
   progress penstock.group_progress;
   claim_cursor penstock.claim_cursors;
   type_ids integer[];
-  only_ids integer[];                      -- the same, if the group handles more; else null
+  only_ids integer[];                      -- the same, if the group handles more types; else null
   more boolean;
   chosen penstock.partitions;
   state penstock.partition_states;
@@ -66,7 +66,7 @@ declare
   boundary jsonb;
   done text;
 begin
-  -- this is all that a worker without work costs: nothing to route, nothing to hand out
+  -- an idle worker runs this statement and no more: nothing to route, nothing to claim
   select g as own, a as progress,
     a.caught_up_at <> coalesce(
       pg_sequence_last_value('message_store.messages_global_position_seq'::regclass),
@@ -82,7 +82,7 @@ begin
     or exists (
       select from penstock.uncovered_states(f) s
       where s.queue_position is not null or s.due <= moment) as may_have_work
-  into look
+  into poll
   from penstock.consumer_groups g
   cross join lateral penstock.latest_group_progress(g.id) a
   cross join lateral penstock.latest_claim_cursor(
@@ -90,13 +90,13 @@ begin
   where g.group_id = claim_next.group_id and g.status = 'active' and g.partition_by = names
     and (g.handled_types = named_types or g.narrowed and g.handled_types @> named_types)
     and current_setting('transaction_isolation') like 'read %';
-  if not look.may_have_work then  -- null: the claim asks for something else
+  if not poll.may_have_work then  -- null: the claim names other types or attributes, or the group is stopped
     return;
   end if;
 
-  if look.may_have_work then
-    own := look.own;
-    progress := look.progress;
+  if poll.may_have_work then
+    own := poll.own;
+    progress := poll.progress;
   else
     own := penstock.find_group(claim_next.group_id);
     if own.status <> 'active' then
@@ -109,10 +109,10 @@ begin
       message = format('claim_order is %L, not oldest or round_robin', claim_order);
   end if;
   type_ids := penstock.indexed_types(claim_next.handled_types);
-  if look.may_have_work is null then
+  if poll.may_have_work is null then
     names := array(select distinct n collate "C" from unnest(names) n order by 1);
     if own.partition_by @> names and names @> own.partition_by then
-      names := own.partition_by;  -- in the order in which the group has them
+      names := own.partition_by;  -- the same, in the group's order
     end if;
     if own.partition_by is distinct from names or not own.handled_types @> named_types then
       own := penstock.configure_group(own, names, named_types);
@@ -125,16 +125,16 @@ begin
     only_ids := type_ids;
   end if;
 
-  for round in 1 .. 10 loop  -- where what was routed is not for this worker, route more
+  for round in 1 .. 10 loop  -- route more, if what was routed is not for this worker
     more := false;
     if progress.caught_up_at <> penstock.last_position() then
       more := penstock.route(own);
     end if;
     if more or round > 1 or progress.caught_up_at <> penstock.last_position() then
       select p.* into progress from penstock.latest_group_progress(own.id) p;
-      exit when not found;  -- somebody has removed the group
+      exit when not found;  -- the group was removed
     end if;
-    -- while a new type is being routed, what comes first is not known yet
+    -- while a new type is being routed, it is not known yet which message is the first
     if progress.backfills = '{}' or not exists (
       select from penstock.group_types g
       where g.group_pk = own.id and g.handled and progress.backfills ? g.type_id::text
@@ -154,7 +154,7 @@ begin
         end if;
         exit when state.queue_position is not null and positions <> '{}';
         done := penstock.update_next_positions(own, array[chosen.offset_id], 0);
-        more := true;  -- somebody was quicker, or its messages were removed
+        more := true;  -- another worker claimed it, or its messages were removed
       end if;
     end if;
     positions := null;
@@ -168,7 +168,7 @@ begin
     return;
   end if;
 
-  -- what was handled before a reset comes apart from what was not
+  -- messages that were handled before a reset are claimed separately from the others
   replaying := positions[1] <= chosen.replaying_to;
   if replaying then
     positions := array(select p from unnest(positions) p where p <= chosen.replaying_to order by p);
@@ -216,8 +216,8 @@ begin
 end
 $$;
 
--- A claim's `low`, see 31_boundaries.sql. Where the group has routed all there is, that is as far as it
--- has come, which was a watermark, and the announcements need not be read again.
+-- A claim's `low`, see 31_boundaries.sql. Where the group has routed everything, `routed_to` was a watermark,
+-- and the announcements need not be read again.
 create or replace function penstock.claimed_low(progress penstock.group_progress)
 returns bigint language plpgsql volatile
 as $$
@@ -231,7 +231,7 @@ begin
 end
 $$;
 
--- The boundary of a partition: for each type, the attributes that it declares of the partition's.
+-- The boundary of a partition: for each type, those of the partition's attributes that it declares.
 create or replace function penstock.partition_conditions(
   names text[], partition_values text[], handled_types text[])
 returns jsonb language sql stable
@@ -248,9 +248,9 @@ as $$
   ) c
 $$;
 
--- Lock a claimed partition for its holder, and return its state. None if this call has been made before:
--- its answer was lost. An error if the claim is somebody else's. What comes next in the partition is looked
--- for under the lock, which an old snapshot would not show.
+-- Lock a claimed partition for the holder of a token, and return its state. Null if this call was made
+-- before, and its answer was lost. Refused if the token is not the current one, and in an old snapshot:
+-- callers find the partition's next message under the lock.
 create or replace function penstock.locked_claim(
   own penstock.consumer_groups, offset_id bigint, token uuid, call text default null)
 returns penstock.partition_states language plpgsql volatile
@@ -271,14 +271,14 @@ begin
     end if;
   end if;
   raise exception using errcode = 'PS045',
-    message = format('the claim on partition %s of group %s is not yours any more',
+    message = format('the claim on partition %s of group %s has ended: its token is not the current one',
       offset_id, own.group_id),
     detail = jsonb_build_object('group_id', own.group_id, 'offset_id', offset_id);
 end
 $$;
 
--- Give a claimed partition back, handled up to a position. It is parked, or can be claimed again after a
--- delay or at once.
+-- End a claim on a partition that is handled up to a position. The partition is parked, or can be claimed
+-- again after a delay or at once.
 create or replace function penstock.release_claim(
   own penstock.consumer_groups, held penstock.partition_states, call text, handled_to bigint,
   routed_to bigint, attempts integer, delay interval, error text, park boolean)
@@ -312,7 +312,7 @@ begin
 end
 $$;
 
--- Note that a partition's messages up to a position are handled, and give it back.
+-- Acknowledge the messages of a claimed partition up to a position, and end the claim.
 create or replace function penstock.ack(
   group_id text, offset_id bigint, "position" bigint, token uuid)
 returns void language plpgsql volatile
@@ -331,7 +331,7 @@ begin
   select p.routed_to into routed_to from penstock.latest_group_progress(own.id) p;
   if ack.position <= held.last_position or ack.position > routed_to then
     raise exception using errcode = 'PS047',
-      message = format('position %s is not after %s and up to %s',
+      message = format('cannot acknowledge position %s: it must be after %s and at most %s',
         ack.position, held.last_position, routed_to),
       detail = jsonb_build_object('group_id', group_id, 'position', ack.position,
         'last_position', held.last_position);
@@ -340,8 +340,8 @@ begin
 end
 $$;
 
--- Give a partition back as it was: at once, after a delay, or parked until somebody resumes it. An
--- attempt without an error does not count.
+-- Release a claimed partition with nothing acknowledged: at once, after a delay, or parked until it is
+-- resumed. An attempt without an error does not count.
 create or replace function penstock.release(
   group_id text, offset_id bigint, token uuid,
   delay interval default '0', error text default null, park boolean default false)
@@ -365,7 +365,7 @@ begin
 end
 $$;
 
--- Keep a claim for another lease.
+-- Extend a claim by another lease.
 create or replace function penstock.extend(
   group_id text, offset_id bigint, token uuid, lease interval)
 returns void language plpgsql volatile
@@ -397,7 +397,7 @@ begin
 end
 $$;
 
--- Let parked partitions of a group go on: one, or all. Returns how many.
+-- Resume parked partitions of a group: one, or all. Returns how many.
 create or replace function penstock.resume_partitions(group_id text, partition_key text default null)
 returns bigint language plpgsql volatile
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
