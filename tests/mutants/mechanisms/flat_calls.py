@@ -150,9 +150,11 @@ _CLAIMS: tuple[Mutant, ...] = (
         (
             Edit(
                 f"{SQL}/35_group_queue.sql",
-                "        and (s.queue_position, s.version) >= (claim_cursor.queue_position, claim_cursor.version)\n"
+                "        and (s.queue_position, s.version)"
+                " >= (claim_cursor.queue_position, claim_cursor.version)\n"
                 "      order by s.queue_position, s.version limit 1",
-                "        and (s.queue_position, s.version) >= (claim_cursor.queue_position, claim_cursor.version)\n"
+                "        and (s.queue_position, s.version)"
+                " >= (claim_cursor.queue_position, claim_cursor.version)\n"
                 "      order by s.queue_position + 0, s.version limit 1",
             ),
         ),

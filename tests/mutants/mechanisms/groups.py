@@ -411,7 +411,8 @@ ROUTERS = (
             ),
             Edit(
                 ROUTING,
-                "insert into penstock.partition_states (offset_id, group_pk, next_position, queue_position)\n"
+                "insert into penstock.partition_states"
+                " (offset_id, group_pk, next_position, queue_position)\n"
                 "    select n.offset_id, own.id, f.next_position, f.next_position\n",
                 "insert into penstock.partition_states"
                 " (offset_id, group_pk, next_position, queue_position, last_position)\n"
@@ -468,7 +469,13 @@ FLOORS = (
     Mutant(
         "own-floor",
         "If a floor covered what its own transaction wrote after it",
-        (Edit(QUEUE, "    and s.version > (claim_cursor).own_version and s.queued", "    and false"),),
+        (
+            Edit(
+                QUEUE,
+                "    and s.version > (claim_cursor).own_version and s.queued",
+                "    and false",
+            ),
+        ),
         (f"{TURNS}test_what_a_transaction_gives_back_after_it_made_a_floor_is_found",),
     ),
     Mutant(
@@ -489,7 +496,8 @@ FLOORS = (
         (
             Edit(
                 QUEUE,
-                "case when few.enough then to_position else least(f.queue_position, to_position) end,\n"
+                "case when few.enough then to_position"
+                " else least(f.queue_position, to_position) end,\n"
                 "    case when few.enough or f.queue_position is null then to_version else 0 end,",
                 "to_position,\n    to_version,",
             ),
@@ -636,7 +644,8 @@ FLAT: tuple[Mutant, ...] = (
                 """      where s.queue_position is not null or s.due <= moment) as may_have_work""",
                 """      where s.queue_position is not null or s.due <= moment)
     or exists (
-      select from penstock.partitions p cross join lateral penstock.latest_partition_state(p.offset_id) s
+      select from penstock.partitions p
+      cross join lateral penstock.latest_partition_state(p.offset_id) s
       where p.group_pk = g.id and s.queue_position is not null) as may_have_work""",
             ),
         ),
@@ -648,12 +657,12 @@ FLAT: tuple[Mutant, ...] = (
         (
             Edit(
                 QUEUE,
-                """        and (s.queue_position, s.version) >= (claim_cursor.queue_position, claim_cursor.version)
-      order by s.queue_position, s.version limit 1
-""",
-                """        and (s.queue_position, s.version) >= (claim_cursor.queue_position, claim_cursor.version)
-      order by s.queue_position + 0, s.version limit 1
-""",
+                "        and (s.queue_position, s.version)"
+                " >= (claim_cursor.queue_position, claim_cursor.version)\n"
+                "      order by s.queue_position, s.version limit 1\n",
+                "        and (s.queue_position, s.version)"
+                " >= (claim_cursor.queue_position, claim_cursor.version)\n"
+                "      order by s.queue_position + 0, s.version limit 1\n",
             ),
         ),
         (f"{FLATNESS}test_an_operation_reads_as_much_with_many_partitions[claim]",),
@@ -721,7 +730,14 @@ $$;
     Mutant(
         "extended-floor",
         "If a worker that only extends its lease made no floor",
-        (Edit(CLAIMS, "  perform penstock.refresh_claim_cursors(own, claim_cursor, type_ids, routed_to);\n", ""),),
+        (
+            Edit(
+                CLAIMS,
+                "  perform penstock.refresh_claim_cursors("
+                "own, claim_cursor, type_ids, routed_to);\n",
+                "",
+            ),
+        ),
         (f"{COSTS}test_a_claim_that_is_extended_for_long_costs_who_has_no_work_no_more",),
     ),
     Mutant(

@@ -3,14 +3,20 @@
 
 do $$
 begin
-  create domain penstock.tinyint as smallint check (value between -128 and 127);
-  create domain penstock.day as date check (value between '0001-01-01' and '9999-12-31');
-  create domain penstock.instant as timestamptz
-    check (value >= '0001-01-01 00:00Z' and value < '10000-01-01 00:00Z');
-  create domain penstock.wall_time as timestamp
-    check (value >= '0001-01-01 00:00' and value < '10000-01-01 00:00');
-exception
-  when duplicate_object then null;
+  if to_regtype('penstock.tinyint') is null then
+    create domain penstock.tinyint as smallint check (value between -128 and 127);
+  end if;
+  if to_regtype('penstock.day') is null then
+    create domain penstock.day as date check (value between '0001-01-01' and '9999-12-31');
+  end if;
+  if to_regtype('penstock.instant') is null then
+    create domain penstock.instant as timestamptz
+      check (value >= '0001-01-01 00:00Z' and value < '10000-01-01 00:00Z');
+  end if;
+  if to_regtype('penstock.wall_time') is null then
+    create domain penstock.wall_time as timestamp
+      check (value >= '0001-01-01 00:00' and value < '10000-01-01 00:00');
+  end if;
 end
 $$;
 
