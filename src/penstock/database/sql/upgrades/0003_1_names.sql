@@ -1,6 +1,6 @@
 -- Renamed columns, tables and functions: claim cursors, queue positions, backfills, start positions.
 
-drop view if exists penstock.tailers_at_work, penstock.tailers;
+drop view if exists penstock.tailers_at_work, penstock.active_tailers, penstock.tailers;
 
 -- functions that have another name, other argument names or other result columns
 do $$
