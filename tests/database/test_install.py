@@ -317,10 +317,15 @@ def test_connecting_to_a_folder_leaves_another_build_of_the_same_version(tmp_pat
     ("kind", "take_over", "edition", "actions"),
     [
         ("empty", False, Edition.PENSTOCK, ["create the schema penstock", "create the schema m"]),
-        ("genuine", False, Edition.BESIDE, ["create the schema penstock", "leave", "add triggers"]),
+        (
+            "genuine",
+            False,
+            Edition.ON_MESSAGE_DB,
+            ["create the schema penstock", "leave", "add triggers"],
+        ),
         ("genuine", True, Edition.PENSTOCK, ["create the schema penstock", "replace", "add trigg"]),
         ("beside", True, Edition.PENSTOCK, ["replace Message DB's functions"]),
-        ("beside", False, Edition.BESIDE, ["nothing"]),
+        ("beside", False, Edition.ON_MESSAGE_DB, ["nothing"]),
         ("penstock", True, Edition.PENSTOCK, ["nothing"]),
     ],
 )

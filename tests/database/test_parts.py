@@ -51,7 +51,7 @@ def test_nothing_is_missing_otherwise(connection: Connection) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "edition"), [("penstock", Edition.PENSTOCK), ("beside", Edition.BESIDE)]
+    ("kind", "edition"), [("penstock", Edition.PENSTOCK), ("beside", Edition.ON_MESSAGE_DB)]
 )
 def test_all_that_the_files_create_is_recorded(
     new_database: NewDatabase, kind: str, edition: Edition

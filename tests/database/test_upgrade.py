@@ -72,7 +72,7 @@ class TestFromEveryEarlierSchema:
 
         plan = penstock.install(url)
 
-        assert plan.edition is (Edition.BESIDE if beside else Edition.PENSTOCK)
+        assert plan.edition is (Edition.ON_MESSAGE_DB if beside else Edition.PENSTOCK)
         assert differences(catalog(url), catalog(fresh)) == []
         assert not penstock.install(url).needed
 

@@ -23,8 +23,8 @@ _NEW = Plan(
 _WHY = {
     Edition.PENSTOCK: "The functions in message_store are Penstock's: clients of Message DB 1.3 "
     "work on them unchanged, and writers to different streams do not wait for each other.",
-    Edition.BESIDE: "The functions in message_store are Message DB's own, and stay so: writers to "
-    "one category take turns. `penstock init --take-over` replaces them by Penstock's.",
+    Edition.ON_MESSAGE_DB: "The functions in message_store are Message DB's own, and stay so: "
+    "writers to one category take turns. `penstock init --take-over` replaces them by Penstock's.",
 }
 
 

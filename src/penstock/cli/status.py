@@ -27,7 +27,7 @@ from penstock.settings import Settings
 
 _EDITIONS = {
     Edition.PENSTOCK: "penstock: all functions are Penstock's",
-    Edition.BESIDE: "message-db: Message DB's functions, with Penstock beside them",
+    Edition.ON_MESSAGE_DB: "message-db: Message DB's functions, with Penstock's schema",
     Edition.GENUINE: "genuine: Message DB alone; `penstock init` adds Penstock beside it",
 }
 

@@ -3,7 +3,7 @@
 | edition | `message_store` functions | `penstock` schema |
 |---|---|---|
 | PENSTOCK | ours | yes |
-| BESIDE | genuine Message DB's | yes: watermark, triggers and all that builds on them |
+| ON_MESSAGE_DB | genuine Message DB's | yes: watermark, triggers and all that builds on them |
 | GENUINE | genuine Message DB's | no: only Message DB's own operations work |
 
 The edition is read from the functions themselves: Message DB's own scripts may have replaced ours
@@ -29,7 +29,7 @@ class Edition(Enum):
     """Whose functions a database has."""
 
     PENSTOCK = "penstock"
-    BESIDE = "message-db"
+    ON_MESSAGE_DB = "message-db"
     GENUINE = "genuine"
 
     @property
@@ -56,7 +56,7 @@ class Found:
         """Whose functions the database has."""
         if not self.has_penstock:
             return Edition.GENUINE
-        return Edition.PENSTOCK if self.has_our_functions else Edition.BESIDE
+        return Edition.PENSTOCK if self.has_our_functions else Edition.ON_MESSAGE_DB
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,7 +126,7 @@ def _plan(connection: Connection, where: str, take_over: bool, replace: bool) ->
     if last:
         _refuse_newer(last, where)
     ours = take_over or found.has_our_functions or not found.has_message_store
-    edition = Edition.PENSTOCK if ours else Edition.BESIDE
+    edition = Edition.PENSTOCK if ours else Edition.ON_MESSAGE_DB
     if found.edition is edition and last and last.edition is edition:
         if _is_current(last, edition):
             return _repair_plan(connection, found, edition)
@@ -178,7 +178,7 @@ def _actions(
         yield f"run {name}: {_first_comment(text)}"
     if not found.has_message_store:
         yield "create the schema message_store with Message DB 1.3's table, functions and views"
-    elif edition is Edition.BESIDE:
+    elif edition is Edition.ON_MESSAGE_DB:
         yield "leave Message DB's functions as they are"
     elif not found.has_our_functions:
         yield "replace Message DB's functions by Penstock's; its messages stay as they are"
