@@ -3,9 +3,10 @@
 -- Versioned rows. Where a row changes with every call (an offset, a position, the state of a partition, the
 -- progress of a processor), it is not updated. An UPDATE leaves the old row behind until vacuum removes it,
 -- which an open snapshot prevents, and a look-up by the key would visit all of those dead rows. So the primary
--- key ends in `version`, and a change deletes the newest version and inserts the next. A look-up reads the
--- index backwards (`order by ... version desc limit 1`): it finds the newest version first, and costs the
--- same however often the row has changed. Each such table has two functions:
+-- key ends in `version`, and a change deletes the newest version and inserts the next (in `join_steps`, it
+-- updates the version itself, which does the same). A look-up reads the index backwards (`order by ... version
+-- desc limit 1`): it finds the newest version first, and costs the same however often the row has changed.
+-- Such a table has two functions:
 --
 --   latest_*   returns the newest version; with `locked` it is also locked until the transaction ends
 --   replace_*  puts a new version in the place of one that the caller has locked. Where the row may not

@@ -6,42 +6,98 @@
 -- are put into `group_rechecks`, for the next routing. A message that belongs to very many partitions is
 -- fanned out in slices.
 
--- The message at this position, if it belongs to a partition: for each attribute of the group that it
--- carries, it has the partition's value. A feed's key is a hash, so two partitions may share a feed.
-create or replace function penstock.message_in_partition(
-  global_position bigint, type_id integer, names text[], partition_values text[])
-returns setof bigint language sql stable rows 1
+-- Route a bounded batch, unless another transaction is routing for this group. Returns whether more is left.
+create or replace function penstock.route(own penstock.consumer_groups, most integer default 500)
+returns boolean language plpgsql volatile
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+set plan_cache_mode = force_generic_plan
 as $$
-  select m.global_position
-  from message_store.messages m
-  join penstock.message_types t on t.id = message_in_partition.type_id
-  where m.global_position = message_in_partition.global_position
-    and not exists (
-      select from unnest(names, message_in_partition.partition_values) as a(name, value)
-      where a.name = any (t.attributes) and m.data ->> a.name <> a.value)
-  offset 0
-$$;
-
--- The first message of a partition after a position.
-create or replace function penstock.next_in_feeds(
-  group_pk integer, names text[], partition_values text[], feeds bigint[], after bigint)
-returns bigint language plpgsql stable
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
-set enable_sort = off set plan_cache_mode = force_generic_plan
-as $$
+declare
+  saved penstock.group_progress;
+  progress penstock.group_progress;
+  last_position bigint;
+  until bigint;
+  more boolean;
+  backfill record;
+  rechecks bigint[];
+  offset_ids bigint[];
 begin
-  return (
-    select min(n.global_position)
-    from unnest(next_in_feeds.feeds) as f(feed)
-    cross join lateral (
-      select g.global_position from penstock.group_feeds g
-      where g.group_pk = next_in_feeds.group_pk and g.feed = f.feed
-        and g.global_position > next_in_feeds.after
-        and exists (
-          select from penstock.message_in_partition(
-            g.global_position, g.type_id, next_in_feeds.names, next_in_feeds.partition_values))
-      order by g.global_position limit 1
-    ) n);
+  if not pg_try_advisory_xact_lock(1885693286, own.id) then
+    return false;
+  end if;
+  select g.* into own from penstock.consumer_groups g where g.id = own.id;  -- under the lock
+  if own.partition_by is null then
+    return false;  -- it was reset
+  end if;
+  select p.* into saved from penstock.latest_group_progress(own.id) p;
+  progress := saved;
+
+  select coalesce(array_agg(r.id order by r.id), '{}'), coalesce(array_agg(distinct r.offset_id), '{}')
+  into rechecks, offset_ids
+  from (
+    select r.id, r.offset_id from penstock.group_rechecks r
+    where r.group_pk = own.id and r.id > progress.rechecked order by r.id limit most
+  ) r;
+  if rechecks <> '{}' then
+    progress.rechecked := rechecks[cardinality(rechecks)];
+    delete from penstock.group_rechecks r where r.group_pk = own.id and r.id = any (rechecks);
+    perform penstock.refresh_partitions(own, offset_ids, 0);
+  end if;
+
+  -- types that create partitions, once they are indexed
+  with new as (
+    insert into penstock.group_types (group_pk, type_id, handled)
+    select own.id, t.id, false
+    from penstock.message_types t
+    where t.attributes @> own.partition_by and t.filled_to is null
+      and not exists (
+        select from penstock.group_types g where g.group_pk = own.id and g.type_id = t.id)
+    returning type_id
+  )
+  select progress.backfills || coalesce(jsonb_object_agg(n.type_id, 0), '{}') into progress.backfills
+  from new n;
+
+  -- types that are new to the group are routed up to where the others are
+  while progress.backfills <> '{}' loop
+    select t.type_id, (progress.backfills ->> t.type_id::text)::bigint as routed_to into backfill
+    from jsonb_object_keys(progress.backfills) as l(type_id)
+    join penstock.group_types t on t.group_pk = own.id and t.type_id = l.type_id::integer
+    order by t.handled desc, t.type_id limit 1;
+    exit when not found;
+    if backfill.routed_to < progress.routed_to then
+      backfill.routed_to := penstock.route_batch(
+        own, array[backfill.type_id], backfill.routed_to, progress.routed_to, most);
+    end if;
+    if backfill.routed_to < progress.routed_to then
+      progress.backfills := progress.backfills || jsonb_build_object(backfill.type_id, backfill.routed_to);
+      progress.caught_up_at := -1;
+      progress := penstock.fan_out(own, progress, most);
+      perform penstock.replace_group_progress(saved, progress);
+      return true;
+    end if;
+    progress.backfills := progress.backfills - backfill.type_id::text;
+  end loop;
+
+  last_position := penstock.last_position();
+  until := penstock.watermark();
+  if until > progress.routed_to then
+    progress.routed_to := penstock.route_batch(own, array(
+      select g.type_id from penstock.group_types g where g.group_pk = own.id order by 1),
+      progress.routed_to, until, most);
+  end if;
+  progress := penstock.fan_out(own, progress, most);
+  more := progress.routed_to < until or exists (
+    select from penstock.group_fanouts f where f.group_pk = own.id and f.id > progress.fanned_out);
+  progress.caught_up_at := case
+    when not more and progress.routed_to >= last_position
+      and not exists (
+        select from penstock.group_rechecks r
+        where r.group_pk = own.id and r.id > progress.rechecked)
+    then last_position else -1 end;
+  if progress <> saved then
+    perform penstock.replace_group_progress(saved, progress);
+  end if;
+  return more;
 end
 $$;
 
@@ -165,6 +221,71 @@ begin
 end
 $$;
 
+-- Update the partitions that read feeds with gaps, at most so many. Returns the group's progress.
+create or replace function penstock.fan_out(
+  own penstock.consumer_groups, progress penstock.group_progress, most integer)
+returns penstock.group_progress language plpgsql volatile
+as $$
+declare
+  remaining integer := most;
+  fanout record;
+  slice bigint[];
+  touched bigint[] := '{}';
+  first bigint;
+  finished bigint[] := '{}';
+begin
+  for fanout in
+    select f.id, f.feed, f.global_position from penstock.group_fanouts f
+    where f.group_pk = own.id and f.id > progress.fanned_out order by f.id limit most
+  loop
+    slice := array(
+      select m.offset_id from penstock.feed_partitions m
+      where m.group_pk = own.id and m.feed = fanout.feed and m.offset_id > progress.fanned_to
+      order by m.offset_id limit remaining);
+    touched := touched || slice;
+    first := least(first, fanout.global_position);
+    if cardinality(slice) < remaining then
+      finished := finished || fanout.id;
+      progress.fanned_out := fanout.id;
+      progress.fanned_to := 0;
+    else
+      progress.fanned_to := slice[cardinality(slice)];
+    end if;
+    remaining := remaining - cardinality(slice);
+    exit when remaining = 0;
+  end loop;
+  delete from penstock.group_fanouts f where f.group_pk = own.id and f.id = any (finished);
+  perform penstock.refresh_partitions(own, array(select distinct o from unnest(touched) o), first);
+  return progress;
+end
+$$;
+
+-- Find the next message of these partitions where they can be locked, and put the others into
+-- `group_rechecks`.
+create or replace function penstock.refresh_partitions(
+  own penstock.consumer_groups, offset_ids bigint[], first bigint)
+returns void language plpgsql volatile
+as $$
+declare
+  locked bigint[];
+begin
+  if offset_ids = '{}' then
+    return;
+  end if;
+  locked := array(
+    select p.offset_id from penstock.partitions p
+    where p.offset_id = any (offset_ids)
+    order by p.offset_id
+    for update skip locked);
+  perform penstock.update_next_positions(own, locked, first);
+  insert into penstock.group_rechecks (group_pk, offset_id)
+  select own.id, o.offset_id
+  from unnest(offset_ids) as o(offset_id)
+  where o.offset_id <> all (locked)
+    and exists (select from penstock.partitions p where p.offset_id = o.offset_id);
+end
+$$;
+
 -- Find the next message of these partitions, whose locks the caller holds. New messages are at `first` or
 -- later. In a group with claims of fewer types (`narrowed`), each partition that is ready gets a new state,
 -- so that a claim that skipped it finds it again.
@@ -207,30 +328,43 @@ begin
 end
 $$;
 
--- Find the next message of these partitions where they can be locked, and put the others into
--- `group_rechecks`.
-create or replace function penstock.refresh_partitions(
-  own penstock.consumer_groups, offset_ids bigint[], first bigint)
-returns void language plpgsql volatile
+-- The first message of a partition after a position.
+create or replace function penstock.next_in_feeds(
+  group_pk integer, names text[], partition_values text[], feeds bigint[], after bigint)
+returns bigint language plpgsql stable
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set enable_sort = off set plan_cache_mode = force_generic_plan
 as $$
-declare
-  locked bigint[];
 begin
-  if offset_ids = '{}' then
-    return;
-  end if;
-  locked := array(
-    select p.offset_id from penstock.partitions p
-    where p.offset_id = any (offset_ids)
-    order by p.offset_id
-    for update skip locked);
-  perform penstock.update_next_positions(own, locked, first);
-  insert into penstock.group_rechecks (group_pk, offset_id)
-  select own.id, o.offset_id
-  from unnest(offset_ids) as o(offset_id)
-  where o.offset_id <> all (locked)
-    and exists (select from penstock.partitions p where p.offset_id = o.offset_id);
+  return (
+    select min(n.global_position)
+    from unnest(next_in_feeds.feeds) as f(feed)
+    cross join lateral (
+      select g.global_position from penstock.group_feeds g
+      where g.group_pk = next_in_feeds.group_pk and g.feed = f.feed
+        and g.global_position > next_in_feeds.after
+        and exists (
+          select from penstock.message_in_partition(
+            g.global_position, g.type_id, next_in_feeds.names, next_in_feeds.partition_values))
+      order by g.global_position limit 1
+    ) n);
 end
+$$;
+
+-- The message at this position, if it belongs to a partition: for each attribute of the group that it
+-- carries, it has the partition's value. A feed's key is a hash, so two partitions may share a feed.
+create or replace function penstock.message_in_partition(
+  global_position bigint, type_id integer, names text[], partition_values text[])
+returns setof bigint language sql stable rows 1
+as $$
+  select m.global_position
+  from message_store.messages m
+  join penstock.message_types t on t.id = message_in_partition.type_id
+  where m.global_position = message_in_partition.global_position
+    and not exists (
+      select from unnest(names, message_in_partition.partition_values) as a(name, value)
+      where a.name = any (t.attributes) and m.data ->> a.name <> a.value)
+  offset 0
 $$;
 
 -- Messages were removed from the log or from the feeds: find the next message of the partitions that would
@@ -298,140 +432,6 @@ begin
     from gone g;
   end loop;
   perform penstock.skip_messages(unrouted);
-end
-$$;
-
--- Update the partitions that read feeds with gaps, at most so many. Returns the group's progress.
-create or replace function penstock.fan_out(
-  own penstock.consumer_groups, progress penstock.group_progress, most integer)
-returns penstock.group_progress language plpgsql volatile
-as $$
-declare
-  remaining integer := most;
-  fanout record;
-  slice bigint[];
-  touched bigint[] := '{}';
-  first bigint;
-  finished bigint[] := '{}';
-begin
-  for fanout in
-    select f.id, f.feed, f.global_position from penstock.group_fanouts f
-    where f.group_pk = own.id and f.id > progress.fanned_out order by f.id limit most
-  loop
-    slice := array(
-      select m.offset_id from penstock.feed_partitions m
-      where m.group_pk = own.id and m.feed = fanout.feed and m.offset_id > progress.fanned_to
-      order by m.offset_id limit remaining);
-    touched := touched || slice;
-    first := least(first, fanout.global_position);
-    if cardinality(slice) < remaining then
-      finished := finished || fanout.id;
-      progress.fanned_out := fanout.id;
-      progress.fanned_to := 0;
-    else
-      progress.fanned_to := slice[cardinality(slice)];
-    end if;
-    remaining := remaining - cardinality(slice);
-    exit when remaining = 0;
-  end loop;
-  delete from penstock.group_fanouts f where f.group_pk = own.id and f.id = any (finished);
-  perform penstock.refresh_partitions(own, array(select distinct o from unnest(touched) o), first);
-  return progress;
-end
-$$;
-
--- Route a bounded batch, unless another transaction is routing for this group. Returns whether more is left.
-create or replace function penstock.route(own penstock.consumer_groups, most integer default 500)
-returns boolean language plpgsql volatile
-set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
-set plan_cache_mode = force_generic_plan
-as $$
-declare
-  saved penstock.group_progress;
-  progress penstock.group_progress;
-  last_position bigint;
-  until bigint;
-  more boolean;
-  backfill record;
-  rechecks bigint[];
-  offset_ids bigint[];
-begin
-  if not pg_try_advisory_xact_lock(1885693286, own.id) then
-    return false;
-  end if;
-  select g.* into own from penstock.consumer_groups g where g.id = own.id;  -- under the lock
-  if own.partition_by is null then
-    return false;  -- it was reset
-  end if;
-  select p.* into saved from penstock.latest_group_progress(own.id) p;
-  progress := saved;
-
-  select coalesce(array_agg(r.id order by r.id), '{}'), coalesce(array_agg(distinct r.offset_id), '{}')
-  into rechecks, offset_ids
-  from (
-    select r.id, r.offset_id from penstock.group_rechecks r
-    where r.group_pk = own.id and r.id > progress.rechecked order by r.id limit most
-  ) r;
-  if rechecks <> '{}' then
-    progress.rechecked := rechecks[cardinality(rechecks)];
-    delete from penstock.group_rechecks r where r.group_pk = own.id and r.id = any (rechecks);
-    perform penstock.refresh_partitions(own, offset_ids, 0);
-  end if;
-
-  -- types that create partitions, once they are indexed
-  with new as (
-    insert into penstock.group_types (group_pk, type_id, handled)
-    select own.id, t.id, false
-    from penstock.message_types t
-    where t.attributes @> own.partition_by and t.filled_to is null
-      and not exists (
-        select from penstock.group_types g where g.group_pk = own.id and g.type_id = t.id)
-    returning type_id
-  )
-  select progress.backfills || coalesce(jsonb_object_agg(n.type_id, 0), '{}') into progress.backfills
-  from new n;
-
-  -- types that are new to the group are routed up to where the others are
-  while progress.backfills <> '{}' loop
-    select t.type_id, (progress.backfills ->> t.type_id::text)::bigint as routed_to into backfill
-    from jsonb_object_keys(progress.backfills) as l(type_id)
-    join penstock.group_types t on t.group_pk = own.id and t.type_id = l.type_id::integer
-    order by t.handled desc, t.type_id limit 1;
-    exit when not found;
-    if backfill.routed_to < progress.routed_to then
-      backfill.routed_to := penstock.route_batch(
-        own, array[backfill.type_id], backfill.routed_to, progress.routed_to, most);
-    end if;
-    if backfill.routed_to < progress.routed_to then
-      progress.backfills := progress.backfills || jsonb_build_object(backfill.type_id, backfill.routed_to);
-      progress.caught_up_at := -1;
-      progress := penstock.fan_out(own, progress, most);
-      perform penstock.replace_group_progress(saved, progress);
-      return true;
-    end if;
-    progress.backfills := progress.backfills - backfill.type_id::text;
-  end loop;
-
-  last_position := penstock.last_position();
-  until := penstock.watermark();
-  if until > progress.routed_to then
-    progress.routed_to := penstock.route_batch(own, array(
-      select g.type_id from penstock.group_types g where g.group_pk = own.id order by 1),
-      progress.routed_to, until, most);
-  end if;
-  progress := penstock.fan_out(own, progress, most);
-  more := progress.routed_to < until or exists (
-    select from penstock.group_fanouts f where f.group_pk = own.id and f.id > progress.fanned_out);
-  progress.caught_up_at := case
-    when not more and progress.routed_to >= last_position
-      and not exists (
-        select from penstock.group_rechecks r
-        where r.group_pk = own.id and r.id > progress.rechecked)
-    then last_position else -1 end;
-  if progress <> saved then
-    perform penstock.replace_group_progress(saved, progress);
-  end if;
-  return more;
 end
 $$;
 

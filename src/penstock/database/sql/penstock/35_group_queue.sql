@@ -21,193 +21,6 @@
 -- has a cursor of its own, which covers only partitions that have. For that reason such a group writes a
 -- new state when a message is routed to a partition that is ready already (34_group_routing.sql).
 
--- The cursor for claims that name these types; none means all of the group's. The start of the queue, if
--- there is none yet, or after a restore into another cluster, whose transaction ids differ.
-create or replace function penstock.latest_claim_cursor(group_pk integer, types text[])
-returns setof penstock.claim_cursors language sql stable rows 1
-as $$
-  select f.* from (
-    (select f.* from penstock.claim_cursors f
-     where f.group_pk = latest_claim_cursor.group_pk
-       and f.types_key = hashtextextended(latest_claim_cursor.types::text, 0)
-       and f.types = latest_claim_cursor.types
-       and f.next_xid <= pg_snapshot_xmax(pg_current_snapshot())
-     order by f.id desc limit 1)
-    union all
-    select latest_claim_cursor.group_pk, hashtextextended(latest_claim_cursor.types::text, 0), 0,
-      latest_claim_cursor.types, 0, 0, '-infinity', 0, 0, '{}', '18446744073709551615', '{}',
-      '18446744073709551615', 0
-  ) f
-  order by f.id desc limit 1
-$$;
-
--- The states in the queue that a cursor does not cover. A state may be returned twice. (`offset 0` keeps the
--- planner from pushing the caller's conditions down, to an index with dead entries.)
-create or replace function penstock.uncovered_states(claim_cursor penstock.claim_cursors)
-returns setof penstock.partition_states language sql stable rows 10
-as $$
-  select s.* from penstock.partition_states s
-  where s.group_pk = (claim_cursor).group_pk and s.xid >= (claim_cursor).next_xid and s.queued
-  union all
-  select s.* from penstock.partition_states s
-  where s.group_pk = (claim_cursor).group_pk and s.xid = any ((claim_cursor).open_xids) and s.queued
-  union all
-  select s.* from penstock.partition_states s
-  where s.group_pk = (claim_cursor).group_pk and s.xid = (claim_cursor).own_xid
-    and s.version > (claim_cursor).own_version and s.queued
-  union all
-  select s.* from unnest((claim_cursor).partitions_before) as b(offset_id)
-  cross join lateral penstock.latest_partition_state(b.offset_id) s
-  where s.queued
-  offset 0
-$$;
-
--- The first unhandled message of all partitions that are not parked.
-create or replace function penstock.first_unhandled(group_pk integer)
-returns bigint language plpgsql stable
-set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
-set plan_cache_mode = force_generic_plan
-as $$
-declare
-  claim_cursor penstock.claim_cursors;
-begin
-  select f.* into claim_cursor from penstock.latest_claim_cursor(first_unhandled.group_pk, '{}') f;
-  return least(
-    (select s.next_position from penstock.partition_states s
-     where s.group_pk = first_unhandled.group_pk and s.next_position is not null
-       and s.parked_at is null
-       and (s.next_position, s.version) >= (claim_cursor.next_position, claim_cursor.next_version)
-     order by s.next_position, s.version limit 1),
-    (select min(s.next_position) from penstock.uncovered_states(claim_cursor) s));
-end
-$$;
-
--- The oldest claim, of the thousand whose leases end first.
-create or replace function penstock.oldest_claim(group_pk integer)
-returns table (claimed_at timestamptz, partition_key text, claimed_by text)
-language plpgsql stable
-set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
-set plan_cache_mode = force_generic_plan
-as $$
-declare
-  claim_cursor penstock.claim_cursors;
-begin
-  select f.* into claim_cursor from penstock.latest_claim_cursor(oldest_claim.group_pk, '{}') f;
-  return query
-    select c.claimed_at, p.partition_key, c.claimed_by
-    from (
-      (select s.* from penstock.partition_states s
-       where s.group_pk = oldest_claim.group_pk and s.due is not null and s.due >= claim_cursor.due
-       order by s.due, s.version limit 1000)
-      union all
-      select s.* from penstock.uncovered_states(claim_cursor) s
-    ) c
-    join penstock.partitions p on p.offset_id = c.offset_id
-    where c.token is not null
-    order by c.claimed_at limit 1;
-end
-$$;
-
--- The unhandled messages of a partition, up to where they are routed, at most `most`.
-create or replace function penstock.pending_positions(
-  own penstock.consumer_groups, pending penstock.partitions, after bigint, routed_to bigint,
-  most bigint)
-returns setof bigint language sql stable
-as $$
-  select n.global_position
-  from unnest(pending.feeds) as f(feed)
-  cross join lateral (
-    select g.global_position from penstock.group_feeds g
-    where g.group_pk = own.id and g.feed = f.feed
-      and g.global_position > after and g.global_position <= routed_to
-      and exists (
-        select from penstock.message_in_partition(
-          g.global_position, g.type_id, own.partition_by, pending.partition_values))
-    order by g.global_position limit most
-  ) n
-  order by n.global_position limit most
-$$;
-
--- The same, of some types only.
-create or replace function penstock.pending_positions_of(
-  type_ids integer[], own penstock.consumer_groups, pending penstock.partitions, after bigint,
-  routed_to bigint, most bigint)
-returns setof bigint language sql stable
-as $$
-  select n.global_position
-  from unnest(pending.feeds) as f(feed)
-  cross join unnest(type_ids) as t(type_id)
-  cross join lateral (
-    select g.global_position from penstock.group_feeds g
-    where g.group_pk = own.id and g.feed = f.feed and g.type_id = t.type_id
-      and g.global_position > after and g.global_position <= routed_to
-      and exists (
-        select from penstock.message_in_partition(
-          g.global_position, g.type_id, own.partition_by, pending.partition_values))
-    order by g.global_position limit most
-  ) n
-  order by n.global_position limit most
-$$;
-
--- Make partitions ready whose lease or delay has ended, or which were parked. The caller holds their locks.
--- The worker that held the lease can still acknowledge, until another one claims the partition.
-create or replace function penstock.make_ready(
-  own penstock.consumer_groups, offset_ids bigint[], routed_to bigint)
-returns void language plpgsql volatile
-set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
-set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
-as $$
-begin
-  with found as (
-    -- the states of the partitions, with their first message as it is now
-    select s.*, penstock.next_in_feeds(
-        own.id, own.partition_by, p.partition_values, p.feeds, s.last_position) as first_position
-    from unnest(offset_ids) as o(offset_id)
-    join penstock.partitions p on p.offset_id = o.offset_id
-    cross join lateral penstock.latest_partition_state(p.offset_id) s
-    where s.due <= clock_timestamp() or s.parked_at is not null
-  ), gone as (
-    delete from penstock.partition_states s using found f
-    where s.offset_id = f.offset_id and s.version = f.version
-  )
-  insert into penstock.partition_states
-    (offset_id, group_pk, last_position, next_position, queue_position, token, claimed_by, claimed_at,
-     claimed_types, claim_order, attempts, error, finished_token, finished_call)
-  select f.offset_id, f.group_pk, f.last_position, f.first_position,
-    penstock.queue_position(f.claim_order, f.first_position, routed_to),
-    case when f.first_position is not null then f.token end, f.claimed_by, f.claimed_at,
-    f.claimed_types, f.claim_order, case when f.parked_at is null then f.attempts else 0 end, f.error,
-    f.finished_token, f.finished_call
-  from found f;
-end
-$$;
-
--- Make partitions ready whose lease or delay has ended.
-create or replace function penstock.expire_leases(
-  own penstock.consumer_groups, claim_cursor penstock.claim_cursors, routed_to bigint)
-returns void language plpgsql volatile
-set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
-set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
-as $$
-declare
-  moment constant timestamptz := clock_timestamp();
-  ended bigint[];
-begin
-  ended := array(
-    select d.offset_id from penstock.uncovered_states(claim_cursor) d where d.due <= moment
-    union
-    (select s.offset_id from penstock.partition_states s
-     where s.group_pk = own.id and s.due is not null and s.due >= claim_cursor.due and s.due <= moment
-     order by s.due, s.version limit 100));
-  if ended <> '{}' then
-    ended := array(
-      select p.offset_id from penstock.partitions p
-      where p.offset_id = any (ended) order by p.offset_id for update skip locked);
-    perform penstock.make_ready(own, ended, routed_to);
-  end if;
-end
-$$;
-
 -- Lock the first partition in the queue; with `type_ids`, the first that has messages of these. It may have
 -- been claimed just before it was locked.
 create or replace function penstock.lock_next_partition(
@@ -256,7 +69,168 @@ begin
 end
 $$;
 
--- Whether a new claim_cursor is to be made: this one is some transactions old, or much was written since.
+-- The unhandled messages of a partition, up to where they are routed, at most `most`.
+create or replace function penstock.pending_positions(
+  own penstock.consumer_groups, pending penstock.partitions, after bigint, routed_to bigint,
+  most bigint)
+returns setof bigint language sql stable
+as $$
+  select n.global_position
+  from unnest(pending.feeds) as f(feed)
+  cross join lateral (
+    select g.global_position from penstock.group_feeds g
+    where g.group_pk = own.id and g.feed = f.feed
+      and g.global_position > after and g.global_position <= routed_to
+      and exists (
+        select from penstock.message_in_partition(
+          g.global_position, g.type_id, own.partition_by, pending.partition_values))
+    order by g.global_position limit most
+  ) n
+  order by n.global_position limit most
+$$;
+
+-- The same, of some types only.
+create or replace function penstock.pending_positions_of(
+  type_ids integer[], own penstock.consumer_groups, pending penstock.partitions, after bigint,
+  routed_to bigint, most bigint)
+returns setof bigint language sql stable
+as $$
+  select n.global_position
+  from unnest(pending.feeds) as f(feed)
+  cross join unnest(type_ids) as t(type_id)
+  cross join lateral (
+    select g.global_position from penstock.group_feeds g
+    where g.group_pk = own.id and g.feed = f.feed and g.type_id = t.type_id
+      and g.global_position > after and g.global_position <= routed_to
+      and exists (
+        select from penstock.message_in_partition(
+          g.global_position, g.type_id, own.partition_by, pending.partition_values))
+    order by g.global_position limit most
+  ) n
+  order by n.global_position limit most
+$$;
+
+-- Make partitions ready whose lease or delay has ended.
+create or replace function penstock.expire_leases(
+  own penstock.consumer_groups, claim_cursor penstock.claim_cursors, routed_to bigint)
+returns void language plpgsql volatile
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+as $$
+declare
+  moment constant timestamptz := clock_timestamp();
+  ended bigint[];
+begin
+  ended := array(
+    select d.offset_id from penstock.uncovered_states(claim_cursor) d where d.due <= moment
+    union
+    (select s.offset_id from penstock.partition_states s
+     where s.group_pk = own.id and s.due is not null and s.due >= claim_cursor.due and s.due <= moment
+     order by s.due, s.version limit 100));
+  if ended <> '{}' then
+    ended := array(
+      select p.offset_id from penstock.partitions p
+      where p.offset_id = any (ended) order by p.offset_id for update skip locked);
+    perform penstock.make_ready(own, ended, routed_to);
+  end if;
+end
+$$;
+
+-- Make partitions ready whose lease or delay has ended, or which were parked. The caller holds their locks.
+-- The worker that held the lease can still acknowledge, until another one claims the partition.
+create or replace function penstock.make_ready(
+  own penstock.consumer_groups, offset_ids bigint[], routed_to bigint)
+returns void language plpgsql volatile
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+as $$
+begin
+  with found as (
+    -- the states of the partitions, with their first message as it is now
+    select s.*, penstock.next_in_feeds(
+        own.id, own.partition_by, p.partition_values, p.feeds, s.last_position) as first_position
+    from unnest(offset_ids) as o(offset_id)
+    join penstock.partitions p on p.offset_id = o.offset_id
+    cross join lateral penstock.latest_partition_state(p.offset_id) s
+    where s.due <= clock_timestamp() or s.parked_at is not null
+  ), gone as (
+    delete from penstock.partition_states s using found f
+    where s.offset_id = f.offset_id and s.version = f.version
+  )
+  insert into penstock.partition_states
+    (offset_id, group_pk, last_position, next_position, queue_position, token, claimed_by, claimed_at,
+     claimed_types, claim_order, attempts, error, finished_token, finished_call)
+  select f.offset_id, f.group_pk, f.last_position, f.first_position,
+    penstock.queue_position(f.claim_order, f.first_position, routed_to),
+    case when f.first_position is not null then f.token end, f.claimed_by, f.claimed_at,
+    f.claimed_types, f.claim_order, case when f.parked_at is null then f.attempts else 0 end, f.error,
+    f.finished_token, f.finished_call
+  from found f;
+end
+$$;
+
+-- The cursor for claims that name these types; none means all of the group's. The start of the queue, if
+-- there is none yet, or after a restore into another cluster, whose transaction ids differ.
+create or replace function penstock.latest_claim_cursor(group_pk integer, types text[])
+returns setof penstock.claim_cursors language sql stable rows 1
+as $$
+  select f.* from (
+    (select f.* from penstock.claim_cursors f
+     where f.group_pk = latest_claim_cursor.group_pk
+       and f.types_key = hashtextextended(latest_claim_cursor.types::text, 0)
+       and f.types = latest_claim_cursor.types
+       and f.next_xid <= pg_snapshot_xmax(pg_current_snapshot())
+     order by f.id desc limit 1)
+    union all
+    select latest_claim_cursor.group_pk, hashtextextended(latest_claim_cursor.types::text, 0), 0,
+      latest_claim_cursor.types, 0, 0, '-infinity', 0, 0, '{}', '18446744073709551615', '{}',
+      '18446744073709551615', 0
+  ) f
+  order by f.id desc limit 1
+$$;
+
+-- The states in the queue that a cursor does not cover. A state may be returned twice. (`offset 0` keeps the
+-- planner from pushing the caller's conditions down, to an index with dead entries.)
+create or replace function penstock.uncovered_states(claim_cursor penstock.claim_cursors)
+returns setof penstock.partition_states language sql stable rows 10
+as $$
+  select s.* from penstock.partition_states s
+  where s.group_pk = (claim_cursor).group_pk and s.xid >= (claim_cursor).next_xid and s.queued
+  union all
+  select s.* from penstock.partition_states s
+  where s.group_pk = (claim_cursor).group_pk and s.xid = any ((claim_cursor).open_xids) and s.queued
+  union all
+  select s.* from penstock.partition_states s
+  where s.group_pk = (claim_cursor).group_pk and s.xid = (claim_cursor).own_xid
+    and s.version > (claim_cursor).own_version and s.queued
+  union all
+  select s.* from unnest((claim_cursor).partitions_before) as b(offset_id)
+  cross join lateral penstock.latest_partition_state(b.offset_id) s
+  where s.queued
+  offset 0
+$$;
+
+-- Make new cursors if the last ones are stale: this one, at the given position or where it is, and the one for
+-- all types, from which first_unhandled() and oldest_claim() read.
+create or replace function penstock.refresh_claim_cursors(
+  own penstock.consumer_groups, claim_cursor penstock.claim_cursors, type_ids integer[],
+  routed_to bigint, to_position bigint default null, to_version bigint default null)
+returns void language plpgsql volatile
+as $$
+begin
+  if penstock.is_stale(claim_cursor) then
+    perform penstock.advance_claim_cursor(
+      own, claim_cursor.types, type_ids, routed_to, to_position, to_version);
+  end if;
+  if claim_cursor.types <> '{}' then
+    select f.* into claim_cursor from penstock.latest_claim_cursor(own.id, '{}') f;
+    if penstock.is_stale(claim_cursor) then
+      perform penstock.advance_claim_cursor(own, '{}', null, routed_to, null, null);
+    end if;
+  end if;
+end
+$$;
+
 -- Whether a new cursor is needed: this one is some transactions old, or leaves many states uncovered.
 create or replace function penstock.is_stale(claim_cursor penstock.claim_cursors)
 returns boolean language plpgsql volatile
@@ -377,23 +351,48 @@ begin
 end
 $$;
 
--- Make new cursors if the last ones are stale: this one, at the given position or where it is, and the one for
--- all types, from which first_unhandled() and oldest_claim() read.
-create or replace function penstock.refresh_claim_cursors(
-  own penstock.consumer_groups, claim_cursor penstock.claim_cursors, type_ids integer[],
-  routed_to bigint, to_position bigint default null, to_version bigint default null)
-returns void language plpgsql volatile
+-- The first unhandled message of all partitions that are not parked.
+create or replace function penstock.first_unhandled(group_pk integer)
+returns bigint language plpgsql stable
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+set plan_cache_mode = force_generic_plan
 as $$
+declare
+  claim_cursor penstock.claim_cursors;
 begin
-  if penstock.is_stale(claim_cursor) then
-    perform penstock.advance_claim_cursor(
-      own, claim_cursor.types, type_ids, routed_to, to_position, to_version);
-  end if;
-  if claim_cursor.types <> '{}' then
-    select f.* into claim_cursor from penstock.latest_claim_cursor(own.id, '{}') f;
-    if penstock.is_stale(claim_cursor) then
-      perform penstock.advance_claim_cursor(own, '{}', null, routed_to, null, null);
-    end if;
-  end if;
+  select f.* into claim_cursor from penstock.latest_claim_cursor(first_unhandled.group_pk, '{}') f;
+  return least(
+    (select s.next_position from penstock.partition_states s
+     where s.group_pk = first_unhandled.group_pk and s.next_position is not null
+       and s.parked_at is null
+       and (s.next_position, s.version) >= (claim_cursor.next_position, claim_cursor.next_version)
+     order by s.next_position, s.version limit 1),
+    (select min(s.next_position) from penstock.uncovered_states(claim_cursor) s));
+end
+$$;
+
+-- The oldest claim, of the thousand whose leases end first.
+create or replace function penstock.oldest_claim(group_pk integer)
+returns table (claimed_at timestamptz, partition_key text, claimed_by text)
+language plpgsql stable
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+set plan_cache_mode = force_generic_plan
+as $$
+declare
+  claim_cursor penstock.claim_cursors;
+begin
+  select f.* into claim_cursor from penstock.latest_claim_cursor(oldest_claim.group_pk, '{}') f;
+  return query
+    select c.claimed_at, p.partition_key, c.claimed_by
+    from (
+      (select s.* from penstock.partition_states s
+       where s.group_pk = oldest_claim.group_pk and s.due is not null and s.due >= claim_cursor.due
+       order by s.due, s.version limit 1000)
+      union all
+      select s.* from penstock.uncovered_states(claim_cursor) s
+    ) c
+    join penstock.partitions p on p.offset_id = c.offset_id
+    where c.token is not null
+    order by c.claimed_at limit 1;
 end
 $$;

@@ -4,24 +4,6 @@
 -- ended, another worker can claim the partition. A call that is repeated because its answer was lost is
 -- recognised by its token, until a later claim on the partition is acknowledged or released.
 
--- The ids of these types; refused unless all of them are declared and indexed.
-create or replace function penstock.indexed_types(types text[])
-returns integer[] language plpgsql stable
-as $$
-declare
-  known constant integer[] := array(
-    select t.id from penstock.message_types t
-    where t.type = any (types) and t.filled_to is null order by t.id);
-begin
-  if cardinality(known) < cardinality(types) then
-    perform penstock.check_conditions((
-      select jsonb_agg(jsonb_build_object('type', w.type, 'attributes', '{}'::jsonb))
-      from unnest(types) as w(type)));
-  end if;
-  return known;
-end
-$$;
-
 -- Claim the first partition in the queue. The rows are its messages, the first with the claim itself; no row
 -- means that there is nothing to do. `low` and `seen` make the guard, see 31_boundaries.sql. `claim_order`
 -- decides where the partition returns to the queue: 'oldest' by its first unhandled message, 'round_robin'
@@ -216,6 +198,24 @@ begin
 end
 $$;
 
+-- The ids of these types; refused unless all of them are declared and indexed.
+create or replace function penstock.indexed_types(types text[])
+returns integer[] language plpgsql stable
+as $$
+declare
+  known constant integer[] := array(
+    select t.id from penstock.message_types t
+    where t.type = any (types) and t.filled_to is null order by t.id);
+begin
+  if cardinality(known) < cardinality(types) then
+    perform penstock.check_conditions((
+      select jsonb_agg(jsonb_build_object('type', w.type, 'attributes', '{}'::jsonb))
+      from unnest(types) as w(type)));
+  end if;
+  return known;
+end
+$$;
+
 -- A claim's `low`, see 31_boundaries.sql. Where the group has routed everything, `routed_to` was a watermark,
 -- and the announcements need not be read again.
 create or replace function penstock.claimed_low(progress penstock.group_progress)
@@ -246,70 +246,6 @@ as $$
     where p.name = any (t.attributes)
     group by t.type, h.ordinality
   ) c
-$$;
-
--- Lock a claimed partition for the holder of a token, and return its state. Null if this call was made
--- before, and its answer was lost. Refused if the token is not the current one, and in an old snapshot:
--- callers find the partition's next message under the lock.
-create or replace function penstock.locked_claim(
-  own penstock.consumer_groups, offset_id bigint, token uuid, call text default null)
-returns penstock.partition_states language plpgsql volatile
-as $$
-declare
-  held penstock.partition_states;
-begin
-  perform penstock.refuse_old_snapshot();
-  perform from penstock.partitions p
-  where p.offset_id = locked_claim.offset_id and p.group_pk = own.id
-  for update;
-  if found then
-    select s.* into held from penstock.latest_partition_state(locked_claim.offset_id) s;
-    if held.token = locked_claim.token then
-      return held;
-    elsif held.finished_token = locked_claim.token and held.finished_call = call then
-      return null;
-    end if;
-  end if;
-  raise exception using errcode = 'PS045',
-    message = format('the claim on partition %s of group %s has ended: its token is not the current one',
-      offset_id, own.group_id),
-    detail = jsonb_build_object('group_id', own.group_id, 'offset_id', offset_id);
-end
-$$;
-
--- End a claim on a partition that is handled up to a position. The partition is parked, or can be claimed
--- again after a delay or at once.
-create or replace function penstock.release_claim(
-  own penstock.consumer_groups, held penstock.partition_states, call text, handled_to bigint,
-  routed_to bigint, attempts integer, delay interval, error text, park boolean)
-returns void language plpgsql volatile
-as $$
-declare
-  returned penstock.partition_states := held;
-begin
-  select penstock.next_in_feeds(own.id, own.partition_by, p.partition_values, p.feeds, handled_to)
-  into returned.next_position
-  from penstock.partitions p where p.offset_id = held.offset_id;
-  returned.last_position := handled_to;
-  returned.queue_position := null;
-  returned.due := null;
-  returned.parked_at := null;
-  if park then
-    returned.parked_at := clock_timestamp();
-  elsif delay > '0' and returned.next_position is not null then
-    returned.due := clock_timestamp() + delay;
-  else
-    returned.queue_position := penstock.queue_position(held.claim_order, returned.next_position, routed_to);
-  end if;
-  returned.token := null;
-  returned.claimed_by := null;
-  returned.claimed_at := null;
-  returned.attempts := release_claim.attempts;
-  returned.error := release_claim.error;
-  returned.finished_token := held.token;
-  returned.finished_call := call;
-  perform penstock.replace_partition_state(held, returned);
-end
 $$;
 
 -- Acknowledge the messages of a claimed partition up to a position, and end the claim.
@@ -394,6 +330,70 @@ begin
       select t.id from penstock.message_types t where t.type = any (held.claimed_types));
   end if;
   perform penstock.refresh_claim_cursors(own, claim_cursor, type_ids, routed_to);
+end
+$$;
+
+-- Lock a claimed partition for the holder of a token, and return its state. Null if this call was made
+-- before, and its answer was lost. Refused if the token is not the current one, and in an old snapshot:
+-- callers find the partition's next message under the lock.
+create or replace function penstock.locked_claim(
+  own penstock.consumer_groups, offset_id bigint, token uuid, call text default null)
+returns penstock.partition_states language plpgsql volatile
+as $$
+declare
+  held penstock.partition_states;
+begin
+  perform penstock.refuse_old_snapshot();
+  perform from penstock.partitions p
+  where p.offset_id = locked_claim.offset_id and p.group_pk = own.id
+  for update;
+  if found then
+    select s.* into held from penstock.latest_partition_state(locked_claim.offset_id) s;
+    if held.token = locked_claim.token then
+      return held;
+    elsif held.finished_token = locked_claim.token and held.finished_call = call then
+      return null;
+    end if;
+  end if;
+  raise exception using errcode = 'PS045',
+    message = format('the claim on partition %s of group %s has ended: its token is not the current one',
+      offset_id, own.group_id),
+    detail = jsonb_build_object('group_id', own.group_id, 'offset_id', offset_id);
+end
+$$;
+
+-- End a claim on a partition that is handled up to a position. The partition is parked, or can be claimed
+-- again after a delay or at once.
+create or replace function penstock.release_claim(
+  own penstock.consumer_groups, held penstock.partition_states, call text, handled_to bigint,
+  routed_to bigint, attempts integer, delay interval, error text, park boolean)
+returns void language plpgsql volatile
+as $$
+declare
+  returned penstock.partition_states := held;
+begin
+  select penstock.next_in_feeds(own.id, own.partition_by, p.partition_values, p.feeds, handled_to)
+  into returned.next_position
+  from penstock.partitions p where p.offset_id = held.offset_id;
+  returned.last_position := handled_to;
+  returned.queue_position := null;
+  returned.due := null;
+  returned.parked_at := null;
+  if park then
+    returned.parked_at := clock_timestamp();
+  elsif delay > '0' and returned.next_position is not null then
+    returned.due := clock_timestamp() + delay;
+  else
+    returned.queue_position := penstock.queue_position(held.claim_order, returned.next_position, routed_to);
+  end if;
+  returned.token := null;
+  returned.claimed_by := null;
+  returned.claimed_at := null;
+  returned.attempts := release_claim.attempts;
+  returned.error := release_claim.error;
+  returned.finished_token := held.token;
+  returned.finished_call := call;
+  perform penstock.replace_partition_state(held, returned);
 end
 $$;
 

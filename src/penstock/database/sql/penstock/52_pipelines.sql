@@ -137,7 +137,8 @@ begin
   perform from penstock.processors p
   where p.pipeline = place_tailers.pipeline and p.processor = place_tailers.processor
   for update;
-  select s.* into old from penstock.latest_processor_progress(place_tailers.pipeline, place_tailers.processor) s;
+  select s.* into old
+  from penstock.latest_processor_progress(place_tailers.pipeline, place_tailers.processor) s;
   new := old;
   new.tailers := place_tailers.tailers || old.tailers;
   perform penstock.replace_processor_progress(old, new);
