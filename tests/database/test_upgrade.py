@@ -110,12 +110,12 @@ class TestFromEveryEarlierSchema:
     def test_progress_names_each_file(self, new_database: NewDatabase) -> None:
         url = new_database("empty")
         earlier.install(url, earlier.RELEASE_0_1)
-        told: list[str] = []
+        reported: list[str] = []
 
-        penstock.install(url, progress=told.append)
+        penstock.install(url, progress=reported.append)
 
-        assert told[0] == "0002_1_columns"
-        assert told[-1] == "penstock/99_privileges.sql"
+        assert reported[0] == "0002_1_columns"
+        assert reported[-1] == "penstock/99_privileges.sql"
 
 
 class TestWithDataOf01:
@@ -195,12 +195,12 @@ class TestWithDataOf01:
     ) -> None:
         url = new_database("empty")
         earlier.install(url, earlier.RELEASE_0_1)
-        told: list[str] = []
+        reported: list[str] = []
         with psycopg.connect(url, application_name="till") as client:
             client.execute("select from penstock.outbox for update")
             with ThreadPoolExecutor() as threads:
-                installing = threads.submit(penstock.install, url, progress=told.append)
-                while not any(one.startswith("waiting for pid") for one in told):
+                installing = threads.submit(penstock.install, url, progress=reported.append)
+                while not any(one.startswith("waiting for pid") for one in reported):
                     os.sched_yield()
                 wait_until_blocked(url)
 
@@ -209,7 +209,7 @@ class TestWithDataOf01:
                 client.commit()
 
                 assert installing.result().needed
-        assert "(till), idle in transaction for" in str(told)
+        assert "(till), idle in transaction for" in str(reported)
         assert ask(url, VERSION) == [(SCHEMA_VERSION, SCHEMA_VERSION)]
 
 
@@ -278,11 +278,11 @@ class TestOlderNeverReplacesNewer:
 
     def test_an_upgrade_that_came_later_to_the_same_version_runs(self, database_url: str) -> None:
         ask(database_url, "update penstock.installations set upgrades = '{}', digest = 'other'")
-        told: list[str] = []
+        reported: list[str] = []
 
-        penstock.install(database_url, progress=told.append)
+        penstock.install(database_url, progress=reported.append)
 
-        assert told[: len(upgrades())] == [name for name, _ in upgrades()]
+        assert reported[: len(upgrades())] == [name for name, _ in upgrades()]
 
 
 class TestAClientWhoseFunctionsChange:
