@@ -279,7 +279,7 @@ _VERSIONS: tuple[Mutant, ...] = (
 
 _OUTBOX: tuple[Mutant, ...] = (
     Mutant(
-        "flat-outbox-floor",
+        "flat-outbox-cursor",
         "If the outbox were claimed from its beginning each time",
         (
             Edit(
@@ -294,8 +294,8 @@ _OUTBOX: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
-        "flat-outbox-dispatcher-floor",
-        "If a dispatcher did not go on from its floor",
+        "flat-outbox-dispatcher-cursor",
+        "If a dispatcher did not continue from its cursor",
         (
             Edit(
                 "outbox/claim_cursor.py",

@@ -321,7 +321,7 @@ ROUTERS = (
     ),
     Mutant(
         "narrowing-lock",
-        "If a claim of fewer types made a floor while somebody routes",
+        "If a claim of fewer types made a cursor while another transaction routes",
         (
             Edit(
                 ROUTING,
@@ -443,8 +443,8 @@ ROUTERS = (
 
 FLOORS = (
     Mutant(
-        "open-at-floor",
-        "If a floor covered what was written by transactions that were open",
+        "open-at-cursor",
+        "If a claim cursor covered what was written by transactions that were open",
         (
             Edit(
                 QUEUE,
@@ -455,8 +455,8 @@ FLOORS = (
         (f"{TURNS}test_an_ack_that_commits_after_a_floor_was_made_is_found",),
     ),
     Mutant(
-        "after-floor",
-        "If a floor covered what was written after it",
+        "after-cursor",
+        "If a claim cursor covered what was written after it",
         (
             Edit(
                 QUEUE,
@@ -467,8 +467,8 @@ FLOORS = (
         (f"{TURNS}test_a_partition_that_returns_before_the_floor_is_found",),
     ),
     Mutant(
-        "own-floor",
-        "If a floor covered what its own transaction wrote after it",
+        "own-cursor",
+        "If a claim cursor covered what its own transaction wrote after it",
         (
             Edit(
                 QUEUE,
@@ -479,8 +479,8 @@ FLOORS = (
         (f"{TURNS}test_what_a_transaction_gives_back_after_it_made_a_floor_is_found",),
     ),
     Mutant(
-        "behind-floor",
-        "If partitions before a floor were forgotten",
+        "before-cursor",
+        "If partitions before a claim cursor were not listed",
         (
             Edit(
                 QUEUE,
@@ -491,8 +491,8 @@ FLOORS = (
         (f"{TURNS}test_a_claim_that_is_rolled_back_after_a_floor_was_made_is_found",),
     ),
     Mutant(
-        "floor-goes-down",
-        "If a floor stayed where it is with more partitions before it than it can list",
+        "cursor-moves-back",
+        "If a claim cursor stayed where it is with more partitions before it than it can list",
         (
             Edit(
                 QUEUE,
@@ -505,14 +505,14 @@ FLOORS = (
         (f"{TURNS}test_many_claims_that_are_rolled_back_after_a_floor_was_made_are_found",),
     ),
     Mutant(
-        "floor-of-fewer-types",
-        "If a partition that a claim passed over stayed where it is when a message comes for it",
+        "cursor-of-fewer-types",
+        "If a partition that a claim skipped kept its state when a message is routed to it",
         (Edit(ROUTING, "\n      or own.narrowed and f.queue_position is not null", ""),),
         (f"{TURNS}test_a_message_of_a_named_type_for_a_partition_that_was_passed_over_is_found",),
     ),
     Mutant(
-        "floor-lock",
-        "If a claim waited for one that makes a floor",
+        "cursor-lock",
+        "If a claim waited for one that makes a cursor",
         (
             Edit(
                 QUEUE,
@@ -692,7 +692,7 @@ $$;
         (f"{FLATNESS}test_an_operation_reads_as_much_with_a_hot_key[claim]",),
     ),
     Mutant(
-        "floors",
+        "claim-cursors",
         "If a claim began at the beginning of the queue",
         (Edit(QUEUE, "and f.next_xid <= pg_snapshot_xmax(pg_current_snapshot())", "and false"),),
         (f"{NO_CALL}[one_device-oldest]",),
@@ -728,8 +728,8 @@ $$;
         ),
     ),
     Mutant(
-        "extended-floor",
-        "If a worker that only extends its lease made no floor",
+        "extended-cursor",
+        "If a worker that only extends its lease made no claim cursor",
         (
             Edit(
                 CLAIMS,
@@ -741,8 +741,8 @@ $$;
         (f"{COSTS}test_a_claim_that_is_extended_for_long_costs_who_has_no_work_no_more",),
     ),
     Mutant(
-        "retention-floor",
-        "If a look for the first message that is not handled began at the first of all",
+        "retention-cursor",
+        "If the first unhandled message were searched from the start of the index",
         (
             Edit(
                 QUEUE,
@@ -756,7 +756,7 @@ $$;
         (f"{COSTS}test_the_first_unhandled_message_is_found_without_those_that_were_handled",),
     ),
     Mutant(
-        "narrow-floors",
+        "narrow-cursors",
         "If a claim of fewer types went through the partitions of others each time",
         (
             Edit(

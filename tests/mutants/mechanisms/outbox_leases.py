@@ -72,7 +72,7 @@ _DISPATCHING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "outbox-whole-look",
-        "If a dispatcher that goes on from its floor never looked from the start again",
+        "If a dispatcher that continues from its cursor never started at the head again",
         (
             Edit(
                 "outbox/claim_cursor.py",
