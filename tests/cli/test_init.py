@@ -91,7 +91,7 @@ def test_a_genuine_message_db_keeps_its_functions_and_init_says_why(
 
     assert "- leave Message DB's functions as they are" in result.stdout
     assert "`penstock init --take-over` replaces them" in result.stdout
-    assert edition(url) is Edition.BESIDE
+    assert edition(url) is Edition.ON_MESSAGE_DB
 
 
 def test_a_genuine_message_db_can_be_taken_over(new_database: Callable[[str], str]) -> None:

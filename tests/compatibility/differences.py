@@ -137,7 +137,7 @@ DIFFERENCES = [
         "Open transactions are not visible on a standby, so a read could be incomplete.",
         (_write("1", "a-1"), "select stream_name from get_category_messages('a')"),
         [("a-1",)],
-        Refused("PS005", "a standby does not know which writers are open: read on the primary"),
+        Refused("PS005", "a standby has no record of open writers: read from the primary"),
         on_standby=True,
     ),
     Difference(
@@ -155,8 +155,8 @@ DIFFERENCES = [
         Refused("55P03", "canceling statement due to lock timeout"),
         Refused(
             "PS004",
-            "this transaction writes to so many streams that it needs category b to itself,"
-            " and others are writing to it",
+            "this transaction writes to so many streams that it needs an exclusive lock on category"
+            " b, to which other transactions are writing",
         ),
     ),
     Difference(
@@ -169,7 +169,10 @@ DIFFERENCES = [
             " values (0, 'a-2', 0, 'T')",
         ),
         "INSERT 0 1",
-        Refused("PS006", "global position 0 is below 3, where this transaction announced to write"),
+        Refused(
+            "PS006",
+            "global position 0 is below 3, the lowest position that this transaction announced",
+        ),
     ),
     Difference(
         "An empty `message_store.sql_condition` is off.",

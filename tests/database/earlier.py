@@ -1,7 +1,7 @@
-"""Penstock as earlier commits had it: the SQL that they installed, and the whole client of 0.1.
+"""The SQL that earlier commits installed, and the whole client of 0.1.
 
 They are in `earlier.tar.xz`, since a shallow clone and a tarball have no history. It is made from a
-full clone by `python -m tests.database.earlier`. The sets of SQL are those whose tables differ.
+full clone by `python -m tests.database.earlier`. Each set of SQL has other tables than the others.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ from pathlib import Path
 
 import psycopg
 
+from penstock.database.install import upgrades
 from tests import message_db
 
 ARCHIVE = Path(__file__).with_name("earlier.tar.xz")
 
 #: the last commit of 0.1, whose client is in the archive, too
 RELEASE_0_1 = "b220073"
+#: the last commit of schema version 2; those before have version 1
+VERSION_2 = "b196ef0"
 COMMITS = {
     "4e35465": "the log alone, the first commit",
     "f1634bb": "consumers, sessions and groups in their first form",
@@ -29,6 +32,7 @@ COMMITS = {
     "6a16b9f": "staging, no pipelines",
     "55447ef": "pipelines that cannot be retired",
     RELEASE_0_1: "0.1",
+    VERSION_2: "between 0.1 and 0.2",
 }
 
 _SQL = "src/penstock/database/sql"
@@ -51,6 +55,11 @@ def install(url: str, commit: str, *, beside: bool = False) -> None:
             " values (1, 1, 'of an earlier commit', %s)",
             ("message-db" if beside else "penstock",),
         )
+        if commit == VERSION_2:
+            connection.execute(
+                "update penstock.installations set version = 2, oldest_client = 2, upgrades = %s",
+                ([name for name, _ in upgrades() if name.startswith("0002_")],),
+            )
 
 
 def client_0_1(folder: Path) -> Path:

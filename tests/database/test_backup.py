@@ -89,7 +89,7 @@ def test_rights_that_were_not_restored_are_given_by_init(
     again = penstock.install(target)
 
     assert done.needed
-    assert done.actions == ("give the roles message_store and penstock_reader their rights",)
+    assert done.actions == ("grant privileges to message_store and penstock_reader",)
     assert not again.needed
     with penstock.connect(target, user="message_store") as store:
         store.write_message("account-1", "Opened")

@@ -26,7 +26,11 @@ async def refusal(url: str) -> PenstockError:
 
 @pytest.mark.parametrize("edition", list(Edition))
 def test_the_edition_is_found(new_database: Callable[[str], str], edition: Edition) -> None:
-    names = {Edition.PENSTOCK: "penstock", Edition.BESIDE: "beside", Edition.GENUINE: "genuine"}
+    names = {
+        Edition.PENSTOCK: "penstock",
+        Edition.ON_MESSAGE_DB: "beside",
+        Edition.GENUINE: "genuine",
+    }
 
     with penstock.connect(new_database(names[edition])) as store:
         assert store.context.edition is edition

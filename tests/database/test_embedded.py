@@ -16,7 +16,6 @@ import psycopg
 import pytest
 from psycopg.pq import PGconn, Ping
 
-from penstock.database import cluster
 from penstock.database.cluster import _system_account
 from penstock.database.embedded import start
 from penstock.errors import EmbeddedServerError
@@ -336,15 +335,14 @@ def test_a_pid_file_copied_from_a_folder_in_use_does_not_lead_there(
 
 
 def test_a_server_whose_folder_was_moved_is_started_in_the_new_place(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(cluster, "PATIENCE", 20)
     killed = User(tmp_path / "before")
     run(killed.said, "create table kept as select 42 as answer")
     killed.kill()
     (tmp_path / "before").rename(folder)
 
-    with start(folder, settings=FAST) as server:
+    with start(folder, settings=FAST, timeout=20) as server:
         answer = run(server.url, "select answer from kept")
         run(server.url, "checkpoint")
 
@@ -352,16 +350,13 @@ def test_a_server_whose_folder_was_moved_is_started_in_the_new_place(
     assert not is_running(folder)
 
 
-def test_a_server_that_cannot_be_seen_from_here_is_not_doubled(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_cannot_be_seen_from_here_is_not_doubled(folder: Path) -> None:
     start(folder, settings=FAST).leave()
-    monkeypatch.setattr(cluster, "PATIENCE", 1)
 
     with (folder / "server.lock").open() as lock:  # as one in another container would hold it
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(EmbeddedServerError, match="no answer for 1 seconds"):
-            start(folder, settings=FAST)
+            start(folder, settings=FAST, timeout=1)
 
 
 def test_an_unfinished_pid_file_does_no_harm(folder: Path) -> None:
@@ -451,7 +446,7 @@ def test_a_path_with_odd_characters_works(tmp_path: Path, name: str) -> None:
 def test_data_of_another_version_is_refused(folder: Path) -> None:
     start(folder, version=16, settings=FAST).leave()
 
-    with pytest.raises(EmbeddedServerError, match=r"PostgreSQL 16, and 18 .* ask for version 16"):
+    with pytest.raises(EmbeddedServerError, match=r"PostgreSQL 16, and 18 .* request version 16"):
         start(folder)
 
 

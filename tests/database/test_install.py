@@ -14,6 +14,7 @@ from penstock.database import edition
 from penstock.database.edition import SCHEMA_VERSION
 from penstock.database.install import digest
 from penstock.errors import NotInstalled
+from tests.database.catalog import catalog, differences
 from tests.database.databases import CATALOG, FIVE_MESSAGES, NewDatabase, ask
 from tests.racing import at_once
 
@@ -134,6 +135,7 @@ def test_a_schema_that_was_dropped_is_put_back(new_database: NewDatabase) -> Non
         "alter table message_store.messages enable trigger penstock_place_applied",
         "drop trigger penstock_announce_applied on message_store.messages",
         "alter table message_store.messages disable trigger penstock_forget_log",
+        "alter table message_store.messages disable trigger penstock_renew_incarnation",
     ],
 )
 @pytest.mark.parametrize("edition", ["penstock", "beside"])
@@ -152,7 +154,7 @@ def test_a_trigger_without_which_readers_miss_messages_is_put_back(
         penstock.connect(url)
     plan = penstock.install(url)
 
-    assert plan.actions[0].startswith("put back the functions and triggers")
+    assert plan.actions[0].startswith("restore trigger penstock_")
     assert ask(url, states) == before
     penstock.connect(url).close()
 
@@ -187,21 +189,50 @@ def test_a_trigger_of_the_attribute_index_is_put_back(
 
 
 @pytest.mark.parametrize("edition", ["penstock", "beside"])
-@pytest.mark.parametrize("name", ["append_one", "claim_next"])
-def test_a_function_that_was_dropped_is_put_back(
-    new_database: NewDatabase, edition: str, name: str
+@pytest.mark.parametrize(
+    ("dropped", "named"),
+    [
+        ("function penstock.append_one", r"penstock\.append_one\("),
+        ("function penstock.claim_next", r"penstock\.claim_next\("),
+        ("table penstock.outbox", "table penstock.outbox"),
+        ("table penstock.staged", "table penstock.staged"),
+        ("view penstock.join_progress", "view penstock.join_progress"),
+        ("type penstock.wall_time", "type penstock.wall_time"),
+        ("trigger penstock_renew_incarnation on message_store.messages", "a part of Penstock"),
+    ],
+)
+def test_what_was_dropped_is_named_and_restored(
+    new_database: NewDatabase, edition: str, dropped: str, named: str
 ) -> None:
     url = new_database(edition)
-    ask(url, f"drop function penstock.{name}")
+    before = catalog(url)
+    ask(url, f"drop {dropped} cascade")
 
-    with pytest.raises(NotInstalled, match=rf"lacks penstock\.{name}\(.*run `penstock init`"):
+    with pytest.raises(NotInstalled, match=rf"lacks .*{named}.*run `penstock init`"):
         penstock.connect(url)
     plan = penstock.install(url)
 
-    assert plan.actions[0].startswith("put back the functions and triggers")
+    assert plan.actions[0].startswith("restore ")
+    assert differences(catalog(url), before) == []
     assert not penstock.install(url).needed
     with penstock.connect(url) as store:
         store.append(penstock.Message("Opened"))
+
+
+def test_an_index_that_was_dropped_is_a_warning(
+    new_database: NewDatabase, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = new_database("penstock")
+    before = catalog(url)
+    ask(url, "drop index penstock.outbox_failed, message_store.messages_correlation")
+
+    penstock.connect(url).close()
+    plan = penstock.install(url)
+
+    names = "index messages_correlation, index outbox_failed"
+    assert f"lacks {names}; run `penstock init` to restore it" in caplog.text
+    assert plan.actions == (f"restore {names}, dropped or changed since",)
+    assert differences(catalog(url), before) == []
 
 
 @pytest.mark.parametrize("edition", ["penstock", "beside"])
@@ -226,17 +257,17 @@ def test_a_function_that_was_replaced_by_hand_is_named_and_put_back(
     assert ask(url, "select penstock.tail('account-1')") == [(0,)]
 
 
-def test_a_function_of_somebody_else_is_nobodys_business(
+def test_a_function_of_a_user_is_not_recorded(
     new_database: NewDatabase, caplog: pytest.LogCaptureFixture
 ) -> None:
     url = new_database("penstock")
-    ask(url, "create function penstock.mine() returns int language sql as 'select 1'")
+    ask(url, "create function penstock.of_a_user() returns int language sql as 'select 1'")
     ask(url, "drop schema penstock cascade")
     ask(url, "create schema penstock")
-    ask(url, "create function penstock.mine() returns int language sql as 'select 1'")
+    ask(url, "create function penstock.of_a_user() returns int language sql as 'select 1'")
     penstock.install(url)
 
-    ask(url, "drop function penstock.mine()")
+    ask(url, "drop function penstock.of_a_user()")
 
     assert not penstock.install(url).needed
     penstock.connect(url).close()
@@ -253,22 +284,6 @@ def test_a_search_path_of_the_users_makes_no_function_look_changed(
 
     assert not penstock.install(path).needed
     assert caplog.text == ""
-
-
-@pytest.mark.parametrize("edition", ["penstock", "beside"])
-def test_every_function_and_trigger_is_recorded(new_database: NewDatabase, edition: str) -> None:
-    url = new_database(edition)
-    schemas = "'penstock', 'message_store'" if edition == "penstock" else "'penstock'"
-
-    ((functions, triggers, recorded),) = ask(
-        url,
-        "select (select count(*) from pg_proc where pronamespace::regnamespace::text"
-        f" in ({schemas})), (select count(*) from pg_trigger"
-        " where tgrelid = 'message_store.messages'::regclass and not tgisinternal),"
-        " (select count(*) from penstock.installations i, jsonb_object_keys(i.parts))",
-    )
-
-    assert recorded == functions + triggers
 
 
 def test_another_build_of_the_same_version_is_named_and_replaced_only_on_request(
@@ -302,10 +317,15 @@ def test_connecting_to_a_folder_leaves_another_build_of_the_same_version(tmp_pat
     ("kind", "take_over", "edition", "actions"),
     [
         ("empty", False, Edition.PENSTOCK, ["create the schema penstock", "create the schema m"]),
-        ("genuine", False, Edition.BESIDE, ["create the schema penstock", "leave", "add triggers"]),
+        (
+            "genuine",
+            False,
+            Edition.ON_MESSAGE_DB,
+            ["create the schema penstock", "leave", "add triggers"],
+        ),
         ("genuine", True, Edition.PENSTOCK, ["create the schema penstock", "replace", "add trigg"]),
         ("beside", True, Edition.PENSTOCK, ["replace Message DB's functions"]),
-        ("beside", False, Edition.BESIDE, ["nothing"]),
+        ("beside", False, Edition.ON_MESSAGE_DB, ["nothing"]),
         ("penstock", True, Edition.PENSTOCK, ["nothing"]),
     ],
 )

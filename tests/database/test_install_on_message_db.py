@@ -23,10 +23,10 @@ def test_functions_of_a_genuine_message_db_stay_as_they_are(new_database: NewDat
 
     plan = penstock.install(url)
 
-    assert plan.edition is Edition.BESIDE
+    assert plan.edition is Edition.ON_MESSAGE_DB
     assert (ask(url, FUNCTIONS), ask(url, "select * from messages order by 1")) == before
     with penstock.connect(url) as store:
-        assert store.context.edition is Edition.BESIDE
+        assert store.context.edition is Edition.ON_MESSAGE_DB
         assert len(store.get_category_messages("$all")) == 5
 
 
@@ -109,11 +109,11 @@ def test_message_dbs_own_installer_puts_its_functions_back(new_database: NewData
         penstock.connect(url)
     plan = penstock.install(url)
 
-    assert plan.edition is Edition.BESIDE
+    assert plan.edition is Edition.ON_MESSAGE_DB
     assert ask(url, "select * from messages order by 1") == before
     assert ask(url, FUNCTIONS) == ask(new_database("genuine"), FUNCTIONS)
     with penstock.connect(url) as store:
-        assert store.context.edition is Edition.BESIDE
+        assert store.context.edition is Edition.ON_MESSAGE_DB
         assert store.write_message("account-0", "T", expected_version=1) == 2
         assert len(store.get_category_messages("$all")) == 6
 

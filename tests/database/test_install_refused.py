@@ -61,7 +61,11 @@ def test_an_older_installation_is_refused_by_connect_and_upgraded_by_install(
     ask(url, FIVE_MESSAGES)
     ask(url, f"update penstock.installations set version = {SCHEMA_VERSION - 1}, digest = 'old'")
 
-    with pytest.raises(IncompatibleVersion, match="run `penstock init` to upgrade it"):
+    complaint = (
+        f"has schema version {SCHEMA_VERSION - 1}, and this client needs {SCHEMA_VERSION}:"
+        " run `penstock init` to upgrade it$"
+    )
+    with pytest.raises(IncompatibleVersion, match=complaint):
         penstock.connect(url)
     plan = penstock.install(url)
 
@@ -76,10 +80,14 @@ def test_a_newer_installation_is_refused(new_database: NewDatabase) -> None:
     url = new_database("penstock")
     newer = SCHEMA_VERSION + 1
     ask(url, f"update penstock.installations set version = {newer}, oldest_client = {newer}")
+    complaint = (
+        f"has schema version {newer}, which needs a client of version {newer}, and this client has"
+        f" {SCHEMA_VERSION}: upgrade the Python package penstock-log$"
+    )
 
-    with pytest.raises(IncompatibleVersion, match=r"too new .*: upgrade the Python package"):
+    with pytest.raises(IncompatibleVersion, match=complaint):
         penstock.connect(url)
-    with pytest.raises(IncompatibleVersion, match=r"would put back .*: upgrade the Python package"):
+    with pytest.raises(IncompatibleVersion, match=r"would install .*: upgrade the Python package"):
         penstock.install(url)
 
 

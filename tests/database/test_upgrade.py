@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +29,8 @@ PIPELINE_0_1 = """
 select penstock.open_processor('shop', 'orders', 'source');
 select penstock.open_processor('shop', 'bill', 'stream');
 update penstock.processors set cursor = '{"page": 4}' where processor = 'orders';
-update penstock.processors set generation = 2, steps = 5, messages_in = 9, messages_out = 8
+update penstock.processors
+set generation = 2, floors = '{"order": 4}', steps = 5, messages_in = 9, messages_out = 8
 where processor = 'bill';
 insert into penstock.tailers values ('shop', 'bill', 'order', 7), ('shop', 'bill', 'price', 3);
 select penstock.publish('nightly', 6, '{}', '{}')
@@ -70,7 +72,7 @@ class TestFromEveryEarlierSchema:
 
         plan = penstock.install(url)
 
-        assert plan.edition is (Edition.BESIDE if beside else Edition.PENSTOCK)
+        assert plan.edition is (Edition.ON_MESSAGE_DB if beside else Edition.PENSTOCK)
         assert differences(catalog(url), catalog(fresh)) == []
         assert not penstock.install(url).needed
 
@@ -108,12 +110,12 @@ class TestFromEveryEarlierSchema:
     def test_progress_names_each_file(self, new_database: NewDatabase) -> None:
         url = new_database("empty")
         earlier.install(url, earlier.RELEASE_0_1)
-        told: list[str] = []
+        reported: list[str] = []
 
-        penstock.install(url, progress=told.append)
+        penstock.install(url, progress=reported.append)
 
-        assert told[0] == "0002_1_columns"
-        assert told[-1] == "penstock/99_privileges.sql"
+        assert reported[0] == "0002_1_columns"
+        assert reported[-1] == "penstock/99_privileges.sql"
 
 
 class TestWithDataOf01:
@@ -153,16 +155,21 @@ class TestWithDataOf01:
             ("shop", "bill", "order", 7),
             ("shop", "bill", "price", 3),
         ]
-        state = "select generation, cursor, tailers from penstock.open_processor('shop', %s, %s)"
+        state = (
+            "select generation, start_positions, cursor, tailers"
+            " from penstock.open_processor('shop', %s, %s)"
+        )
         with psycopg.connect(url) as connection:
             bill = connection.execute(state, ("bill", "stream")).fetchone()
             orders = connection.execute(state, ("orders", "source")).fetchone()
             repeated = connection.execute(REPEATED).fetchall()
-        assert bill == (2, None, {"order": 7, "price": 3})
-        assert orders == (0, {"page": 4}, {})
+        assert bill == (2, {"order": 4}, None, {"order": 7, "price": 3})
+        assert orders == (0, {}, {"page": 4}, {})
         assert repeated == [(True,), (False,)]
         assert ask(
-            url, "select steps, messages_in, messages_out from penstock.progress_of('shop', 'bill')"
+            url,
+            "select steps, messages_in, messages_out"
+            " from penstock.latest_processor_progress('shop', 'bill')",
         ) == [(5, 9, 8)]
 
     @pytest.mark.parametrize("kind", ["empty", "genuine"])
@@ -188,12 +195,12 @@ class TestWithDataOf01:
     ) -> None:
         url = new_database("empty")
         earlier.install(url, earlier.RELEASE_0_1)
-        told: list[str] = []
+        reported: list[str] = []
         with psycopg.connect(url, application_name="till") as client:
             client.execute("select from penstock.outbox for update")
             with ThreadPoolExecutor() as threads:
-                installing = threads.submit(penstock.install, url, progress=told.append)
-                while not any(one.startswith("waiting for pid") for one in told):
+                installing = threads.submit(penstock.install, url, progress=reported.append)
+                while not any(one.startswith("waiting for pid") for one in reported):
                     os.sched_yield()
                 wait_until_blocked(url)
 
@@ -202,7 +209,7 @@ class TestWithDataOf01:
                 client.commit()
 
                 assert installing.result().needed
-        assert "(till), idle in transaction for" in str(told)
+        assert "(till), idle in transaction for" in str(reported)
         assert ask(url, VERSION) == [(SCHEMA_VERSION, SCHEMA_VERSION)]
 
 
@@ -242,23 +249,40 @@ class TestThePackageOf01:
         assert version == (SCHEMA_VERSION, SCHEMA_VERSION)
 
 
+class TestUpgradeFiles:
+    def test_are_named_by_the_version_that_they_lead_to(self) -> None:
+        names = [name for name, _ in upgrades()]
+
+        numbers = [re.fullmatch(r"(\d{4})_(\d+)_[a-z_]+", name) for name in names]
+
+        assert all(numbers)
+        versions = [int(one[1]) for one in numbers if one]
+        assert versions == sorted(versions)
+        assert set(versions) == set(range(2, SCHEMA_VERSION + 1))
+
+    def test_say_in_their_first_line_what_they_do(self) -> None:
+        assert [name for name, text in upgrades() if not re.match(r"-- \w", text)] == []
+
+
 class TestOlderNeverReplacesNewer:
     def test_an_upgrade_that_this_package_lacks_is_refused(self, database_url: str) -> None:
-        ask(database_url, "update penstock.installations set upgrades = upgrades || '{0002_zz}'")
+        ask(database_url, "update penstock.installations set upgrades = upgrades || '{0003_zz}'")
         before = ask(database_url, CATALOG)
 
-        with pytest.raises(IncompatibleVersion, match=r"version 2 with 0002_zz; .* put back 2"):
+        with pytest.raises(
+            IncompatibleVersion, match=r"version 3 with 0003_zz, .* would install 3"
+        ):
             penstock.install(database_url)
 
         assert ask(database_url, CATALOG) == before
 
     def test_an_upgrade_that_came_later_to_the_same_version_runs(self, database_url: str) -> None:
         ask(database_url, "update penstock.installations set upgrades = '{}', digest = 'other'")
-        told: list[str] = []
+        reported: list[str] = []
 
-        penstock.install(database_url, progress=told.append)
+        penstock.install(database_url, progress=reported.append)
 
-        assert told[: len(upgrades())] == [name for name, _ in upgrades()]
+        assert reported[: len(upgrades())] == [name for name, _ in upgrades()]
 
 
 class TestAClientWhoseFunctionsChange:
@@ -270,7 +294,7 @@ class TestAClientWhoseFunctionsChange:
             "drop function penstock.groups()",
             "drop function penstock.groups();"
             "create function penstock.groups() returns int language sql as 'select 1'",
-            "alter table penstock.consumer_groups rename to groups_of_version_3",
+            "alter table penstock.consumer_groups rename to renamed_groups",
         ],
     )
     def test_is_told_so(self, database_url: str, change: str) -> None:

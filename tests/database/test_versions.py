@@ -74,7 +74,7 @@ def test_installing_twice_and_taking_over_work_on_each_version(old_or_new: Serve
         penstock.install(url),
     ]
 
-    assert [plan.edition for plan in plans] == [Edition.BESIDE] * 2 + [Edition.PENSTOCK] * 2
+    assert [plan.edition for plan in plans] == [Edition.ON_MESSAGE_DB] * 2 + [Edition.PENSTOCK] * 2
     assert [plan.needed for plan in plans] == [True, False, True, False]
 
 

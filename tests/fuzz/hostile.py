@@ -11,23 +11,23 @@ from hypothesis import strategies as st
 #: if one of these is ever run as SQL, the database is not what it was; see `Witness`
 SQL = [
     "'; drop table message_store.messages cascade; --",
-    "'); create table penstock.pwned (); --",
+    "'); create table penstock.injected (); --",
     "'::text); delete from message_store.messages; select ('",
-    '"; create role pwned; --',
-    "$$; create schema pwned; $$",
-    "$body$ create schema pwned $body$",
-    "\\'; create schema pwned; --",
+    '"; create role injected; --',
+    "$$; create schema injected; $$",
+    "$body$ create schema injected $body$",
+    "\\'; create schema injected; --",
     "x' or '1'='1",
-    "x' union select 'pwned', null --",
+    "x' union select 'injected', null --",
     "1); truncate message_store.messages; --",
-    "/* */; create schema pwned; --",
-    "; create schema pwned;",
+    "/* */; create schema injected; --",
+    "; create schema injected;",
     "'||(select pg_terminate_backend(pg_backend_pid()))||'",
 ]
 
 #: what else has a meaning somewhere: to psycopg, JSON, arrays, LIKE, formats, shells, terminals
 MARKS = [
-    "%s", "%(name)s", "%", "%%", "{}", "{0}", "{a,b}", '{"a": "b"}', '","type":"pwned', "NULL",
+    "%s", "%(name)s", "%", "%%", "{}", "{0}", "{a,b}", '{"a": "b"}', '","type":"injected', "NULL",
     "null", "nil", "\\", "\\\\", "\\x41", "E'\\\\'", "'", '"', "''", '""', "`", "$1", ":name", "_",
     "*", "a|b", "a:b", "a\\:b", "a|b:c\\", "a,b", "a=b", "+", "account+x", "a:b+c", "-", "--", "a-",
     "\t", "\n", "\r\n", " ", "  x  ", "\x1b[2J", "\u2028", "\ufeff", "ʼ", "＇", "\U0001f6b0",

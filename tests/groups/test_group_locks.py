@@ -239,7 +239,7 @@ def test_no_partition_is_claimed_while_an_older_type_is_being_routed(
     group.release(claim)
     sql(
         group,
-        "select penstock.enrol_in_group(g, g.partition_by, '{device.removed}')"
+        "select penstock.configure_group(g, g.partition_by, '{device.removed}')"
         " from penstock.consumer_groups g",
     )
     with psycopg.connect(database_url) as routing:

@@ -472,7 +472,7 @@ def test_clearing_leaves_nothing_behind(group: Store, database_url: str) -> None
 
     with psycopg.connect(database_url) as connection:
         for table in (
-            "consumer_groups", "group_progress", "partitions", "partition_states", "group_floors",
+            "consumer_groups", "group_progress", "partitions", "partition_states", "claim_cursors",
             "group_feeds", "feed_partitions",
         ):  # fmt: skip
             left = connection.execute(f"select count(*) from penstock.{table}".encode()).fetchone()

@@ -44,7 +44,7 @@ RESTART = WAYS["restart"]
 #: what becomes of the rows of each table
 FORGOTTEN = {
     "consumer_positions", "deliveries", "feed_partitions", "group_fanouts", "group_feeds",
-    "group_floors", "group_rechecks", "group_replays", "group_types", "message_attributes",
+    "claim_cursors", "group_rechecks", "group_replays", "group_types", "message_attributes",
     "partition_states", "partitions", "retentions", "staged_slices",
 }  # fmt: skip
 BEGUN_AGAIN = {

@@ -388,5 +388,5 @@ def test_an_interrupted_batch_leaves_the_connection_usable(
             with pytest.raises(DuplicateMessageId):
                 store.write_messages("account-2", [Message("A"), Message("B", id=ID)])
 
-        assert store.context.edition is Edition.BESIDE
+        assert store.context.edition is Edition.ON_MESSAGE_DB
         assert store.write_message("account-2", "Opened") == 0

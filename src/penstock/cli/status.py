@@ -41,7 +41,7 @@ from penstock.settings import Settings, redact
 
 _EDITIONS = {
     Edition.PENSTOCK: "penstock: all functions are Penstock's",
-    Edition.BESIDE: "message-db: Message DB's functions, with Penstock beside them",
+    Edition.ON_MESSAGE_DB: "message-db: Message DB's functions, with Penstock beside them",
     Edition.GENUINE: "genuine: Message DB only; `penstock init` adds Penstock beside it",
 }
 

@@ -124,7 +124,7 @@ class TablePositions:
         check_edition(context)
         return call(
             "load_position",
-            "select p.position from penstock.position_row(%s) p where p.position is not null",
+            "select p.position from penstock.latest_position(%s) p where p.position is not null",
             (self.key,),
             lambda rows: StoredPosition(rows[0][0], rows[0][0]) if rows else NONE_YET,
             consumer_id=self.key,
@@ -176,7 +176,7 @@ class HybridPositions:
             "load_position",
             "select p.position, m.*"
             " from (values (1)) as one"
-            " left join lateral penstock.position_row(%s) p on true"
+            " left join lateral penstock.latest_position(%s) p on true"
             " left join lateral message_store.get_last_stream_message(%s) m on true",
             (self._table.key, self._stream.stream_name),
             decode,

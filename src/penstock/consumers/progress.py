@@ -250,7 +250,7 @@ class Progress:
     def _head(self) -> Operation[int]:
         """Look up how far there are messages to handle."""
         if self._is_whole_log:
-            return read.news_head(self.context)
+            return read.head_without_bookkeeping(self.context)
         return read.category_head(self.context, self.category)
 
     def _is_bookkeeping(self, message: RecordedMessage) -> bool:

@@ -1,7 +1,7 @@
-"""Lists as arguments, written out as PostgreSQL's array literals.
+"""Lists as arguments, in the form of PostgreSQL's array literals.
 
-psycopg adapts a list element by element, in Python, and that took most of the time of a batch; a
-literal takes a tenth of it. The statement says of what type the array is: `%s::text[]`.
+psycopg adapts a list element by element, in Python, which took most of the time of a batch; a
+literal takes a tenth of it. The statement casts it to the type of the array: `%s::text[]`.
 """
 
 from __future__ import annotations

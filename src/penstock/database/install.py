@@ -1,33 +1,31 @@
 """Install and upgrade the SQL: versioned, repeatable, safe from many processes at once.
 
-The files in `sql/message_store` and `sql/penstock` define what a database of this version holds;
-each can run again over what it made before. The files in `sql/upgrades` do what that cannot do to
-an older schema: add a column, drop a function whose arguments changed. Each runs once in a
-database, in the order of their names, before the definitions; `0002_...` leads to version 2. A new
-database needs none of them.
+The files in `sql/message_store` and `sql/penstock` define a database of the current schema version;
+each can run again on what it created before. The files in `sql/upgrades` change what that cannot
+change in an older schema: they add a column, or drop a function whose arguments changed. Each runs
+once in a database, in the order of their names, before the definitions; `0002_...` leads to
+version 2. A new database needs none of them.
 
-All of it is one transaction under one lock, recorded in `penstock.installations`: the version, a
-digest of the definitions, the upgrades, and a digest of each function and trigger. SQL that is
+An installation is one transaction under one advisory lock, recorded in `penstock.installations`:
+the version, a digest of the definitions, the upgrades, and the parts (see `parts.py`). SQL that is
 newer than this package is never replaced. Where everything is as recorded, nothing is done. A
 genuine Message DB keeps its functions unless it is taken over.
 
-Locks. Definitions and upgrades lock tables that clients use. A client that holds one of them and
-waits for another would be the victim of a deadlock. So an installation waits for a lock only for a
-moment, less than PostgreSQL waits before it looks for deadlocks; then it rolls back, lets the
-clients go on, and starts again.
+Locks. Definitions and upgrades lock tables that clients use, and could deadlock with a client that
+holds one of them and waits for another. So an installation waits for a lock for less time than
+PostgreSQL waits before it looks for deadlocks; then it rolls back, pauses, and starts again.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any, TypeVar
+from typing import Any, LiteralString, TypeVar
 
 import psycopg
 from psycopg.types.json import Jsonb
@@ -36,7 +34,7 @@ from penstock.database import edition as editions
 from penstock.database.edition import OLDEST_CLIENT, SCHEMA_VERSION, Edition, Found, Installation
 from penstock.database.execute import execute
 from penstock.database.operation import Operation
-from penstock.database.parts import Parts, parts
+from penstock.database.parts import Parts, created_by, parts
 from penstock.errors import IncompatibleVersion, NotInstalled, UnsafeSequence
 
 logger = logging.getLogger("penstock")
@@ -44,14 +42,14 @@ logger = logging.getLogger("penstock")
 Answer = TypeVar("Answer")
 Connection = psycopg.Connection[Any]
 
-_LOCK = 8_099_000_251_885_693_285  # ours alone: held while installing
+_LOCK = 8_099_000_251_885_693_285  # the advisory lock of installations
 _LOCK_TIMEOUT = "400ms"  # below the default deadlock_timeout of a second
-_PAUSE = 0.5  # seconds for others, before an installation tries to get its locks again
+_PAUSE = 0.5  # seconds before an installation tries again to get its locks
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What `install` would do to a database, and why."""
+    """What `install` would do to a database."""
 
     edition: Edition
     needed: bool
@@ -69,9 +67,9 @@ def install_on(
 ) -> Plan:
     """Install or upgrade the SQL over this connection, and return what was done.
 
-    `take_over` replaces a genuine Message DB's functions by ours; `check` only says what is to do.
+    `take_over` replaces a genuine Message DB's functions by ours; `check` only returns the plan.
     Without `replace`, SQL of this version that another build of the package installed stays as it
-    is. `progress` is called with each file that is run, and with who holds a lock that is needed.
+    is. `progress` is called with the name of each file, and with the holder of a lock it waits for.
     """
     if check:
         return _plan(connection, where, take_over, replace)
@@ -98,8 +96,8 @@ def _install(
     plan = _plan(connection, where, take_over, replace)
     if plan.needed:
         connection.execute(f"set local lock_timeout = '{_LOCK_TIMEOUT}'".encode())
-        definitions = _sql_files(plan.edition)
-        for name, text in _upgrades_to_run(connection) + definitions:
+        files_to_run = definitions(plan.edition)
+        for name, text in _upgrades_to_run(connection) + files_to_run:
             progress(name)
             connection.execute(text.encode())
         connection.execute(
@@ -112,7 +110,7 @@ def _install(
                 digest(plan.edition),
                 plan.edition.value,
                 [name for name, _ in upgrades()],
-                Jsonb(_installed_parts(connection, definitions)),
+                Jsonb(_parts_of(connection, files_to_run)),
             ),
         )
     return plan
@@ -128,31 +126,35 @@ def _plan(connection: Connection, where: str, take_over: bool, replace: bool) ->
     if last:
         _refuse_newer(last, where)
     ours = take_over or found.has_our_functions or not found.has_message_store
-    edition = Edition.PENSTOCK if ours else Edition.BESIDE
+    edition = Edition.PENSTOCK if ours else Edition.ON_MESSAGE_DB
     if found.edition is edition and last and last.edition is edition:
         if _is_current(last, edition):
-            compared = _ask(connection, parts()).of(edition)
-            if not (found.lacks_parts or compared.missing or compared.replaced):
-                return _privileges_plan(connection, edition)
-        elif last.version == SCHEMA_VERSION and not replace:
+            return _repair_plan(connection, found, edition)
+        if last.version == SCHEMA_VERSION and not replace:
             return Plan(edition, False, ("nothing: the SQL of another build stays as it is",))
     return Plan(edition, True, tuple(_actions(connection, found, last, edition)))
 
 
-def _privileges_plan(connection: Connection, edition: Edition) -> Plan:
-    if not _lacks_privileges(connection):
-        return Plan(edition, False, ("nothing: all is in place",))
-    return Plan(edition, True, ("give the roles message_store and penstock_reader their rights",))
+def _repair_plan(connection: Connection, found: Found, edition: Edition) -> Plan:
+    """Return the plan for an installation of this package: restore what was dropped or changed."""
+    compared = _ask(connection, parts()).of(edition)
+    if changed := compared.missing + compared.replaced:
+        return Plan(edition, True, (f"restore {_listed(changed)}, dropped or changed since",))
+    if found.lacks_parts:
+        return Plan(edition, True, ("restore the triggers of the attribute index",))
+    if _lacks_privileges(connection):
+        return Plan(edition, True, ("grant privileges to message_store and penstock_reader",))
+    return Plan(edition, False, ("nothing: all is in place",))
 
 
 def _refuse_newer(last: Installation, where: str) -> None:
-    """Refuse to put SQL of this package over newer SQL."""
+    """Refuse to replace newer SQL by that of this package."""
     unknown = sorted(last.upgrades - {name for name, _ in upgrades()})
     if last.version > SCHEMA_VERSION or unknown:
         which = f" with {unknown[-1]}" if unknown and last.version == SCHEMA_VERSION else ""
         raise IncompatibleVersion(
-            f"{where} holds Penstock's SQL of version {last.version}{which}; this package would "
-            f"put back {SCHEMA_VERSION}: upgrade the Python package penstock-log"
+            f"{where} has schema version {last.version}{which}, and this package would install "
+            f"{SCHEMA_VERSION}: upgrade the Python package penstock-log"
         )
 
 
@@ -166,19 +168,17 @@ def _actions(
     steps = _upgrades_to_run(connection)
     if not last and not steps:
         yield f"create the schema penstock, version {SCHEMA_VERSION}"
-        yield "create the roles message_store and penstock_reader, if the server lets us"
+        yield "create the roles message_store and penstock_reader, if this role may"
     elif not last or last.version < SCHEMA_VERSION:
         version = last.version if last else "unknown"
         yield f"upgrade the schema penstock from version {version} to {SCHEMA_VERSION}"
     elif not _is_current(last, last.edition):
         yield f"replace the SQL of another build of version {SCHEMA_VERSION} by this package's"
-    elif last.edition is edition:
-        yield "put back the functions and triggers of Penstock that were dropped or changed"
     for name, text in steps:
         yield f"run {name}: {_first_comment(text)}"
     if not found.has_message_store:
         yield "create the schema message_store with Message DB 1.3's table, functions and views"
-    elif edition is Edition.BESIDE:
+    elif edition is Edition.ON_MESSAGE_DB:
         yield "leave Message DB's functions as they are"
     elif not found.has_our_functions:
         yield "replace Message DB's functions by Penstock's; its messages stay as they are"
@@ -199,7 +199,7 @@ def _first_comment(text: str) -> str:
 
 
 def _upgrades_to_run(connection: Connection) -> list[tuple[str, str]]:
-    """Return the upgrades that an existing schema still lacks, in order."""
+    """Return the upgrades that have not run on an existing schema, in order."""
     row = connection.execute("select to_regclass('penstock.installations') is not null").fetchone()
     if row != (True,):
         return []
@@ -212,47 +212,41 @@ def _ask(connection: Connection, question: Operation[Answer]) -> Answer:
     return execute(connection, question, prepare=False)
 
 
-def _installed_parts(
-    connection: Connection, definitions: Iterable[tuple[str, str]]
-) -> dict[str, str]:
-    """Return the parts that these files define; a function of somebody else's is none of them."""
-    texts = "".join(text for _, text in definitions)
-    defined = {*re.findall(r"^ *create (?:or replace )?function (\w+\.\w+)", texts, re.MULTILINE)}
-    return {
-        name: digest
-        for name, digest in _ask(connection, parts()).found.items()
-        if name.startswith("trigger ") or name.partition("(")[0] in defined
-    }
+def _parts_of(connection: Connection, files: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return the parts that these files create, as they are now; not a user's own functions."""
+    created = created_by(text for _, text in files)
+    found = _ask(connection, parts()).found
+    return {name: digest for name, digest in found.items() if name.partition("(")[0] in created}
+
+
+#: the locks that other sessions hold on our tables
+_LOCKS_OF_OTHERS: LiteralString = (
+    " from pg_locks l join pg_class c on c.oid = l.relation"
+    " left join pg_stat_activity a on a.pid = l.pid"
+    " where l.database = (select oid from pg_database where datname = current_database())"
+    " and c.relnamespace in (to_regnamespace('message_store'), to_regnamespace('penstock'))"
+    " and l.granted and l.pid <> pg_backend_pid()"
+)
 
 
 def _lock_holder(connection: Connection) -> str | None:
-    """Return who has held a lock on a table of ours for longest."""
+    """Return the session with the oldest transaction of those that hold a lock on our tables."""
     row = connection.execute(
         "select format('pid %s (%s), %s for %s', a.pid, a.application_name, a.state,"
         " date_trunc('second', clock_timestamp() - a.xact_start))"
-        " from pg_locks l join pg_class c on c.oid = l.relation"
-        " join pg_stat_activity a on a.pid = l.pid"
-        " where l.database = (select oid from pg_database where datname = current_database())"
-        " and c.relnamespace in (to_regnamespace('message_store'), to_regnamespace('penstock'))"
-        " and l.granted and l.pid <> pg_backend_pid()"
-        " order by a.xact_start limit 1"
+        f"{_LOCKS_OF_OTHERS} and a.pid is not null order by a.xact_start limit 1"
     ).fetchone()
     return row[0] if row else None
 
 
 def _open_transactions(connection: Connection) -> int:
-    row = connection.execute(
-        "select count(distinct l.pid) from pg_locks l join pg_class c on c.oid = l.relation"
-        " where l.database = (select oid from pg_database where datname = current_database())"
-        " and c.relnamespace in (to_regnamespace('message_store'), to_regnamespace('penstock'))"
-        " and l.granted and l.pid <> pg_backend_pid()"
-    ).fetchone()
+    row = connection.execute(f"select count(distinct l.pid){_LOCKS_OF_OTHERS}").fetchone()
     assert row is not None
     return int(row[0])
 
 
 def _lacks_privileges(connection: Connection) -> bool:
-    """Whether a role has no rights here, or is not there though we may make it: as in a restore."""
+    """Whether a role lacks privileges, or does not exist and can be created: as after a restore."""
     row = connection.execute(
         "select exists (select from unnest(array['message_store', 'penstock_reader']) as r(name)"
         " where case when to_regrole(r.name) is not null"
@@ -263,21 +257,28 @@ def _lacks_privileges(connection: Connection) -> bool:
 
 
 def check_parts(installation: Installation, parts: Parts, where: str) -> None:
-    """Refuse an installation that lacks a part, and warn of one that is not this package's."""
-    if parts.missing:
+    """Refuse an installation that lacks a part, and warn of one that differs from this package's.
+
+    A missing index is a warning: most calls work without it, though slowly.
+    """
+    if missing := [name for name in parts.missing if not name.startswith("index ")]:
         raise NotInstalled(
-            f"{where} lacks {_listed(parts.missing)}, which somebody dropped: "
-            "run `penstock init` to put it back"
+            f"{where} lacks {_listed(missing)}, dropped since it was installed: "
+            "run `penstock init` to restore it"
+        )
+    if parts.missing:
+        logger.warning(
+            "%s lacks %s; run `penstock init` to restore it", where, _listed(parts.missing)
         )
     if parts.replaced:
         logger.warning(
-            "%s: %s changed since `penstock init` installed it; run it again to put it back",
+            "%s: %s changed since `penstock init` installed it; run it again to restore it",
             where,
             _listed(parts.replaced),
         )
     if installation.digest != digest(installation.edition):
         logger.warning(
-            "%s holds SQL of another build of version %s than this package's; "
+            "%s has the SQL of another build of version %s than this package's; "
             "`penstock init` replaces it",
             where,
             installation.version,
@@ -296,23 +297,23 @@ def _refuse_sequence_cache(connection: Connection) -> None:
     ).fetchone()
     if row and row[0] != 1:
         raise UnsafeSequence(
-            f"message_store.messages_global_position_seq has a cache of {row[0]}, so positions "
-            "would be taken long before they are announced: "
+            f"message_store.messages_global_position_seq has a cache of {row[0]}, which takes "
+            "positions before they are announced: "
             "run `alter sequence message_store.messages_global_position_seq cache 1` first"
         )
 
 
 @cache
 def digest(edition: Edition) -> str:
-    """Return the digest of the SQL files that make up an edition."""
+    """Return the digest of the SQL files that define an edition."""
     digested = hashlib.sha256()
-    for name, text in _sql_files(edition):
+    for name, text in definitions(edition):
         digested.update(f"{name}\n{text}\n".encode())
     return digested.hexdigest()
 
 
-def _sql_files(edition: Edition) -> list[tuple[str, str]]:
-    """Return name and text of the definitions, in order."""
+def definitions(edition: Edition) -> list[tuple[str, str]]:
+    """Return name and text of the files that define an edition, in order."""
     folders = ["message_store", "penstock"] if edition is Edition.PENSTOCK else ["penstock"]
     return [
         (f"{folder}/{name}.sql", text) for folder in folders for name, text in _files_in(folder)

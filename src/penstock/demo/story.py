@@ -29,8 +29,8 @@ POLL_SECONDS = 0.2
 _PROGRESS = """
 select
   (select coalesce(sum(published), 0) from penstock.deliveries)::bigint,
-  coalesce((select messages_in from penstock.progress_of('shop', 'invoicing')), 0),
-  coalesce((select messages_in from penstock.progress_of('shop', 'revenue')), 0)
+  coalesce((select messages_in from penstock.latest_processor_progress('shop', 'invoicing')), 0),
+  coalesce((select messages_in from penstock.latest_processor_progress('shop', 'revenue')), 0)
 """
 
 

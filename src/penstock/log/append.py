@@ -56,7 +56,7 @@ def append(
             raise ValidationError("guard", guard, "a Guard")
         as_guard(guard)
     rows = _rows(context, checked_messages(messages), stream_name)
-    beside = context.edition is Edition.BESIDE
+    beside = context.edition is Edition.ON_MESSAGE_DB
     if len(rows) == 1 and not beside:
         return _append_one(rows[0], guard, stream_name, expected_version)
     watched = None if guard is None else guard.as_json()

@@ -160,12 +160,12 @@ def category_head(context: LogContext, category_name: str) -> Operation[int]:
     )
 
 
-def news_head(context: LogContext) -> Operation[int]:
+def head_without_bookkeeping(context: LogContext) -> Operation[int]:
     """Read the head of the log, but for what the consumers of `$all` keep for themselves."""
     context.require_penstock("category_head")
     return call(
         "category_head",
-        "select penstock.news_head(%s)",
+        "select penstock.head_without_bookkeeping(%s)",
         (context.watermark,),
         only_value,
         category_name="$all",

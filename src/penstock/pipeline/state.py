@@ -111,7 +111,7 @@ def write_seconds(connection: Connection, pipeline: str, processor: str, seconds
     """Write down how long a step took, at the end of its transaction."""
     connection.execute(
         "update penstock.processor_progress p set last_step_seconds = %s"
-        " from penstock.progress_of(%s, %s) s"
+        " from penstock.latest_processor_progress(%s, %s) s"
         " where (p.pipeline, p.processor, p.version) = (s.pipeline, s.processor, s.version)",
         (round(seconds, 3), pipeline, processor),
     )

@@ -58,7 +58,7 @@ _LIST = """
 select p.pipeline, p.processor, p.kind, p.generation, p.rebuilding, s.steps, s.messages_in,
   s.messages_out, s.last_step_at, s.last_step_seconds, p.error, p.error_at, p.retired_at, s.tailers
 from penstock.processors p
-cross join lateral penstock.progress_of(p.pipeline, p.processor) s
+cross join lateral penstock.latest_processor_progress(p.pipeline, p.processor) s
 order by p.pipeline, p.processor
 """
 

@@ -107,7 +107,7 @@ PAST_US = (
         (
             Edit(
                 APPEND_ONE,
-                "    done := set_config('penstock.appending', coalesce(around, ''), true);\n",
+                "    done := set_config('penstock.appending', coalesce(outer_append, ''), true);\n",
                 "",
             ),
         ),
@@ -122,7 +122,7 @@ PAST_US = (
         (
             Edit(
                 APPEND,
-                "  done := set_config('penstock.appending', coalesce(around, ''), true);\n",
+                "  done := set_config('penstock.appending', coalesce(outer_append, ''), true);\n",
                 "",
             ),
         ),

@@ -150,10 +150,12 @@ _CLAIMS: tuple[Mutant, ...] = (
         (
             Edit(
                 f"{SQL}/35_group_queue.sql",
-                "        and (s.turn, s.version) >= (floor.turn, floor.version)\n"
-                "      order by s.turn, s.version limit 1",
-                "        and (s.turn, s.version) >= (floor.turn, floor.version)\n"
-                "      order by s.turn + 0, s.version limit 1",
+                "        and (s.queue_position, s.version)"
+                " >= (claim_cursor.queue_position, claim_cursor.version)\n"
+                "      order by s.queue_position, s.version limit 1",
+                "        and (s.queue_position, s.version)"
+                " >= (claim_cursor.queue_position, claim_cursor.version)\n"
+                "      order by s.queue_position + 0, s.version limit 1",
             ),
         ),
         (f"{MANY_PARTITIONS}[claim]", f"{MANY_PARTITIONS}[claim_and_acknowledge]"),
@@ -277,12 +279,12 @@ _VERSIONS: tuple[Mutant, ...] = (
 
 _OUTBOX: tuple[Mutant, ...] = (
     Mutant(
-        "flat-outbox-floor",
+        "flat-outbox-cursor",
         "If the outbox were claimed from its beginning each time",
         (
             Edit(
                 OUTBOX,
-                "after_due constant timestamptz := coalesce(floor_due, '-infinity');",
+                "after_due constant timestamptz := coalesce(cursor_due, '-infinity');",
                 "after_due constant timestamptz := '-infinity';",
             ),
         ),
@@ -292,8 +294,8 @@ _OUTBOX: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
-        "flat-outbox-dispatcher-floor",
-        "If a dispatcher did not go on from its floor",
+        "flat-outbox-dispatcher-cursor",
+        "If a dispatcher did not continue from its cursor",
         (
             Edit(
                 "outbox/claim_cursor.py",

@@ -78,7 +78,7 @@ TOKENS = (
         (
             Edit(
                 CLAIMS,
-                "if held.token = held_state.token then",
+                "if held.token = locked_claim.token then",
                 "if held.token is not null then",
             ),
         ),
@@ -99,7 +99,7 @@ TOKENS = (
         (
             Edit(
                 CLAIMS,
-                "elsif held.finished_token = held_state.token and held.finished_call = call then",
+                "elsif held.finished_token = locked_claim.token and held.finished_call = call then",
                 "elsif false then",
             ),
         ),
@@ -200,23 +200,23 @@ STATES = (
         (
             Edit(
                 QUEUE,
-                """    order by s.turn, s.version limit 1
+                """    order by s.queue_position, s.version limit 1
     for update of p skip locked;
     if not found then
       select p.* into first
       from penstock.partition_states s join penstock.partitions p on p.offset_id = s.offset_id
-      where s.group_pk = own.id and s.turn is not null
-        and (s.turn, s.version) >= (floor.turn, floor.version)
-      order by s.turn, s.version limit 1
+      where s.group_pk = own.id and s.queue_position is not null
+        and (s.queue_position, s.version) >= (claim_cursor.queue_position, claim_cursor.version)
+      order by s.queue_position, s.version limit 1
       for update of p skip locked;""",
-                """    order by s.turn, s.version limit 1
+                """    order by s.queue_position, s.version limit 1
     for update of p;
     if not found then
       select p.* into first
       from penstock.partition_states s join penstock.partitions p on p.offset_id = s.offset_id
-      where s.group_pk = own.id and s.turn is not null
-        and (s.turn, s.version) >= (floor.turn, floor.version)
-      order by s.turn, s.version limit 1
+      where s.group_pk = own.id and s.queue_position is not null
+        and (s.queue_position, s.version) >= (claim_cursor.queue_position, claim_cursor.version)
+      order by s.queue_position, s.version limit 1
       for update of p;""",
             ),
         ),
@@ -229,19 +229,19 @@ STATES = (
             Edit(
                 QUEUE,
                 """_positions_of(type_ids, own, p, s.last_position, routed_to, 1))
-    order by s.turn, s.version limit 1
+    order by s.queue_position, s.version limit 1
     for update of p skip locked;""",
                 """_positions_of(type_ids, own, p, s.last_position, routed_to, 1))
-    order by s.turn, s.version limit 1
+    order by s.queue_position, s.version limit 1
     for update of p;""",
             ),
             Edit(
                 QUEUE,
                 """_positions_of(type_ids, own, p, s.last_position, routed_to, 1))
-      order by s.turn, s.version limit 1
+      order by s.queue_position, s.version limit 1
       for update of p skip locked;""",
                 """_positions_of(type_ids, own, p, s.last_position, routed_to, 1))
-      order by s.turn, s.version limit 1
+      order by s.queue_position, s.version limit 1
       for update of p;""",
             ),
         ),
@@ -304,7 +304,7 @@ ROUTERS = (
     Mutant(
         "late-types",
         "If a type that a group names later were routed only from then on",
-        (Edit(ROUTING, "progress.late := progress.late || new_types;", "null;"),),
+        (Edit(ROUTING, "progress.backfills := progress.backfills || new_types;", "null;"),),
         (f"{ROUTED}test_a_type_that_is_handled_later_is_routed_from_the_start",),
     ),
     Mutant(
@@ -313,7 +313,7 @@ ROUTERS = (
         (
             Edit(
                 CLAIMS,
-                "    if progress.late = '{}' or not exists (",
+                "    if progress.backfills = '{}' or not exists (",
                 "    if true or not exists (",
             ),
         ),
@@ -321,7 +321,7 @@ ROUTERS = (
     ),
     Mutant(
         "narrowing-lock",
-        "If a claim of fewer types made a floor while somebody routes",
+        "If a claim of fewer types made a cursor while another transaction routes",
         (
             Edit(
                 ROUTING,
@@ -370,7 +370,7 @@ ROUTERS = (
         (
             Edit(
                 ROUTING,
-                "progress.late := progress.late || jsonb_build_object(type_id, 0);",
+                "progress.backfills := progress.backfills || jsonb_build_object(type_id, 0);",
                 "null;",
             ),
         ),
@@ -395,7 +395,7 @@ ROUTERS = (
     Mutant(
         "fanout-slices",
         "If a message for many partitions were taken for done after the first slice",
-        (Edit(ROUTING, "if cardinality(slice) < left_to_tell then", "if true then"),),
+        (Edit(ROUTING, "if cardinality(slice) < remaining then", "if true then"),),
         (f"{ROUTED}test_a_message_for_more_partitions_than_fit_one_routing_reaches_all",),
     ),
     Mutant(
@@ -411,10 +411,11 @@ ROUTERS = (
             ),
             Edit(
                 ROUTING,
-                "insert into penstock.partition_states (offset_id, group_pk, next_position, turn)\n"
+                "insert into penstock.partition_states"
+                " (offset_id, group_pk, next_position, queue_position)\n"
                 "    select n.offset_id, own.id, f.next_position, f.next_position\n",
                 "insert into penstock.partition_states"
-                " (offset_id, group_pk, next_position, turn, last_position)\n"
+                " (offset_id, group_pk, next_position, queue_position, last_position)\n"
                 "    select n.offset_id, own.id, f.next_position, f.next_position, after\n",
             ),
         ),
@@ -442,38 +443,44 @@ ROUTERS = (
 
 FLOORS = (
     Mutant(
-        "open-at-floor",
-        "If a floor covered what was written by transactions that were open",
+        "open-at-cursor",
+        "If a claim cursor covered what was written by transactions that were open",
         (
             Edit(
                 QUEUE,
-                "s.xid = any ((floor).open_xids) and s.queued",
+                "s.xid = any ((claim_cursor).open_xids) and s.queued",
                 "false and s.queued",
             ),
         ),
         (f"{TURNS}test_an_ack_that_commits_after_a_floor_was_made_is_found",),
     ),
     Mutant(
-        "after-floor",
-        "If a floor covered what was written after it",
+        "after-cursor",
+        "If a claim cursor covered what was written after it",
         (
             Edit(
                 QUEUE,
-                "s.xid >= (floor).next_xid and s.queued",
+                "s.xid >= (claim_cursor).next_xid and s.queued",
                 "false and s.queued",
             ),
         ),
         (f"{TURNS}test_a_partition_that_returns_before_the_floor_is_found",),
     ),
     Mutant(
-        "own-floor",
-        "If a floor covered what its own transaction wrote after it",
-        (Edit(QUEUE, "    and s.version > (floor).own_version and s.queued", "    and false"),),
+        "own-cursor",
+        "If a claim cursor covered what its own transaction wrote after it",
+        (
+            Edit(
+                QUEUE,
+                "    and s.version > (claim_cursor).own_version and s.queued",
+                "    and false",
+            ),
+        ),
         (f"{TURNS}test_what_a_transaction_gives_back_after_it_made_a_floor_is_found",),
     ),
     Mutant(
-        "behind-floor",
-        "If partitions before a floor were forgotten",
+        "before-cursor",
+        "If partitions before a claim cursor were not listed",
         (
             Edit(
                 QUEUE,
@@ -484,27 +491,28 @@ FLOORS = (
         (f"{TURNS}test_a_claim_that_is_rolled_back_after_a_floor_was_made_is_found",),
     ),
     Mutant(
-        "floor-goes-down",
-        "If a floor stayed where it is with more partitions before it than it can list",
+        "cursor-moves-back",
+        "If a claim cursor stayed where it is with more partitions before it than it can list",
         (
             Edit(
                 QUEUE,
-                "case when few.enough then to_turn else least(f.turn, to_turn) end,\n"
-                "    case when few.enough or f.turn is null then to_version else 0 end,",
-                "to_turn,\n    to_version,",
+                "case when few.enough then to_position"
+                " else least(f.queue_position, to_position) end,\n"
+                "    case when few.enough or f.queue_position is null then to_version else 0 end,",
+                "to_position,\n    to_version,",
             ),
         ),
         (f"{TURNS}test_many_claims_that_are_rolled_back_after_a_floor_was_made_are_found",),
     ),
     Mutant(
-        "floor-of-fewer-types",
-        "If a partition that a claim passed over stayed where it is when a message comes for it",
-        (Edit(ROUTING, "\n      or own.narrowed and f.turn is not null", ""),),
+        "cursor-of-fewer-types",
+        "If a partition that a claim skipped kept its state when a message is routed to it",
+        (Edit(ROUTING, "\n      or own.narrowed and f.queue_position is not null", ""),),
         (f"{TURNS}test_a_message_of_a_named_type_for_a_partition_that_was_passed_over_is_found",),
     ),
     Mutant(
-        "floor-lock",
-        "If a claim waited for one that makes a floor",
+        "cursor-lock",
+        "If a claim waited for one that makes a cursor",
         (
             Edit(
                 QUEUE,
@@ -633,11 +641,12 @@ FLAT: tuple[Mutant, ...] = (
         (
             Edit(
                 CLAIMS,
-                """      where s.turn is not null or s.due <= moment) as may_have_work""",
-                """      where s.turn is not null or s.due <= moment)
+                """      where s.queue_position is not null or s.due <= moment) as may_have_work""",
+                """      where s.queue_position is not null or s.due <= moment)
     or exists (
-      select from penstock.partitions p cross join lateral penstock.state_of(p.offset_id) s
-      where p.group_pk = g.id and s.turn is not null) as may_have_work""",
+      select from penstock.partitions p
+      cross join lateral penstock.latest_partition_state(p.offset_id) s
+      where p.group_pk = g.id and s.queue_position is not null) as may_have_work""",
             ),
         ),
         (f"{FLATNESS}test_a_claim_that_finds_nothing_reads_next_to_nothing",),
@@ -648,12 +657,12 @@ FLAT: tuple[Mutant, ...] = (
         (
             Edit(
                 QUEUE,
-                """        and (s.turn, s.version) >= (floor.turn, floor.version)
-      order by s.turn, s.version limit 1
-""",
-                """        and (s.turn, s.version) >= (floor.turn, floor.version)
-      order by s.turn + 0, s.version limit 1
-""",
+                "        and (s.queue_position, s.version)"
+                " >= (claim_cursor.queue_position, claim_cursor.version)\n"
+                "      order by s.queue_position, s.version limit 1\n",
+                "        and (s.queue_position, s.version)"
+                " >= (claim_cursor.queue_position, claim_cursor.version)\n"
+                "      order by s.queue_position + 0, s.version limit 1\n",
             ),
         ),
         (f"{FLATNESS}test_an_operation_reads_as_much_with_many_partitions[claim]",),
@@ -683,7 +692,7 @@ $$;
         (f"{FLATNESS}test_an_operation_reads_as_much_with_a_hot_key[claim]",),
     ),
     Mutant(
-        "floors",
+        "claim-cursors",
         "If a claim began at the beginning of the queue",
         (Edit(QUEUE, "and f.next_xid <= pg_snapshot_xmax(pg_current_snapshot())", "and false"),),
         (f"{NO_CALL}[one_device-oldest]",),
@@ -719,19 +728,26 @@ $$;
         ),
     ),
     Mutant(
-        "extended-floor",
-        "If a worker that only extends its lease made no floor",
-        (Edit(CLAIMS, "  perform penstock.renew_floors(own, floor, type_ids, routed_to);\n", ""),),
+        "extended-cursor",
+        "If a worker that only extends its lease made no claim cursor",
+        (
+            Edit(
+                CLAIMS,
+                "  perform penstock.refresh_claim_cursors("
+                "own, claim_cursor, type_ids, routed_to);\n",
+                "",
+            ),
+        ),
         (f"{COSTS}test_a_claim_that_is_extended_for_long_costs_who_has_no_work_no_more",),
     ),
     Mutant(
-        "retention-floor",
-        "If a look for the first message that is not handled began at the first of all",
+        "retention-cursor",
+        "If the first unhandled message were searched from the start of the index",
         (
             Edit(
                 QUEUE,
                 """       and s.parked_at is null
-       and (s.next_position, s.version) >= (floor.next_position, floor.next_version)
+       and (s.next_position, s.version) >= (claim_cursor.next_position, claim_cursor.next_version)
      order by""",
                 """       and s.parked_at is null
      order by""",
@@ -740,13 +756,13 @@ $$;
         (f"{COSTS}test_the_first_unhandled_message_is_found_without_those_that_were_handled",),
     ),
     Mutant(
-        "narrow-floors",
+        "narrow-cursors",
         "If a claim of fewer types went through the partitions of others each time",
         (
             Edit(
                 CLAIMS,
-                "if floor.group_pk is not null and (own.narrowed or only_ids is null) then",
-                "if floor.group_pk is not null and only_ids is null then",
+                "if claim_cursor.group_pk is not null and (own.narrowed or only_ids is null) then",
+                "if claim_cursor.group_pk is not null and only_ids is null then",
             ),
             Edit(
                 CLAIMS,

@@ -72,7 +72,7 @@ _DISPATCHING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "outbox-whole-look",
-        "If a dispatcher that goes on from its floor never looked from the start again",
+        "If a dispatcher that continues from its cursor never started at the head again",
         (
             Edit(
                 "outbox/claim_cursor.py",
@@ -326,7 +326,7 @@ _JOINS: tuple[Mutant, ...] = (
             Edit(
                 JOINS,
                 "  if own.status = 'pending' then\n"
-                "    perform penstock.move_steps(own.join_id);\n  end if;\n",
+                "    perform penstock.add_steps(own.join_id);\n  end if;\n",
                 "",
             ),
         ),
@@ -340,7 +340,7 @@ _JOINS: tuple[Mutant, ...] = (
         (
             Edit(
                 JOINS,
-                "  perform penstock.move_steps(own.join_id);\n  return enqueue_join_wait",
+                "  perform penstock.add_steps(own.join_id);\n  return enqueue_join_wait",
                 "  return enqueue_join_wait",
             ),
         ),

@@ -177,7 +177,7 @@ _MOMENT = (
 
 _SAME_STEP = (
     Mutant(
-        "scratch-floors",
+        "scratch-start-positions",
         "If after a start from scratch what was made before were read again",
         (Edit("pipeline/restart.py", "                if queue in made\n",
               "                if False\n"),),

@@ -237,7 +237,13 @@ FORGOTTEN = (
     Mutant(
         "truncate-keeps-generations",
         "If a processor were the same generation after its log was truncated",
-        (Edit(TRUNCATE, "  set generation = p.generation + 1, floors", "  set floors"),),
+        (
+            Edit(
+                TRUNCATE,
+                "  set generation = p.generation + 1, start_positions",
+                "  set start_positions",
+            ),
+        ),
         (f"{TRUNCATE_TESTS}::test_a_processor_begins_again[restart]",),
     ),
     Mutant(

@@ -257,7 +257,7 @@ _SLICES = (
         "slices-order",
         "If slices were cut in any order",
         (Edit(SQL, "order by s.order_number, s.order_text,"
-                   " penstock.came_as(tokens, s.token, s.ordinal)) as number",
+                   " penstock.staged_order(tokens, s.token, s.ordinal)) as number",
               "order by s.id desc) as number"),),
         (
             f"{SLICES}::test_the_order_of_the_writer_holds_across_slices_and_tokens",

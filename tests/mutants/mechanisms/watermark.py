@@ -137,7 +137,7 @@ MUTANTS: tuple[Mutant, ...] = (
                 WATERMARK,
                 """  raise exception using
     errcode = 'PS005',
-    message = 'a standby does not know which writers are open: read on the primary';
+    message = 'a standby has no record of open writers: read from the primary';
 """,
                 "  return penstock.last_position();\n",
             ),

@@ -86,7 +86,8 @@ def wait_for_steps(workshop: Workshop, pipe: Pipeline, **steps: int) -> None:
     for processor, count in steps.items():
         wait_until(
             workshop.store.settings.conninfo(),
-            "select exists (select from penstock.progress_of(%s, %s) where steps >= %s)",
+            "select exists (select from penstock.latest_processor_progress(%s, %s)"
+            " where steps >= %s)",
             (pipe.name, processor, count),
         )
 

@@ -160,7 +160,7 @@ class TestWhoMayCommit:
         snapshot = run.begin()
         run.connection.execute("update penstock.processor_progress set tailers = '{\"number\": 7}'")
 
-        with pytest.raises(StepSuperseded, match="tailer of number stands at 7"):
+        with pytest.raises(StepSuperseded, match="tailer of number is at 7, not at"):
             run.commit(snapshot, run.stage())
 
         assert seen(database_url)["messages"] == 0

@@ -117,7 +117,7 @@ def tokens_and_counts(staged: Sequence[Staged]) -> tuple[list[UUID], list[int]]:
 
 def is_beside(connection: Connection) -> bool:
     """Whether a genuine Message DB is here, whose readers rely on its lock of a category."""
-    return execute(connection, editions.find()).edition is Edition.BESIDE
+    return execute(connection, editions.find()).edition is Edition.ON_MESSAGE_DB
 
 
 def _row(cursor: psycopg.Cursor[Any]) -> tuple[Any, ...]:

@@ -1,7 +1,7 @@
 -- The grammar of stream names: {category}[:{type}[+{type}...]][-{id}].
 --
--- These are plain expressions in SQL functions, so that the planner puts them straight into the
--- query and the index instead of calling them: one insert evaluates `category` twice.
+-- These are SQL functions of one expression, which the planner inlines: one insert evaluates `category`
+-- twice.
 
 create or replace function message_store.category(stream_name varchar)
 returns varchar language sql immutable parallel safe
@@ -34,9 +34,9 @@ create or replace function message_store.hash_64(value varchar)
 returns bigint language sql immutable parallel safe
 as $$ select ('x' || left(md5(value), 16))::bit(64)::bigint $$;
 
--- A session keeps an index's expressions as it first read them. Where `category` has just taken the
--- place of Message DB's, sessions that are connected would no longer find the indexes that use it:
--- a change of nothing (no index has that option) makes them read again.
+-- A session caches the expressions of an index. Where `category` has just replaced Message DB's, connected
+-- sessions would no longer match their queries with the indexes that use it. Resetting an option, which
+-- no index has, invalidates that cache.
 do $$
 declare
   index regclass;

@@ -1,5 +1,5 @@
--- Message DB's lock: the whole category, for one transaction. Our own writes share it (see
--- penstock.lock_stream), so whoever takes it here waits for them and keeps them waiting.
+-- Message DB's lock: the whole category, for one transaction. Our own writes take it in shared mode (see
+-- penstock.lock_stream), so a caller of this function and our writers exclude each other.
 
 create or replace function message_store.acquire_lock(stream_name varchar)
 returns bigint language plpgsql

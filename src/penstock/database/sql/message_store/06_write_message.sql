@@ -1,17 +1,16 @@
 -- Write one message and return its position in the stream.
 --
 -- The promise: atomic; a retry of a write that succeeded returns the first position, whatever
--- `expected_version` says by then; a wrong expected version writes nothing. How it is kept: the
--- stream is locked before its version is read, in a statement of its own, so that under READ
--- COMMITTED the version is the newest there is. Looking for the id costs nothing on the way through:
--- only a write that would fail looks.
+-- `expected_version` is; a wrong expected version writes nothing. How it is kept: the stream is locked
+-- before its version is read in a separate statement, so that under READ COMMITTED the version is the
+-- newest. The id is looked up only if the write would fail otherwise.
 --
 -- Errors have Message DB's texts and SQLSTATEs, since its clients match on them; the facts and our
 -- own code are JSON in the detail.
 --
--- This is the busiest code of all, and each expression has its price in each transaction: so there
--- are few of them, and functions are called by assignment, which PostgreSQL evaluates in place, while
--- `perform` would run a query.
+-- This is the hottest path, and each expression costs something in each transaction. So there are few of
+-- them, and functions are called by assignment, which PostgreSQL evaluates in place; `perform` would
+-- run a query.
 
 create or replace function message_store.write_message(
   id varchar,

@@ -1,8 +1,8 @@
--- Reading one stream. Its positions are handed out under the stream's lock, so they commit in order
+-- Reading one stream. Its positions are assigned under the stream's lock, so they commit in order
 -- and a reader needs no watermark.
 --
--- Nothing is sorted (`enable_sort = off`): rows come from the index messages_stream in its order, so
--- that a page or the last message costs the same in a stream of any length, whatever the statistics.
+-- With `enable_sort = off` rows come from the index messages_stream in its order, so that a page or the
+-- last message costs the same in a stream of any length, whatever the statistics say.
 
 create or replace function message_store.stream_version(stream_name varchar)
 returns bigint language plpgsql

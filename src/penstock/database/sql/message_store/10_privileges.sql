@@ -1,7 +1,7 @@
 -- The role that services use, with Message DB's privileges: read and append, never change.
 --
 -- Roles belong to the whole server, and creating one needs a privilege that a managed database may
--- not give. Without it the installation goes on, and the owner alone uses the store.
+-- not grant. Without it the installation continues, and only the owner can use the store.
 
 do $$
 begin
@@ -9,7 +9,7 @@ begin
     create role message_store with login;
   end if;
 exception
-  -- another database of this server is being installed at this very moment
+  -- a concurrent installation in another database of this server created it
   when duplicate_object or unique_violation then null;
   when insufficient_privilege then
     raise notice 'role message_store was not created: %', sqlerrm;

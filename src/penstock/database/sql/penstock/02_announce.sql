@@ -1,26 +1,26 @@
--- Every writer announces where it may write, before it takes its first position.
+-- Every writer announces the lowest position that it may write, before it takes its first one.
 --
 -- The promise: while a transaction may still commit a message at position p, a shared advisory lock
 -- with a key at or below p is held. penstock.watermark() reads those locks.
 --
 -- How it is kept. The statement trigger runs before any row's nextval(). It reads the sequence's
--- next value, locks it, and only then can a row draw a position, which is that value or a higher one.
--- The lock goes when the transaction has ended, and PostgreSQL makes a commit visible before it
--- releases locks. `penstock.announced` remembers the transaction and `penstock.bound` its bound, so
--- that a transaction announces once; a rollback to a savepoint undoes settings and lock together. It
--- is the transaction's id that is remembered, so that a value left behind by somebody's SET does no
--- harm. The bound is apart because the row trigger's condition is read anew for each statement: the
--- shorter it is, the cheaper is every write.
+-- next value and locks it; only then can a row take a position, which is that value or a higher one.
+-- The lock is released when the transaction has ended, and PostgreSQL makes a commit visible before it
+-- releases locks. `penstock.announced` holds the id of the transaction and `penstock.bound` its bound, so
+-- that a transaction announces once; a rollback to a savepoint undoes settings and lock together. Since
+-- the transaction's id is compared, a value left over from a SET does no harm. The bound is a setting of
+-- its own because the condition of the row trigger is parsed for each statement: a short one keeps writes
+-- cheap.
 --
 -- Settings and lock are made in a block with an exception clause, which is a subtransaction: so both
--- belong to the transaction at its present savepoint, and nothing else. A lock taken straight from a
--- query belongs to the query's cursor, and if that fails within a later savepoint the lock is gone
--- while the rows it had written stay.
+-- belong to the transaction at its present savepoint. A lock taken directly in a query belongs to the
+-- query's portal; if that fails within a later savepoint, the lock is released while the rows that it
+-- has written stay.
 --
 -- What would break it: a position that did not come from the sequence in this statement (a sequence
--- cache, a position made by hand). The row trigger refuses that; `penstock init` refuses a cache.
+-- cache, an explicit position). The row trigger refuses that; `penstock init` refuses a cache.
 --
--- 1885693285 is our class of two-part advisory locks: 'pens' read as a number.
+-- 1885693285 is the class of our two-part advisory locks: 'pens' read as a number.
 
 create or replace function penstock.announce()
 returns trigger language plpgsql
@@ -31,7 +31,7 @@ declare
 begin
   if current_setting('penstock.announced', true) is distinct from pg_current_xact_id()::text then
     bound := pg_sequence_last_value('message_store.messages_global_position_seq'::regclass) + 1;
-    if bound is null then  -- not used since it was made or restarted: see penstock.last_position()
+    if bound is null then  -- not used since it was created or restarted: see penstock.last_position()
       select last_value into strict bound from message_store.messages_global_position_seq;
       bound := coalesce(
         pg_sequence_last_value('message_store.messages_global_position_seq'::regclass) + 1, bound);
@@ -55,7 +55,7 @@ begin
   raise exception using
     errcode = 'PS006',
     message = format(
-      'global position %s is below %s, where this transaction announced to write',
+      'global position %s is below %s, the lowest position that this transaction announced',
       global_position, current_setting('penstock.bound')),
     detail = jsonb_build_object('global_position', global_position),
     hint = 'Let the sequence message_store.messages_global_position_seq number the messages, '
@@ -72,8 +72,8 @@ begin
 end
 $$;
 
--- For logical replication: refuse a position below what was announced, and keep the sequence ahead of the
--- positions that came from elsewhere. It goes on by nextval(), which never takes it back.
+-- For logical replication: refuse a position below the announced bound, and advance the sequence past the
+-- replicated positions. It is advanced by nextval(), which never moves it back.
 create or replace function penstock.place_applied()
 returns trigger language plpgsql security definer set search_path = pg_catalog
 as $$
@@ -103,8 +103,8 @@ create or replace trigger penstock_refuse_unannounced_position
   when (new.global_position < nullif(current_setting('penstock.bound', true), '')::bigint)
   execute function penstock.refuse_unannounced_position();
 
--- Logical replication applies rows without firing statement triggers. There, and wherever else
--- session_replication_role is replica, these do it for each row.
+-- Logical replication applies rows without firing statement triggers. There, and wherever
+-- session_replication_role is replica, these triggers run for each row.
 create or replace trigger penstock_announce_applied
   after insert on message_store.messages
   for each row execute function penstock.announce();

@@ -1,20 +1,19 @@
 -- The watermark: the position up to which the log is complete.
 --
 -- The promise: a statement that begins after watermark() returned w sees every message at or below w
--- that will ever exist. It may go back a little from one call to the next; what it once promised
--- stays true.
+-- that will ever exist. The value may be lower in a later call; what an earlier call promised stays true.
 --
 -- How it is kept. The sequence is read first, the announcements second. A writer that announced
--- before the second look is seen, and holds the watermark below its bound. A writer that announces
--- later draws positions above the sequence value already read. A writer whose lock is gone has ended,
--- and if it committed, a later snapshot sees its rows.
+-- before the announcements are read is found, and keeps the watermark below its bound. A writer that
+-- announces later takes positions above the sequence value already read. A writer whose lock is released
+-- has ended, and if it committed, a later snapshot sees its rows.
 --
 -- What would break it: reading in the same statement, or in a snapshot taken before; a standby, which
--- has no announcements; synchronous_commit = off or an asynchronous failover, where a commit that was
--- seen can be lost; and handing the bare value to the outside: after a crash the sequence may give
--- unlogged values again. A cursor is always the position of a row that was read.
+-- has no announcements; synchronous_commit = off or an asynchronous failover, where a visible commit can
+-- be lost; and storing the bare value outside the database: after a crash the sequence may repeat values
+-- that were not logged. A cursor is always the position of a row that was read.
 
--- The announcements of others that are open: where each may write, and which backend it is.
+-- The open announcements of other backends: the lowest position that each may write, and its pid.
 create or replace function penstock.announcements(near bigint)
 returns table (bound bigint, pid integer)
 language sql volatile
@@ -29,12 +28,12 @@ as $$
     and l.pid is distinct from pg_backend_pid()
 $$;
 
--- The last position that the sequence handed out, to anyone.
+-- The last position that was taken from the sequence, by any backend.
 --
--- A plain SELECT will not do: once in 32 values, while nextval() writes its log record, the row shows
--- for a moment the value 32 ahead. pg_sequence_last_value() waits for that; but it knows nothing of
--- a sequence that was not used since it was made or restarted. There the SELECT is right, if
--- nobody has used it in the meantime.
+-- A plain SELECT is not enough: once in 32 values, while nextval() writes its log record, the row shows
+-- the value 32 ahead for a moment. pg_sequence_last_value() waits for that, but returns null for a
+-- sequence that was not used since it was created or restarted. There the SELECT is right, unless the
+-- sequence was used in the meantime.
 create or replace function penstock.last_position()
 returns bigint language plpgsql volatile security definer set search_path = pg_catalog
 as $$
@@ -53,21 +52,22 @@ begin
 end
 $$;
 
--- Refuse a position that was read, and that this log does not have: it was truncated since, or restored
--- from a backup.
+-- Refuse a position that was read before and is beyond the end of this log, which was truncated or
+-- restored from a backup since.
 create or replace function penstock.refuse_beyond_end("position" bigint, last_position bigint)
 returns void language plpgsql
 as $$
 begin
   raise exception using
     errcode = 'PS009',
-    message = format('the log ends at %s, before position %s, which was read already',
+    message = format('the log ends at %s, before position %s, which was already read',
       last_position, refuse_beyond_end.position),
     detail = jsonb_build_object('position', refuse_beyond_end.position, 'end', last_position);
 end
 $$;
 
--- Where a reader goes on that has read all before `position`, or an error if the log ends before that.
+-- Return the position at which a reader resumes that has read everything before it; refuse it if the log
+-- ends before that.
 create or replace function penstock.next_position("position" bigint)
 returns bigint language plpgsql volatile
 as $$
@@ -87,7 +87,7 @@ as $$
 begin
   raise exception using
     errcode = 'PS005',
-    message = 'a standby does not know which writers are open: read on the primary';
+    message = 'a standby has no record of open writers: read from the primary';
 end
 $$;
 
@@ -108,8 +108,8 @@ begin
 end
 $$;
 
--- Who holds the watermark back: transactions that have written and are still open, oldest first. One
--- that was prepared for a two-phase commit has no backend, and is named by its identifier.
+-- The transactions that hold the watermark back: those that have written and are still open, oldest first.
+-- One that was prepared for a two-phase commit has no backend, and is named by its identifier.
 create or replace function penstock.open_writers()
 returns table (
   pid integer,

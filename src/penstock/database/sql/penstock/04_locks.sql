@@ -1,19 +1,19 @@
 -- The locks of writers.
 --
--- The promise: writers to one stream take turns; writers to different streams do not wait for each
--- other, also in one category; and whoever takes Message DB's lock on a category keeps all of them
--- out, as its own functions expect.
+-- The promise: writers to one stream exclude each other; writers to different streams do not wait for
+-- each other, also in one category; and Message DB's lock on a category excludes all of them, as its
+-- functions require.
 --
--- How it is kept. A write shares its category's lock (the very key that Message DB locks) and takes
--- its stream's lock alone. A call that writes to several streams takes the categories first and then
--- the streams, each in the order of their keys, so that two calls cannot wait for each other in a
--- ring. PostgreSQL's lock table is small and shared by everyone, so from 500 locks on a transaction
--- takes whole categories instead. That is an upgrade of a lock it may already share, which would
--- deadlock with a twin: then it does not wait, but fails in a way that may be retried.
+-- How it is kept. A write takes its category's lock in shared mode (the key that Message DB locks) and its
+-- stream's lock in exclusive mode. A call that writes to several streams locks the categories first and
+-- then the streams, each in the order of their keys, so that two calls cannot deadlock. PostgreSQL's lock
+-- table is small and shared by all sessions, so from 500 locks on a transaction locks whole categories
+-- instead. That upgrades a lock which it may already hold in shared mode, and two such transactions would
+-- deadlock: so it does not wait, but fails with an error that can be retried.
 --
 -- `penstock.locks` counts the transaction's locks. It counts a stream again when it is written again,
--- so the true number is looked up before it is acted upon. The first write of a transaction, which is
--- the only one of most, spares itself the counting: its announcement counts as one.
+-- so the true number is looked up before anything is decided by it. The first write of a transaction,
+-- often its only one, is not counted: its announcement counts as one lock.
 
 create or replace function penstock.stream_key(stream_name varchar)
 returns bigint language sql immutable parallel safe
@@ -28,7 +28,7 @@ as $$
     0)
 $$;
 
--- The number of advisory locks this transaction holds, having counted them if it seems near the limit.
+-- The number of advisory locks that this transaction holds: exact once it is near the limit.
 create or replace function penstock.held_locks()
 returns integer language plpgsql volatile
 as $$
@@ -66,13 +66,13 @@ begin
 end
 $$;
 
--- The same for a call that goes on to write at once. Whoever then does not write calls count_lock.
+-- The same for a call that writes next. A caller that does not write after all calls count_lock.
 create or replace function penstock.lock_stream_for_write(stream_name varchar)
 returns void language sql volatile
 as $$
   select case
     when pg_current_xact_id_if_assigned() is not null then penstock.lock_stream(stream_name)
-    -- always so, once the lock is there
+    -- never null: this orders the two locks
     when pg_advisory_xact_lock_shared(
       message_store.hash_64(message_store.category(stream_name))) is not null
     then pg_advisory_xact_lock(penstock.stream_key(stream_name))
@@ -83,7 +83,7 @@ create or replace function penstock.count_lock()
 returns void language sql volatile
 as $$
   select set_config('penstock.locks', (penstock.counted_locks() + 1)::text, true),
-    pg_current_xact_id()  -- so that the next lock is counted when it is taken
+    pg_current_xact_id()  -- assigned, so that the next lock is counted when it is taken
 $$;
 
 create or replace function penstock.upgrade_to_category(category_key bigint, category varchar)
@@ -94,15 +94,15 @@ begin
     raise exception using
       errcode = 'PS004',
       message = format(
-        'this transaction writes to so many streams that it needs category %s to itself, '
-        'and others are writing to it', category),
+        'this transaction writes to so many streams that it needs an exclusive lock on category %s, '
+        'to which other transactions are writing', category),
       detail = jsonb_build_object('category', category),
       hint = 'Lock the category as the first statement of the transaction, or retry.';
   end if;
 end
 $$;
 
--- Keep all other writers out of these categories until the transaction ends. Call it first.
+-- Exclude all other writers from these categories until the transaction ends. Call it first.
 create or replace function penstock.lock_categories(categories varchar[])
 returns void language plpgsql
 as $$

@@ -1,7 +1,7 @@
 -- Write several messages to one stream, in one call, and return their positions in order.
 --
--- All or none. A retry with the same ids returns the first result, also past `expected_version`;
--- a batch of which only some ids exist is refused.
+-- All or none. A retry with the same ids returns the first result, whatever `expected_version` is; a
+-- batch of which only some ids exist is refused.
 
 create or replace function penstock.write_messages(
   stream_name varchar,
@@ -74,9 +74,8 @@ $$;
 
 -- Write messages to many streams, in one call, and return their positions in order.
 --
--- All or none, as above: a retry with the same ids returns the first result, also past the versions
--- that some streams are expected to have. Streams are locked in the order of their keys, and from some
--- 500 on their categories instead.
+-- All or none, as above: a retry with the same ids returns the first result, whatever the expected
+-- versions are. Streams are locked in the order of their keys; from 500 on, their categories instead.
 
 create or replace function penstock.write_many(
   stream_names varchar[],

@@ -1,15 +1,14 @@
 -- Reading many streams at once, complete up to the watermark.
 --
 -- The promise: messages come in the order of their global positions, and one that commits late is
--- never passed over. The watermark is taken in one statement and the rows are read in the next.
--- Above READ COMMITTED the rows would be read in a snapshot older than the watermark, so there the
--- caller passes one that was taken before the transaction began.
+-- never skipped. The watermark is taken in one statement and the rows are read in the next. Above READ
+-- COMMITTED the rows would be read in a snapshot older than the watermark, so there the caller passes a
+-- watermark that was taken before the transaction began.
 --
--- Rows are compared as pairs (category, global_position), and sorted by both: that is the order of
--- the index messages_category and of no other, so a rare category in a log full of another never
--- turns into a walk along the primary key. And nothing is sorted (`enable_sort = off`): so rows come
--- from the index in that order and reading ends with the page, also where the statistics are old or
--- missing and the planner would rather fetch all rows and sort them.
+-- Rows are compared as pairs (category, global_position), and ordered by both: only the index
+-- messages_category has that order, so the planner cannot walk along the primary key to find the few
+-- messages of a rare category. With `enable_sort = off` it cannot fetch all rows and sort them either,
+-- as it would with old or missing statistics. So a read ends with its page.
 
 create or replace function penstock.require_sql_condition()
 returns void language plpgsql
@@ -23,7 +22,7 @@ begin
 end
 $$;
 
--- Whether the stream is of that category or, for a name with a hyphen, begins with that prefix.
+-- Whether the stream is in that category or, for a name with a hyphen, begins with that prefix.
 create or replace function penstock.belongs_to(stream_name varchar, category_or_prefix varchar)
 returns boolean language sql immutable parallel safe
 as $$
@@ -35,8 +34,8 @@ as $$
     )
 $$;
 
--- Whether the message answers one of that category: it names such a stream (Message DB's way), or
--- carries a correlation id that a message of the category carries too.
+-- Whether the message correlates with that category: its `correlationStreamName` is in the category (as in
+-- Message DB), or its `correlation_id` is that of a message of the category.
 create or replace function penstock.correlates(metadata jsonb, correlation varchar)
 returns boolean language sql stable
 as $$
@@ -56,7 +55,7 @@ create index if not exists messages_correlation on message_store.messages (
 )
 where metadata ? 'correlation_id';
 
--- Whether Message DB gives the stream to this member: by the hash of its id up to the first `+`.
+-- Whether Message DB assigns the stream to this member: by the hash of its id up to the first `+`.
 create or replace function penstock.is_assigned(stream_name varchar, member bigint, size bigint)
 returns boolean language sql immutable parallel safe
 as $$
@@ -90,7 +89,7 @@ create or replace function penstock.readable_until(watermark bigint)
 returns bigint language plpgsql volatile
 as $$
 begin
-  if pg_is_in_recovery() then  -- also with a watermark of the primary's, which may be ahead of it
+  if pg_is_in_recovery() then  -- also with a watermark from the primary, which may be ahead
     return penstock.refuse_standby();
   elsif watermark is not null then
     return watermark;
@@ -139,7 +138,7 @@ begin
   size := consumer_group_size;
 
   until := coalesce(watermark, penstock.last_position());
-  if first <= until then  -- else there is nothing new, and no need to look who is writing
+  if first <= until then  -- else there is nothing new, and the announcements need not be read
     until := penstock.readable_until(watermark);
   end if;
 
@@ -195,8 +194,8 @@ begin
 end
 $$;
 
--- The position of the last message of a category (or of `$all`) that a reader may rely on: every
--- message before it is there too. 0 if there is none.
+-- The position of the last message of a category (or of `$all`) at or below the watermark; 0 if there is
+-- none.
 create or replace function penstock.category_head(category varchar, watermark bigint default null)
 returns bigint language plpgsql set enable_sort = off
 as $$
@@ -219,17 +218,17 @@ begin
 end
 $$;
 
--- Whether a stream is one that the consumers of `$all` keep for themselves: their positions, and what
--- they parked. They are part of what those consumers read, and no news to any of them.
+-- Whether a stream holds the positions or the parked messages of consumers of `$all`. Those consumers read
+-- it as a part of the log, and have nothing to handle in it.
 create or replace function penstock.is_bookkeeping(stream_name varchar)
 returns boolean language sql immutable parallel safe
 as $$
   select message_store.category(is_bookkeeping.stream_name) in ('$all:position', '$all:parked')
 $$;
 
--- The head of `$all` without that bookkeeping: else a consumer that saves how far it has looked would
--- by that move the head, and have to save again, for ever.
-create or replace function penstock.news_head(watermark bigint default null)
+-- The head of `$all` without those streams: otherwise a consumer that saves its position in a stream would
+-- move the head by that, and would have to save again, endlessly.
+create or replace function penstock.head_without_bookkeeping(watermark bigint default null)
 returns bigint language plpgsql set enable_sort = off
 as $$
 #variable_conflict use_variable

@@ -1,5 +1,5 @@
--- What is in the log, for people. Each name is found by jumping along an index, so the cost grows
--- with the number of names and not with the number of messages.
+-- The categories and streams of the log, for operators. Each name is found by a skip scan of an index, so
+-- the cost grows with the number of names and not with the number of messages.
 
 create or replace function penstock.categories()
 returns table (category varchar, head bigint, last_written timestamp)

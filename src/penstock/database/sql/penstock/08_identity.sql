@@ -1,19 +1,19 @@
 -- Which log this is, and whether a position still means what it meant.
 --
--- A position that is kept outside the database (in a Spark checkpoint, in a client's own file) says
--- nothing of the log it was read from. After a restore from a backup the log grows over the same
--- positions again, and a reader that resumed by the number alone would pass over all of it.
+-- A position that is kept outside the database (in a Spark checkpoint, in a client's own file) does not
+-- say from which log it was read. After a restore from a backup the log assigns the same positions again,
+-- and a reader that resumed by the number alone would skip all those messages.
 --
--- The promise: such a reader is told. How it is kept: it brings the id of the message that it read at
+-- The promise: such a reader gets an error. How it is kept: it passes the id of the message that it read at
 -- that position, and the incarnation of the log. The message is looked up by its position: it is there
 -- with that id, or retention removed it, or the log has changed. A restored copy has the identity and
--- the incarnation of its original; what tells the two apart is the message. The incarnation is for
--- where there is no message: it changes with every TRUNCATE.
+-- the incarnation of its original, and differs from it by its messages. The incarnation is for a reader
+-- that has read no message yet: it changes with every TRUNCATE.
 
 create table if not exists penstock.identity (
   one_row boolean primary key default true check (one_row),
-  id uuid not null default gen_random_uuid(),           -- made when Penstock is installed
-  incarnation uuid not null default gen_random_uuid()   -- made anew when the log is truncated
+  id uuid not null default gen_random_uuid(),           -- assigned when Penstock is installed
+  incarnation uuid not null default gen_random_uuid()   -- assigned again when the log is truncated
 );
 
 insert into penstock.identity default values on conflict do nothing;
@@ -59,7 +59,7 @@ $$;
 
 -- Whether the log still holds the message that was read at this position, or held it until retention
 -- removed it. The position is in the stream if `target` is a stream, else a global one. Without an id
--- only the incarnation is compared. `deleted` also accepts that it was deleted by hand.
+-- only the incarnation is compared. With `deleted`, a message that was deleted by a DELETE counts, too.
 create or replace function penstock.still_holds(
   target varchar, "position" bigint, id uuid, incarnation uuid default null,
   deleted boolean default false)
@@ -95,7 +95,7 @@ begin
     return position;
   end if;
   raise exception using errcode = 'PS009',
-    message = format('message %s, which was read at position %s, is not there', id, position),
+    message = format('message %s, which was read at position %s, is not in the log', id, position),
     detail = jsonb_build_object('target', target, 'position', position, 'id', id),
     hint = 'The log was restored from a backup or truncated, or this is another database.';
 end

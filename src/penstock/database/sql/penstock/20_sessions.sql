@@ -1,27 +1,25 @@
--- Sessions: a consumer of one stream, which keeps the offset of the record it will read next.
+-- Sessions: a consumer of one stream, with the offset of the record that it reads next.
 --
--- A queue is one stream, and a record's offset is its position there. Positions are handed out under
+-- A queue is one stream, and a record's offset is its position there. Positions are assigned under
 -- the stream's lock, which is held until the commit: so they have no gaps, they become visible in
 -- order, and a session needs no watermark. Only retention makes a gap, at the beginning.
 --
 -- The promise: of the sessions that were opened with one consumer id only the newest moves the
--- offset. What an older one does after that is refused, and changes nothing.
+-- offset. Calls of an older one are refused, and change nothing.
 --
 -- How it is kept. Opening a session raises the epoch of its row and returns it; every later call
--- brings its epoch along, and whatever stores an offset locks the row first and compares the epoch. A
--- concurrent opening waits for that lock: the offset either came first, and then the new session starts
--- after it, or finds another epoch, and then it raises.
+-- passes its epoch, and every function that stores an offset locks the row first and compares the epoch.
+-- A concurrent opening waits for that lock: either the offset was stored first, and the new session starts
+-- after it, or the call finds another epoch and raises.
 --
--- Every call may be repeated with the same arguments, as a client does whose connection broke before
--- the answer came: the session says where it stands, so a repeated poll returns the same record.
+-- Every call can be repeated with the same arguments, as by a client whose connection broke before the
+-- answer arrived: the client passes the offset that it reads next, so a repeated poll returns the same
+-- record.
 --
--- What would break it: a row deleted and made again, whose epoch would start anew; the last message of
--- a stream removed, after which positions would start anew.
+-- What would break it: deleting a row and inserting it again, since its epoch would start again; removing
+-- the last message of a stream, since its positions would start again.
 
--- A row is never updated: a new version takes its place, and the old one is deleted. An update leaves the
--- old row behind until vacuum removes it, which an open snapshot prevents; a look-up by the key would read
--- all of those. The newest version is the first that a look-up from the end of the index finds.
-
+-- A versioned row, see 01_schema.sql.
 create table if not exists penstock.sessions (
   stream_name text not null,
   consumer_id text not null,
@@ -33,10 +31,9 @@ create table if not exists penstock.sessions (
   primary key (stream_name, consumer_id, version)
 );
 
--- The row of a consumer id, null if there is none. With `locks` nobody else can replace it until the
--- transaction ends.
-create or replace function penstock.session_row(
-  stream_name varchar, consumer_id varchar, locks boolean)
+-- The newest version of a consumer's row, null if there is none.
+create or replace function penstock.latest_session(
+  stream_name varchar, consumer_id varchar, locked boolean)
 returns penstock.sessions language plpgsql volatile
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
 as $$
@@ -46,20 +43,20 @@ declare
 begin
   loop
     select s.* into latest from penstock.sessions s
-    where s.stream_name = session_row.stream_name and s.consumer_id = session_row.consumer_id
+    where s.stream_name = latest_session.stream_name and s.consumer_id = latest_session.consumer_id
     order by s.stream_name desc, s.consumer_id desc, s.version desc limit 1;
-    exit when not found or not locks;
+    exit when not found or not locked;
     select s.* into latest from penstock.sessions s
     where s.stream_name = latest.stream_name and s.consumer_id = latest.consumer_id
       and s.version = latest.version
     for update;
-    exit when found;  -- else somebody has replaced it in between
+    exit when found;  -- else another transaction has replaced it
   end loop;
   return latest;
 end
 $$;
 
--- Put a row in the place of one that the caller has locked, or of none. False if somebody else made one.
+-- Replace the version that the caller has locked, or insert the first. False if another transaction did.
 create or replace function penstock.replace_session(
   old penstock.sessions, stream_name varchar, consumer_id varchar, next_offset bigint, epoch bigint)
 returns boolean language plpgsql volatile
@@ -79,13 +76,13 @@ begin
 end
 $$;
 
--- All rows, found by jumping along the index from one consumer id to the one before.
+-- The newest versions of all rows, by a skip scan of the index.
 create or replace function penstock.all_sessions()
 returns setof penstock.sessions language sql volatile
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
 as $$
   with recursive latest as (
-    -- the last row, and then the last row of each consumer id before
+    -- the newest row of the last consumer id, and then that of each consumer id before
     (select s.* from penstock.sessions s
      order by s.stream_name desc, s.consumer_id desc, s.version desc limit 1)
     union all
@@ -99,12 +96,12 @@ as $$
   select latest.* from latest
 $$;
 
--- The rows of a stream, found in the same way. The caller has the settings of all_sessions().
+-- The newest versions of a stream's rows, in the same way. The caller has the settings of all_sessions().
 create or replace function penstock.sessions_of(stream_name text)
 returns setof penstock.sessions language sql stable
 as $$
   with recursive latest as (
-    -- the last row of the stream, and then the last row of each consumer id before
+    -- the newest row of the stream's last consumer id, and then that of each consumer id before
     (select s.* from penstock.sessions s
      where s.stream_name = sessions_of.stream_name
      order by s.stream_name desc, s.consumer_id desc, s.version desc limit 1)
@@ -119,7 +116,7 @@ as $$
   select latest.* from latest
 $$;
 
--- Open a session: fence the one that is open, and return where to go on.
+-- Open a session: fence the open one, and return the offset to read next.
 create or replace function penstock.open_session(stream_name varchar, consumer_id varchar)
 returns table (epoch bigint, next_offset bigint) language plpgsql
 as $$
@@ -128,7 +125,7 @@ declare
   old penstock.sessions;
 begin
   loop
-    old := penstock.session_row(stream_name, consumer_id, true);
+    old := penstock.latest_session(stream_name, consumer_id, true);
     epoch := coalesce(old.epoch, 0) + 1;
     next_offset := coalesce(old.next_offset, 0);
     exit when penstock.replace_session(old, stream_name, consumer_id, next_offset, epoch);
@@ -176,8 +173,8 @@ begin
 end
 $$;
 
--- Store that all before `next_offset` is done with. A lower offset than the stored one is ignored,
--- unless `rewind` says that the session went back on purpose. Returns what is stored then.
+-- Commit: everything before `next_offset` is handled. A lower offset than the stored one is ignored,
+-- unless `rewind` is set, after a seek. Returns the stored offset.
 create or replace function penstock.commit_session(
   stream_name varchar,
   consumer_id varchar,
@@ -196,8 +193,8 @@ begin
 end
 $$;
 
--- Find where a session that wants to be at an offset (null: at the tail) will be, and how many records
--- in between are there no more. `persist` stores it at once.
+-- Seek to an offset (null: to the tail). Returns the offset of the first record at or after it, and how
+-- many records in between were removed. `persist` stores the offset.
 create or replace function penstock.seek_session(
   stream_name varchar,
   consumer_id varchar,
@@ -237,7 +234,7 @@ create or replace function penstock.committed_offset(
 returns bigint language plpgsql
 as $$
 declare
-  found_row constant penstock.sessions := penstock.session_row(stream_name, consumer_id, false);
+  found_row constant penstock.sessions := penstock.latest_session(stream_name, consumer_id, false);
   stored bigint;
 begin
   if found_row.epoch = committed_offset.epoch then
@@ -250,7 +247,7 @@ begin
 end
 $$;
 
--- Store a consumer's offset without a session: no lower one than is stored, none beyond the tail.
+-- Store a consumer's offset without a session. It never moves back, nor beyond the tail.
 create or replace function penstock.commit_offset(
   stream_name varchar, consumer_id varchar, next_offset bigint)
 returns bigint language plpgsql
@@ -261,7 +258,7 @@ declare
 begin
   perform penstock.refuse_beyond_tail(commit_offset.stream_name, commit_offset.next_offset);
   loop
-    old := penstock.session_row(stream_name, consumer_id, true);
+    old := penstock.latest_session(stream_name, consumer_id, true);
     stored := greatest(old.next_offset, commit_offset.next_offset);
     exit when penstock.replace_session(
       old, stream_name, consumer_id, stored, coalesce(old.epoch, 0));
@@ -281,7 +278,7 @@ create or replace function penstock.store_offset(
 returns bigint language plpgsql
 as $$
 declare
-  old constant penstock.sessions := penstock.session_row(stream_name, consumer_id, true);
+  old constant penstock.sessions := penstock.latest_session(stream_name, consumer_id, true);
   stored bigint;
 begin
   if old.epoch is distinct from store_offset.epoch then
@@ -305,7 +302,7 @@ begin
 end
 $$;
 
--- Refuse to go on from an offset that no record may have yet. `asked` is what the caller called it.
+-- Refuse an offset beyond the tail. `asked` is the offset that the caller passed, for the error.
 create or replace function penstock.refuse_beyond_tail(
   stream_name varchar, next_offset bigint, asked bigint default null)
 returns void language plpgsql
@@ -338,8 +335,8 @@ begin
 end
 $$;
 
--- Every consumer of a queue: the offset it reads next, the queue's tail, how many records wait (counted
--- up to `most`), and when the first of them was written.
+-- Every consumer of a queue: the offset it reads next, the queue's tail, its lag in records (counted up to
+-- `most`), and when the first of them was written.
 create or replace function penstock.list_sessions(most bigint default 10000)
 returns table (
   stream_name text, consumer_id text, next_offset bigint, tail bigint, behind bigint,
@@ -360,8 +357,8 @@ as $$
   order by s.stream_name, s.consumer_id
 $$;
 
--- Put a consumer of a queue at an offset, whatever it was: for the operator, not for the session. A
--- session that is open is fenced. Returns the offset before; null if there is no such consumer.
+-- Move a consumer of a queue to an offset: for operators, not for sessions. An open session is fenced.
+-- Returns the offset before; null if there is no such consumer.
 create or replace function penstock.move_session(
   stream_name varchar, consumer_id varchar, next_offset bigint)
 returns bigint language plpgsql
@@ -370,7 +367,7 @@ declare
   old penstock.sessions;
 begin
   perform penstock.refuse_beyond_tail(stream_name, next_offset);
-  old := penstock.session_row(stream_name, consumer_id, true);
+  old := penstock.latest_session(stream_name, consumer_id, true);
   if old.version is not null then
     perform penstock.replace_session(old, stream_name, consumer_id, next_offset, old.epoch + 1);
   end if;

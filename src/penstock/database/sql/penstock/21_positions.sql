@@ -1,10 +1,9 @@
--- How far each consumer has come, one row a consumer, for those that keep their position in a table.
+-- The positions of consumers that keep them in a table, one row for each consumer.
 --
--- A position is changed only from the value that its consumer last saw. So two processes that run
--- under one consumer id, or a seek behind a running consumer's back, are noticed and not overwritten.
+-- A position is changed only from the value that its consumer last read. So two processes that run
+-- under one consumer id, or a seek while a consumer runs, cause an error and overwrite nothing.
 
--- A row is never updated: a new version takes its place, see 20_sessions.sql.
-
+-- A versioned row, see 01_schema.sql.
 create table if not exists penstock.consumer_positions (
   consumer_id text not null,               -- {category}-{consumer id}
   version bigint not null default 0,
@@ -14,9 +13,8 @@ create table if not exists penstock.consumer_positions (
   primary key (consumer_id, version)
 );
 
--- The row of a consumer, null if there is none. With `locks` nobody else can replace it until the
--- transaction ends.
-create or replace function penstock.position_row(consumer_id text, locks boolean default false)
+-- The newest version of a consumer's row, null if there is none.
+create or replace function penstock.latest_position(consumer_id text, locked boolean default false)
 returns penstock.consumer_positions language plpgsql volatile
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
 as $$
@@ -26,18 +24,18 @@ declare
 begin
   loop
     select p.* into latest from penstock.consumer_positions p
-    where p.consumer_id = position_row.consumer_id
+    where p.consumer_id = latest_position.consumer_id
     order by p.consumer_id desc, p.version desc limit 1;
-    exit when not found or not locks;
+    exit when not found or not locked;
     select p.* into latest from penstock.consumer_positions p
     where p.consumer_id = latest.consumer_id and p.version = latest.version for update;
-    exit when found;  -- else somebody has replaced it in between
+    exit when found;  -- else another transaction has replaced it
   end loop;
   return latest;
 end
 $$;
 
--- Put a row in the place of one that the caller has locked, or of none. False if somebody else made one.
+-- Replace the version that the caller has locked, or insert the first. False if another transaction did.
 create or replace function penstock.replace_position(
   old penstock.consumer_positions, consumer_id text, "position" bigint, save_id uuid)
 returns boolean language plpgsql volatile
@@ -54,13 +52,13 @@ begin
 end
 $$;
 
--- All rows, found by jumping along the index from one consumer to the one before.
+-- The newest versions of all rows, by a skip scan of the index.
 create or replace function penstock.all_positions()
 returns setof penstock.consumer_positions language sql volatile
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
 as $$
   with recursive latest as (
-    -- the last row, and then the last row of each consumer before
+    -- the newest row of the last consumer, and then that of each consumer before
     (select p.* from penstock.consumer_positions p
      order by p.consumer_id desc, p.version desc limit 1)
     union all
@@ -74,12 +72,12 @@ as $$
   select latest.* from latest
 $$;
 
--- Move a consumer from `previous` (null: it has no position yet) to `position`. A call may be repeated
--- with the same `save_id`, as a client does whose connection broke before the answer came.
+-- Move a consumer from `previous` (null: it has no position yet) to `position`. A call can be repeated
+-- with the same `save_id`, as by a client whose connection broke before the answer arrived.
 --
--- Without `durable` the commit does not wait for the disk. If the server crashes within that moment,
--- the position is the one before and some messages come again, which is what at least once means. Only
--- for a transaction that does nothing else: never where messages are written.
+-- Without `durable` the commit does not wait for the disk. If the server crashes before it is written,
+-- the position is the previous one and some messages are delivered again, as at-least-once delivery allows.
+-- Only for a transaction that does nothing else: never where messages are written.
 create or replace function penstock.save_position(
   consumer_id text, "position" bigint, previous bigint, save_id uuid, durable boolean default true)
 returns bigint language plpgsql
@@ -91,7 +89,7 @@ begin
     perform set_config('synchronous_commit', 'off', true);
   end if;
   loop
-    old := penstock.position_row(consumer_id, true);
+    old := penstock.latest_position(consumer_id, true);
     exit when old.position is distinct from previous and old.save_id is distinct from save_id;
     if penstock.replace_position(old, consumer_id, save_position.position, save_id) then
       return save_position.position;
@@ -107,14 +105,14 @@ begin
 end
 $$;
 
--- Put a consumer at a position, whatever it was: for the operator, not for the consumer.
+-- Move a consumer to a position, whatever it was: for operators, not for consumers.
 create or replace function penstock.set_position(consumer_id text, "position" bigint)
 returns void language plpgsql
 as $$
 begin
   loop
     exit when penstock.replace_position(
-      penstock.position_row(consumer_id, true), consumer_id, set_position.position, null);
+      penstock.latest_position(consumer_id, true), consumer_id, set_position.position, null);
   end loop;
 end
 $$;
@@ -132,8 +130,8 @@ as $$
     end
 $$;
 
--- The streams in which consumers of a category keep their positions. It reads all positions that are
--- kept there, by their category: names cannot be looked up by how they begin, in every collation.
+-- The streams in which consumers of a category keep their positions. It reads all messages of their
+-- category: not every collation can find names by a prefix.
 create or replace function penstock.position_streams(category varchar)
 returns table (stream_name varchar)
 language sql volatile
@@ -141,11 +139,11 @@ set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
   select distinct m.stream_name::varchar from message_store.messages m
   where message_store.category(m.stream_name) = position_streams.category || ':position'
-    and message_store.id(m.stream_name) is not null  -- no consumer's, but a stream named x:position
+    and message_store.id(m.stream_name) is not null  -- not a stream named x:position, without an id
 $$;
 
--- What consumers have stored, in the table or in a position stream. A position is null where a position
--- stream ends with something else.
+-- The positions of all consumers, from the table or from position streams. A position is null where a
+-- position stream ends with another kind of message.
 create or replace function penstock.stored_positions()
 returns table (
   category varchar, consumer_id varchar, kept_in text, "position" bigint, updated_at timestamptz)
@@ -160,13 +158,13 @@ as $$
     p.position, p.updated_at
   from penstock.all_positions() p
   union all
-  -- the last message of each position stream, unless the table is ahead of it: then it is history
+  -- the last message of each position stream, unless the consumer has a row in the table by now
   select kept.name, message_store.id(s.stream_name), 'stream',
     penstock.position_in(last.data::jsonb), last.time at time zone 'utc'
   from kept
   cross join lateral penstock.position_streams(kept.name) s
   cross join lateral message_store.get_last_stream_message(s.stream_name) last
-  where penstock.position_row(kept.name || '-' || message_store.id(s.stream_name)) is null
+  where penstock.latest_position(kept.name || '-' || message_store.id(s.stream_name)) is null
 $$;
 
 -- Every consumer that has stored a position, and its backlog: `behind` counts the messages after its

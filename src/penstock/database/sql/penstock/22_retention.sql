@@ -1,16 +1,16 @@
 -- Removing the oldest messages of a stream or a category.
 --
--- The promise: only a prefix goes, so what is left has no holes; a consumer that has not come so far
--- keeps what it still needs, unless it is overruled; and the last message of each stream stays, since
--- it holds the stream's version: positions and offsets never start again.
+-- The promise: only a prefix is removed, so what is left has no gaps; messages that a consumer has not read
+-- yet stay, unless consumers are ignored; and the last message of each stream stays, since it holds the
+-- stream's version: positions and offsets never start again.
 --
--- A run works its bounds out once, by the server's clock, and then removes in short transactions. Each
--- goes through the next messages in the order of an index, from where the one before it ended: so it
--- costs the same however long the log is, and however much was removed before. Who has read how far is
--- asked each time, since a consumer may be put back while a run goes on.
+-- A run computes its bounds once, by the server's clock, and then removes messages in short transactions.
+-- Each goes through the next messages in the order of an index, from the end of the one before: so it
+-- costs the same however long the log is, and however much was removed before. The positions of consumers
+-- are read each time, since a consumer may be moved back during a run.
 --
--- Each transaction that removed something is recorded, so that a reader that fell behind can be told
--- how much it missed.
+-- Each transaction that removed messages is recorded, so that a reader that fell behind can find out how
+-- many it missed.
 
 create table if not exists penstock.retentions (
   id bigint generated always as identity primary key,
@@ -24,10 +24,10 @@ create table if not exists penstock.retentions (
 
 create index if not exists retentions_category on penstock.retentions (category, highest_position);
 
--- The consumer of a category, or of `$all`, that has come least far, and the first message it needs.
--- A partitioned group finds its messages by type, wherever they are, so each one counts; a pipeline's
--- processor is called by both names, such as shop.bill. Who reads one stream, a session or a processor,
--- counts positions in that stream, and is looked at apart.
+-- The slowest consumer of a category, or of `$all`, and the first message that it needs. A partitioned
+-- group reads its types from all categories, so every group counts; a processor is named with its
+-- pipeline, such as shop.bill. Readers of one stream (sessions, and processors that read a stream) have
+-- positions in that stream, and are checked by penstock.remove_messages.
 --
 -- `position_streams` are those in which consumers of the category or of `$all` keep their positions.
 create or replace function penstock.slowest_consumer(category varchar, position_streams varchar[])
@@ -43,27 +43,27 @@ begin
       from penstock.all_positions() p
       where message_store.category(p.consumer_id) in (slowest_consumer.category, '$all')
       union all
-      -- the last message of each position stream, unless the table is ahead of it: then it is history
+      -- the last message of each position stream, unless the consumer has a row in the table by now
       select message_store.id(s.stream_name), coalesce(penstock.position_in((
         select m.data from message_store.messages m
         where m.stream_name = s.stream_name order by m.position desc limit 1)), 0) + 1
       from unnest(position_streams) as s(stream_name)
-      where penstock.position_row(
+      where penstock.latest_position(
         left(message_store.category(s.stream_name), -length(':position'))
           || '-' || message_store.id(s.stream_name)) is null
       union all
-      -- what a group has not routed, of some types less far than of others, and not handled
+      -- the first message that a group has not routed (of new types, less far than of others) or handled
       select g.group_id, least(p.routed_to + 1, penstock.first_unhandled(g.id), (
-        select min(l.value::bigint) + 1 from jsonb_each_text(p.late) l
+        select min(l.value::bigint) + 1 from jsonb_each_text(p.backfills) l
         join penstock.group_types t on t.group_pk = g.id and t.type_id = l.key::integer), (
         select min(s.next_position) from penstock.partition_states s
         where s.group_pk = g.id and s.parked_at is not null))
       from penstock.consumer_groups g
-      cross join lateral penstock.progress_of(g.id) p
-      where g.partition_by is not null or g.replayed_by is not null  -- since a reset
+      cross join lateral penstock.latest_group_progress(g.id) p
+      where g.partition_by is not null or g.replayed_by is not null  -- configured, or reset since
       union all
       select t.pipeline || '.' || t.processor, t.position + 1
-      from penstock.tailers_at_work t
+      from penstock.active_tailers t
       where t.queue = slowest_consumer.category
     ) w
     order by w.needs
@@ -71,9 +71,9 @@ begin
 end
 $$;
 
--- What a run keeps: messages from these bounds on, and those written at or after `keep_since`. Give one
+-- What a run keeps: messages from these bounds on, and those written at or after `keep_since`. Pass one
 -- of: how many messages to keep, for how long, or from which position on (a position in the stream, or a
--- global position for a category). `position_streams` are for penstock.remove_messages.
+-- global position for a category). `position_streams` is passed on to penstock.remove_messages.
 create or replace function penstock.retention_bounds(
   target varchar,
   keep_count bigint default null,
@@ -116,8 +116,8 @@ begin
 end
 $$;
 
--- At most `most` messages of a stream or category below both bounds, oldest first, after a place: a
--- position in the stream, or a global position for a category; null is before the first.
+-- At most `most` messages of a stream or category below both bounds and after a position (in the stream, or
+-- global for a category; null: from the first), oldest first. `place` is that position of each.
 create or replace function penstock.messages_after(
   target varchar, stream_bound bigint, global_bound bigint, after bigint, most bigint)
 returns table (
@@ -146,10 +146,10 @@ end
 $$;
 
 -- Go through at most `most` messages of a stream or category below the bounds of a run, oldest first,
--- beginning after `after` (as `walked_to` was returned; null: from the first), and remove those that
--- may go. Returns how many went, how far it came (null: to the end), and who keeps the first that could
--- go otherwise, if anyone. Once the slowest consumer keeps all that follows, it looks no further than
--- for that.
+-- after `after` (the `walked_to` of the last call; null: from the first), and remove those that no one
+-- needs. Returns how many were removed, how far it went (null: to the end), and the consumer, if any, that
+-- needs the first message which would be removed otherwise. It ends once the slowest consumer needs
+-- everything that follows.
 create or replace function penstock.remove_messages(
   target varchar,
   stream_bound bigint,
@@ -184,23 +184,23 @@ begin
     select min(n.place) as place from next n
     where n.time >= keep_since at time zone 'utc' or n.global_position >= global_bound
   ), readers as (
-    -- who reads one of their streams, and not the category: a session or a pipeline's processor
+    -- the sessions and processors that read one of their streams, not the category
     select s.stream_name, s.consumer_id, s.next_offset as needs
     from (select distinct n.stream_name from next n) streams
     cross join lateral penstock.sessions_of(streams.stream_name) s
     where not ignore_consumers
     union all
     select t.queue, t.pipeline || '.' || t.processor, t.position + 1
-    from penstock.tailers_at_work t
+    from penstock.active_tailers t
     where not ignore_consumers
       and not message_store.is_category(t.queue) and message_store.category(t.queue) = category
   ), slowest_readers as materialized (
-    -- of each stream the reader that has come least far
+    -- the slowest reader of each stream
     select distinct on (r.stream_name) r.stream_name, r.consumer_id, r.needs
     from readers r
     order by r.stream_name, r.needs
   ), old as (
-    -- those before it: whether it is not the last of its stream, and who still needs it
+    -- those before it: whether it is followed by another of its stream, and by whom it is needed
     select n.place, n.global_position,
       (select true from message_store.messages later
        where later.stream_name = n.stream_name and later.position > n.position limit 1) as followed,
@@ -244,8 +244,8 @@ begin
 end
 $$;
 
--- At most how many messages of a category (or of `$all`) were removed between two positions: what a
--- reader missed that read the one and, next, the other.
+-- An upper bound of how many messages of a category (or of `$all`) were removed between two positions: what
+-- a reader missed that read the one and, next, the other.
 create or replace function penstock.missed("category" varchar, after bigint, "before" bigint)
 returns bigint language sql stable
 as $$

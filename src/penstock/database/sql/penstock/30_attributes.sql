@@ -1,14 +1,15 @@
--- The attribute index: which messages carry course_name = Algebra, whoever wrote them.
+-- The attribute index: finds the messages with, for example, course_name = Algebra, whichever client wrote
+-- them.
 --
 -- A message type may declare attributes, names of fields of its data. Each message of a declared type
 -- has one index row for each attribute it carries, and one for the type itself. A field that is
--- missing or null is absent; values compare as text, as `->>` gives them. A pair's key is a 64-bit
--- digest, so nothing is looked up and no writer waits for another to name a pair; readers compare the
--- values again.
+-- missing or null is absent; values compare as text, as `->>` returns them. The key of an attribute with a
+-- value is a 64-bit hash, so no table of keys exists and no writer waits for another to insert one; readers
+-- compare the values themselves, too.
 --
--- The promise: a condition on a declared attribute finds every message. The statement trigger indexes
--- set by set whatever is inserted; it exists once a type is declared, so a log without attributes does
--- not pay for it. Older messages are filled in by penstock.fill_attributes, batch by batch; until that
+-- The promise: a condition on a declared attribute finds every message. A statement trigger indexes the
+-- rows of each insert; it is created with the first declared type, so a log without attributes does
+-- not pay for it. Older messages are indexed by penstock.fill_attributes, batch by batch; until that
 -- is done, conditions on the type are refused.
 
 create table if not exists penstock.message_types (
@@ -17,8 +18,8 @@ create table if not exists penstock.message_types (
   attributes text[] not null,
   declared_by xid8 not null default pg_current_xact_id(),
   filled_to bigint,                        -- messages up to here are indexed; null: all are
-  fill_until bigint,                       -- where filling ends, once that can be said
-  new_attributes text[] not null default '{}'  -- by which older messages are being indexed
+  fill_until bigint,                       -- where filling ends, once that is known
+  new_attributes text[] not null default '{}'  -- those that older messages are being indexed by
 );
 
 create table if not exists penstock.message_attributes (
@@ -28,8 +29,8 @@ create table if not exists penstock.message_attributes (
   primary key (key_pair, type_id, global_position)
 );
 
--- The key of an attribute with a value; of a type, under the empty name. (The cast makes it a plain
--- expression to the planner, which then puts it into the query instead of calling it.)
+-- The key of an attribute with a value; of a type, under the empty name. (The cast to text lets the planner
+-- inline the function.)
 create or replace function penstock.key_pair(name text, value text)
 returns bigint language sql immutable parallel safe
 as $$ select hashtextextended(length(name)::text || ':' || name || value, 0) $$;
@@ -45,8 +46,9 @@ as $$
   where data ->> a.name is not null
 $$;
 
--- Index what a statement has inserted, and share the locks on it. penstock.append does both itself, and
--- says so in `penstock.appending`; what somebody's trigger inserts meanwhile is deeper down.
+-- Index the rows of a statement, and take the shared locks on their keys. penstock.append does both itself:
+-- it sets `penstock.appending` to the trigger depth of its insert. Rows that another trigger inserts
+-- meanwhile have a greater depth.
 create or replace function penstock.index_attributes()
 returns trigger language plpgsql security definer set search_path = pg_catalog
 as $$
@@ -91,14 +93,14 @@ begin
   where f.group_pk = g.id and f.global_position = m.global_position
     and f.feed = penstock.feed_key(penstock.projection(g.partition_by, t.attributes, m.data));
 
-  -- and the partitions for which these came next
-  perform penstock.pass_over(array(select m.global_position from removed m));
+  -- and the partitions whose next message one of these was
+  perform penstock.skip_messages(array(select m.global_position from removed m));
   return null;
 end
 $$;
 
--- For logical replication, which fires no statement triggers: the same for one row. (A consumer group skips
--- messages that are gone.)
+-- For logical replication, which fires no statement triggers: the same for one row. (Consumer groups skip
+-- messages that were removed.)
 create or replace function penstock.index_applied()
 returns trigger language plpgsql security definer set search_path = pg_catalog
 as $$
@@ -140,15 +142,15 @@ $$;
 
 -- Declare the attributes of a message type. Attributes declared before stay.
 --
--- Writers are kept out for a moment (and if they cannot be, within five seconds, it fails), so that
--- each later statement sees the declaration. A transaction that keeps an older snapshot does not:
--- that is why filling waits until all those have ended.
+-- The table is locked for a moment (and if that is impossible within five seconds, the call fails), so that
+-- each later statement sees the declaration. A transaction with an older snapshot does not: so filling
+-- waits until all of those have ended.
 create or replace function penstock.declare_type(type text, attributes text[])
 returns void language plpgsql security definer set search_path = pg_catalog
 as $$
 #variable_conflict use_variable
 declare
-  patience constant text := current_setting('lock_timeout');
+  saved_timeout constant text := current_setting('lock_timeout');
   locked boolean := false;
 begin
   if exists (
@@ -158,7 +160,7 @@ begin
     return;
   end if;
 
-  for attempt in 1 .. 25 loop  -- short ones: whoever writes waits behind us
+  for attempt in 1 .. 25 loop  -- short attempts: writers queue behind this lock
     begin
       perform set_config('lock_timeout', '100ms', true);
       lock table message_store.messages in share row exclusive mode;
@@ -168,7 +170,7 @@ begin
     end;
     exit when locked;
   end loop;
-  perform set_config('lock_timeout', patience, true);
+  perform set_config('lock_timeout', saved_timeout, true);
   if not locked then
     raise exception using errcode = 'PS048',
       message = format('message type %s could not be declared: a transaction is writing', type),
@@ -184,7 +186,7 @@ begin
       new_attributes = t.new_attributes || array(
         select a from unnest(excluded.attributes) a where a <> all (t.attributes)),
       declared_by = excluded.declared_by, filled_to = 0, fill_until = null
-    where not t.attributes @> excluded.attributes;  -- somebody may have been first
+    where not t.attributes @> excluded.attributes;  -- else another transaction did the same
   perform penstock.attach_attribute_triggers();
 end
 $$;
@@ -224,7 +226,7 @@ begin
 end
 $$;
 
--- Where types were declared before, the triggers may be those of an earlier version.
+-- Put the triggers back where types are declared.
 do $$
 begin
   if exists (select from penstock.message_types) then
@@ -233,8 +235,8 @@ begin
 end
 $$;
 
--- Whether somebody may still write without having seen a declaration: their snapshot is older. Other
--- roles' snapshots are for few to see: so it looks with the eyes of the role that installed Penstock.
+-- Whether a session has a snapshot from before a declaration, and may write without seeing it. SECURITY
+-- DEFINER: most roles cannot see the snapshots of others, the role that installed Penstock may.
 create or replace function penstock.older_snapshot_open(declared_by xid8)
 returns boolean language sql volatile security definer set search_path = pg_catalog
 as $$
@@ -245,8 +247,8 @@ as $$
       and age(s.backend_xmin) >= age(declared_by::xid))
 $$;
 
--- Index the next `most` positions of the log for a declared type. Returns how far it is and how far
--- it has to go, both null when it is done. Safe to repeat, to stop and to run from several places.
+-- Index the next `most` positions of the log for a declared type. Returns the position reached and the one
+-- where filling ends, both null when it is done. It can be repeated, stopped, and run concurrently.
 create or replace function penstock.fill_attributes(type text, most bigint default 10000)
 returns table (filled_to bigint, fill_until bigint)
 language plpgsql
@@ -290,7 +292,7 @@ begin
   where t.id = filling.id;
 
   if filled_to is null then
-    perform penstock.route_again(filling.id, filling.new_attributes);
+    perform penstock.reroute_type(filling.id, filling.new_attributes);
   end if;
   return next;
 end

@@ -1,22 +1,22 @@
--- Consistency boundaries: what a decision was made on, and whether it still holds.
+-- Consistency boundaries: what a decision is based on, and whether it is still current.
 --
 -- A boundary is a list of conditions, one for each message type that matters:
 --   [{"type": "user.joined_course", "attributes": {"course_name": ["Algebra"], "user_id": ["joe"]}}]
 -- A message matches a condition of its type if it carries at least one of the attributes, and each of
 -- them that it carries has one of the values. A condition without attributes matches every message of
--- its type. This rule stands once, in penstock.matching_positions; reading, checking and routing use it.
+-- its type. This rule is written once, in penstock.matching_positions; reads and checks use it.
 --
 -- A guard is a boundary, a position `low` and a multirange `seen`: the reader saw every matching message
--- at or below `low`, the watermark of that moment, and those within `seen` above it. As JSON:
+-- at or below `low`, the watermark of that read, and those within `seen` above it. As JSON:
 --   {"conditions": [...], "low": 40, "seen": "{[42,44],[50,50]}"}
--- The positions of a bulk append follow each other, so they are one range, or few.
+-- The positions of a bulk append are consecutive, so they are one range, or few.
 --
 -- The promise: a guarded append commits only if no matching message was written since. How it is kept:
--- whoever writes a message shares a lock on each of its keys until it commits, and a guard takes the
--- keys of its conditions alone. So under its locks a guard sees every matching message there is, and
--- none can come until it has committed. A guard locks every attribute it names, since a message may
--- match by any one of them. A bulk write holds the gate in place of its many keys. A guard of very many
--- keys takes those of its conditions' types instead, which every writer of the type shares.
+-- a writer holds a shared lock on each key of its messages until it commits, and a guard takes exclusive
+-- locks on the keys of its conditions. So under its locks a guard sees every matching message, and no other
+-- can be written until it has committed. A guard locks every attribute it names, since a message may
+-- match by any one of them. A bulk write locks the table boundary_gate in place of its many keys. A guard
+-- of very many keys locks the keys of its conditions' types instead, which every writer of a type shares.
 
 create table if not exists penstock.boundary_gate ();
 
@@ -45,8 +45,8 @@ as $$
   ) v
 $$;
 
--- Where messages may be that a guard has not seen: the gaps of `seen` after `low`. With too many gaps to
--- look into each, under so many keys, it is all that comes after `low`.
+-- The ranges in which a guard has not seen all messages: the gaps of `seen` after `low`. With too many gaps
+-- to probe each under so many keys, it is everything after `low`.
 create or replace function penstock.unseen_ranges(low bigint, seen int8multirange, key_count integer)
 returns int8multirange language plpgsql immutable parallel safe
 as $$
@@ -83,8 +83,8 @@ end
 $$;
 
 -- The positions of the messages after a position, and not within `seen`, that match one of the conditions.
--- `offset 0` keeps the planner to this order, each step along an index: it takes every list for a
--- thousand rows, and where it knows nothing of the tables yet would rather read the whole log.
+-- `offset 0` keeps the planner to this join order, each step along an index: it estimates every list at a
+-- thousand rows, and without statistics would read the whole log.
 create or replace function penstock.matching_positions(
   conditions jsonb, after bigint, seen int8multirange default '{}')
 returns setof bigint language plpgsql stable
@@ -163,14 +163,14 @@ as $$
 begin
   if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted') then
     raise exception using errcode = 'PS003',
-      message = format('a guard does not work in a %s transaction, which reads an old snapshot',
+      message = format('a guard cannot be checked in a %s transaction, which reads an old snapshot',
         current_setting('transaction_isolation'));
   end if;
 end
 $$;
 
--- The last message at or below the watermark: what a guard's `low` is. Not the watermark itself, since
--- a guard leaves the database, and after a crash the sequence may give unlogged positions again.
+-- The position of the last message at or below the watermark: a guard's `low`. Not the watermark itself,
+-- since a guard leaves the database, and after a crash the sequence may repeat unlogged positions.
 create or replace function penstock.complete_to()
 returns bigint language plpgsql volatile
 as $$
@@ -183,8 +183,8 @@ begin
 end
 $$;
 
--- Read what matches, after a position, and what a guard needs to know. Unlike other reads this one is
--- not bounded by the watermark: a decision counts all that is visible. The first row carries the
+-- Read the messages that match, after a position, and the guard. Unlike other reads this one is
+-- not bounded by the watermark: a decision is based on all that is visible. The first row carries the
 -- guard's `low` and `seen`; there is always one.
 create or replace function penstock.read_boundary(
   conditions jsonb, after bigint default 0, most bigint default null)
@@ -228,8 +228,8 @@ begin
 end
 $$;
 
--- Raise if a message that matches was written since the guard was made. Call it under the locks, in a
--- statement of its own.
+-- Raise if a matching message was written since the guard was made. Call it under the locks, in a
+-- separate statement.
 create or replace function penstock.check_guard(guard jsonb)
 returns void language plpgsql volatile
 set enable_seqscan = off set plan_cache_mode = force_generic_plan
@@ -254,8 +254,8 @@ begin
 end
 $$;
 
--- How far a guard's `low` may be moved once messages were appended at `positions`: it has seen all that
--- matches, up to the end of what is complete. Null if it has not. So `seen` does not grow for ever.
+-- The `low` that a guard may have once messages were appended at `positions`: complete_to(), if the guard has
+-- seen all that matches up to there, else null. So `seen` does not grow without end.
 create or replace function penstock.advanced_low(guard jsonb, positions bigint[])
 returns bigint language plpgsql volatile strict
 set enable_seqscan = off set plan_cache_mode = force_generic_plan
@@ -276,8 +276,8 @@ begin
 end
 $$;
 
--- For the trigger: share the keys of rows just written. It comes after the insert, and may have to wait
--- for a decision in progress: that one does not see these rows, and commits before them.
+-- For the trigger: take the shared locks on the keys of rows that were just written. It runs after the insert,
+-- and may have to wait for a guarded append: that one does not see these rows, and commits before them.
 create or replace function penstock.share_boundaries(keys bigint[])
 returns void language plpgsql volatile
 as $$
@@ -306,7 +306,7 @@ as $$
   cross join lateral penstock.watched_keys(c.condition) k
 $$;
 
--- Take a guard's locks now. As the first statement of a transaction it keeps later ones from failing.
+-- Take a guard's locks. As the first statement of a transaction, it keeps a later append from failing.
 create or replace function penstock.lock_guard(conditions jsonb)
 returns void language plpgsql volatile
 as $$

@@ -1,16 +1,16 @@
--- Append messages, under a guard or without: the write for those who think in attributes. One that comes
--- alone is appended by penstock.append_one, on a shorter way.
+-- Append messages, with or without a guard. A single message is appended by penstock.append_one, on a
+-- shorter path.
 --
 -- Without a stream name each message gets a stream of its own, {type}-{id}: its category is its type,
 -- and nothing contends. All or none, and a retry with the same ids returns the first result.
 --
--- The order: all locks; ids that exist already; the expected version; the guard; the insert. On the way
--- through, two of them cost next to nothing. Ids are looked for only where the append would fail
--- otherwise: a guard or a version that does not hold, or an insert that leaves messages out. And where
--- the index has nothing new under the guard's keys, no message can match, and none is read.
+-- The order: all locks; ids that exist already; the expected version; the guard; the insert. In the usual
+-- case, two of them cost almost nothing. Ids are looked up only where the append would fail otherwise: a
+-- guard or an expected version does not hold, or the insert leaves messages out. And where the attribute
+-- index has nothing new under the guard's keys, no message can match, and none is read.
 --
--- What costs is to set up a statement, node by node of its plan: so there are few, with plans that are
--- made once. The keys of the messages are computed once, to be locked and then to be indexed.
+-- The main cost is the start of each statement, node by node of its plan: so there are few, with generic
+-- plans. The keys of the messages are computed once, for the locks and for the index.
 
 create or replace function penstock.append(
   stream_name varchar,
@@ -20,7 +20,7 @@ create or replace function penstock.append(
   metadata text[],
   expected_version bigint default null,
   guard jsonb default null,
-  whole_categories boolean default false   -- beside a genuine Message DB, whose readers rely on it
+  whole_categories boolean default false   -- on a genuine Message DB, whose readers need it
 )
 returns bigint[] language plpgsql
 set enable_seqscan = off set plan_cache_mode = force_generic_plan
@@ -28,7 +28,7 @@ as $$
 #variable_conflict use_column
 declare
   documents constant jsonb[] := append.data::jsonb[];
-  around constant text := current_setting('penstock.appending', true);  -- of an append whose trigger calls us
+  outer_append constant text := current_setting('penstock.appending', true);  -- whose trigger calls this
   stream_version bigint := -1;
   watched bigint[] := '{}';                -- the keys of the guard's conditions, and their types
   watched_types integer[];
@@ -98,13 +98,13 @@ begin
     returning global_position
   )
   select array_agg(n.global_position) into positions from new n;
-  done := set_config('penstock.appending', coalesce(around, ''), true);
+  done := set_config('penstock.appending', coalesce(outer_append, ''), true);
 
   if positions is null then
     return penstock.appended_before(append.stream_name, append.ids, append.types);
   elsif cardinality(positions) < cardinality(append.ids) then
-    done := penstock.refuse_part(append.ids, positions);
-  elsif positions[1] <= (guard ->> 'low')::bigint then  -- it is of a log that was truncated since
+    done := penstock.refuse_partial_batch(append.ids, positions);
+  elsif positions[1] <= (guard ->> 'low')::bigint then  -- the guard is from before a TRUNCATE
     done := penstock.refuse_beyond_end((guard ->> 'low')::bigint, positions[1] - 1);
   end if;
   insert into penstock.message_attributes (key_pair, type_id, global_position)
@@ -128,8 +128,8 @@ begin
 end
 $$;
 
--- Refuse a batch of which some messages were in the log before, and the others have these positions.
-create or replace function penstock.refuse_part(ids uuid[], positions bigint[])
+-- Refuse a batch of which some messages were in the log before; the others have these positions.
+create or replace function penstock.refuse_partial_batch(ids uuid[], positions bigint[])
 returns void language plpgsql
 as $$
 declare
@@ -145,8 +145,8 @@ begin
 end
 $$;
 
--- The positions of these messages if all are in the log, where an append would have put them; null if
--- none is. Anything else is refused.
+-- The positions of these messages if all are in the log, in the streams that an append would have chosen;
+-- null if none is. Anything else is refused.
 create or replace function penstock.appended_before(stream_name varchar, ids uuid[], types text[])
 returns bigint[] language plpgsql
 as $$
@@ -173,12 +173,12 @@ begin
 end
 $$;
 
--- Take all locks of an append: its categories or its stream, and then the boundary keys in their order,
--- exclusively for those that a guard watches. `shared` has each key once, in order.
+-- Take all locks of an append: its categories or its stream, and then the boundary keys in their order, in
+-- exclusive mode those that a guard watches. `shared` has each key once, in order.
 --
--- A transaction that would hold 500 keys or more takes coarser locks. The gate stands for the shared keys.
--- The exclusive ones are replaced by the keys of the conditions' types: whoever writes a message shares the
--- key of its type besides those of its attributes, or holds the gate.
+-- A transaction that would hold 500 keys or more takes coarser locks: boundary_gate in place of the shared
+-- keys, and the keys of the conditions' types in place of the exclusive ones. Every writer of a message holds
+-- a shared lock on the key of its type besides those of its attributes, or on boundary_gate.
 create or replace function penstock.lock_for_append(
   stream_name varchar, types text[], exclusive bigint[], shared bigint[], whole_categories boolean,
   conditions jsonb default null)
@@ -200,7 +200,7 @@ begin
   elsif whole_categories or (gate and nothing_locked) then
     done := penstock.lock_categories(array(
       select distinct message_store.category(t) from unnest(types) t));
-  elsif types[1] = all (types) then  -- as in most appends
+  elsif types[1] = all (types) then  -- the usual case
     done := pg_advisory_xact_lock_shared(message_store.hash_64(message_store.category(types[1])));
   else
     foreach key in array array(
@@ -222,7 +222,7 @@ begin
     end if;
   end if;
   if not gate then
-    if exclusive <@ shared then  -- as where a decision writes within its own boundary
+    if exclusive <@ shared then  -- the messages are within the guard's boundary
       wanted := shared;
     else
       wanted := array(select distinct k from unnest(exclusive || shared) k order by k);
@@ -237,17 +237,17 @@ begin
     if wanted = '{}' then
       lock table penstock.boundary_gate in share mode;
     else
-      lock table penstock.boundary_gate in share row exclusive mode;  -- a guard's, too, in one step
+      lock table penstock.boundary_gate in share row exclusive mode;  -- the guard's lock, too
     end if;
   end if;
   done := penstock.lock_keys(wanted, exclusive, nothing_locked);
   done := set_config('penstock.locks',
-    greatest(held + cardinality(wanted), 1)::text, true);  -- of a category, if of nothing else
+    greatest(held + cardinality(wanted), 1)::text, true);  -- at least the category's
 end
 $$;
 
--- Take boundary keys in this order, exclusively those that a guard watches. A transaction that holds locks
--- from before must not wait for an exclusive one: two such could wait for each other.
+-- Lock boundary keys in this order, in exclusive mode those that a guard watches. A transaction that already
+-- holds locks must not wait for an exclusive one: two such transactions could deadlock.
 create or replace function penstock.lock_keys(
   keys bigint[], exclusive bigint[], may_wait boolean)
 returns void language plpgsql
@@ -266,7 +266,7 @@ begin
       done := pg_advisory_xact_lock(key);
     elsif not pg_try_advisory_xact_lock(key) then
       raise exception using errcode = '40001',
-        message = 'another decision on the same boundary is under way',
+        message = 'another transaction holds a lock on the same boundary',
         hint = 'Lock the guard as the first statement of the transaction, or retry.';
     end if;
   end loop;

@@ -1,16 +1,14 @@
--- Append one message: what penstock.append does for many, on a shorter way, since most come alone.
+-- Append one message: penstock.append on a shorter path, since most messages are appended one by one.
 --
 -- The promise: the same as penstock.append's, which has all the rules. How it is kept: this function
--- goes the way that nearly every append takes, and where anything is out of the ordinary (a condition
--- that cannot be checked, a decision that is too late, an id that is there already) it hands the
--- message over to penstock.append, which then returns, or says what is wrong. Locks that were taken by
--- then do no harm: it takes the same ones.
+-- handles the usual case. In any other (a condition that cannot be checked, a guard that does not hold, an
+-- id that exists) it calls penstock.append, which returns the result or raises. Locks that were taken by
+-- then do no harm: penstock.append takes the same ones.
 --
--- What costs is to set up a plan, and so is each expression, once for every transaction. So there are
--- few statements, none with a plan of many nodes, and what the first of them can tell along the way is
--- not asked again. That is also why a guard comes in lists: type, name and value of each condition.
--- One on a whole type has the empty name, and the type as its value; without types, all are on the
--- message's own.
+-- The start of each plan and each expression costs something in every transaction. So there are few
+-- statements with small plans, and the first one returns all that the later ones need. For the same reason
+-- a guard is passed in lists: type, name and value of each condition. A condition on a whole type has the
+-- empty name, and the type as its value; without `guard_types`, all conditions are on the message's type.
 
 create or replace function penstock.append_one(
   stream_name varchar,
@@ -34,9 +32,9 @@ declare
   keys bigint[];                           -- of the message, in order
   watched bigint[];                        -- of the guard's conditions, and their types
   watched_types integer[];
-  is_simple boolean;                       -- nothing locked before, conditions on the message's type only
-  held integer := 0;                       -- locks of this transaction, from before
-  around text;                             -- set by an append whose trigger calls us
+  is_simple boolean;                       -- no locks from before, conditions on the message's type only
+  held integer := 0;                       -- locks of this transaction from before
+  outer_append text;                       -- of an append whose trigger calls this
   stream_version bigint;
   key bigint;
   written bigint;
@@ -64,12 +62,12 @@ begin
             and guard_types is null and guard_names <@ array_prepend('', t.attributes)
             and cardinality(guard_names) < 400),
       current_setting('penstock.appending', true)
-    into type_id, keys, watched, watched_types, is_simple, around
+    into type_id, keys, watched, watched_types, is_simple, outer_append
     from penstock.message_types t where t.type = append_one.type;
 
     if is_simple is not true then
       held := penstock.counted_locks();
-      around := current_setting('penstock.appending', true);
+      outer_append := current_setting('penstock.appending', true);
       select array_agg(penstock.key_pair(c.name, c.value)), array_agg(t.id),
         current_setting('transaction_isolation') like 'read %' and bool_and(
           t.id is not null and t.filled_to is null and (c.name = '' or c.name = any (t.attributes)))
@@ -92,7 +90,7 @@ begin
       exit usual when append_one.expected_version <> stream_version;
     end if;
     if held = 0 and watched <@ keys and cardinality(keys) <= 10 then
-      -- as most decisions, which write within their own boundary; the announcement counts for these few
+      -- the usual case: the message is within the guard's boundary. The announcement counts for these few
       if guard_names is not null then
         lock table penstock.boundary_gate in row exclusive mode;
       end if;
@@ -131,9 +129,9 @@ begin
     )
     on conflict (id) do nothing
     returning global_position into written;
-    done := set_config('penstock.appending', coalesce(around, ''), true);
+    done := set_config('penstock.appending', coalesce(outer_append, ''), true);
     exit usual when written is null;
-    if written <= guard_low then  -- the guard is of a log that was truncated since
+    if written <= guard_low then  -- the guard is from before a TRUNCATE
       perform penstock.refuse_beyond_end(guard_low, written - 1);
     end if;
 
@@ -149,7 +147,7 @@ begin
 end
 $$;
 
--- The same guard as penstock.append takes it, with one condition for each type; null without one.
+-- The guard as penstock.append takes it, with one condition for each type; null without a guard.
 create or replace function penstock.as_guard(
   own_type text, types text[], names text[], "values" text[], low bigint, seen int8multirange)
 returns jsonb language sql immutable parallel safe

@@ -2,27 +2,29 @@
 -- handled in order by one worker at a time.
 --
 -- A partition is a combination of attribute values, such as (course_name = Algebra, user_id = joe).
--- It comes to be with the first message that carries all of the group's attributes. A message that
--- carries only some of them belongs to every partition that agrees with it.
+-- It is created by the first message that carries all of the group's attributes. A message that
+-- carries only some of them belongs to every partition that has the same values for those.
 --
--- The promise: a claim, an ack and a look for work cost the same however long the log is, however many
+-- The promise: a claim, an ack and an idle poll cost the same however long the log is, however many
 -- partitions there are, however hot one key is, and however much was handled before while an old
 -- snapshot keeps vacuum from removing it. How it is kept:
 --
 -- * Each message is *routed* once per group (34_group_routing.sql). Routing writes one feed row: the
 --   message's projection on the group's attributes, with gaps: (Algebra, joe), (Algebra, -), (-, joe).
 --   A partition of n attributes reads its 2^n - 1 feeds in the order of positions.
--- * What changes with every call is never updated in place: a look-up by key would visit every dead
---   version. `partition_states` and `group_progress` get a new row with a higher version, and the one
---   before is deleted. The newest is read with `order by version desc limit 1`: it comes first in the
---   index, and the dead ones behind it are not visited.
--- * Partitions that are ready to be claimed stand in a queue, an index by `turn`. A claim reads it from
---   a *floor* on, so that it does not visit the dead entries before (35_group_queue.sql).
+-- * `partition_states` and `group_progress`, which change with every call, have versioned rows
+--   (01_schema.sql).
+-- * Partitions that can be claimed are in a queue, an index by `queue_position`. A claim reads it from
+--   a *claim cursor* on, so that it does not visit the dead entries before (35_group_queue.sql).
+-- * A worker claims a partition with its messages, and acknowledges or releases it (36_group_claims.sql).
 --
--- Whoever changes the state of a partition holds the lock of its row in `partitions`, which itself never
--- changes, and reads the state in a later statement. Whoever routes, enrols a type or resets the group
--- holds the group's lock, 1885693286 with the group's number, until the end of the transaction; so each
--- sees all that those before it have done, and `group_progress` has one writer at a time.
+-- A transaction that changes the state of a partition first locks its row in `partitions`, which itself
+-- never changes, and reads the state in a later statement. A transaction that routes, adds a type or resets
+-- the group holds the group's advisory lock, (1885693286, id of the group), until it ends: so it sees
+-- everything that was routed before, and `group_progress` has one writer at a time.
+--
+-- This file has the tables of groups, the functions that read and replace their rows, and what a group is
+-- as a whole: to register it, to stop it, to reset it.
 
 create table if not exists penstock.consumer_groups (
   id integer generated always as identity primary key,
@@ -36,21 +38,21 @@ create table if not exists penstock.consumer_groups (
   updated_at timestamptz not null default now()
 );
 
--- How far the routing of a group has come: the row with the highest version.
+-- How far the messages of a group are routed. A versioned row, see 01_schema.sql.
 create table if not exists penstock.group_progress (
   group_pk integer not null,
   version bigint generated always as identity,
   routed_to bigint not null default 0,     -- every message up to here is in the feeds
-  looked_at bigint not null default -1,    -- the log's last position when there was nothing to route
-  late jsonb not null default '{}',        -- type_id: how far a type that is new to the group was routed
-  fanned_out bigint not null default 0,    -- the last fan-out that is finished
-  fanned_to bigint not null default 0,     -- the last partition that was told of the next one
-  rechecked bigint not null default 0,     -- the last recheck that is done
+  caught_up_at bigint not null default -1,    -- the log's last position when everything was routed
+  backfills jsonb not null default '{}',   -- type_id: how far a type that is new to the group is routed
+  fanned_out bigint not null default 0,    -- the last of group_fanouts that is finished
+  fanned_to bigint not null default 0,     -- the last partition that was updated for the next one
+  rechecked bigint not null default 0,     -- the last of group_rechecks that is done
   primary key (group_pk, version)
 );
 
 -- The types that a group routes: those it handles, which are all that any claim has named, and those
--- whose messages reveal partitions. A new one is routed from the start.
+-- whose messages create partitions. A new one is routed from the start of the log.
 create table if not exists penstock.group_types (
   group_pk integer not null,
   type_id integer not null,
@@ -70,8 +72,8 @@ create table if not exists penstock.group_feeds (
 create index if not exists group_feeds_type on penstock.group_feeds
   (group_pk, feed, type_id, global_position);
 
--- The partitions. A row never changes; it is locked by whoever changes the partition's state. Two with
--- the same `feed`, which is a hash, have different values.
+-- The partitions. A row never changes; it is locked to change the partition's state. Two partitions may have
+-- the same `feed`, which is a hash; they differ in their values.
 create table if not exists penstock.partitions (
   offset_id bigint generated always as identity primary key,
   group_pk integer not null,
@@ -83,8 +85,8 @@ create table if not exists penstock.partitions (
 );
 create index if not exists partitions_feeds on penstock.partitions (group_pk, feed);
 
--- The state of each partition: the row with its highest version. A partition is ready (`turn`), claimed
--- or waiting for a retry (`due`), parked, or has nothing to do.
+-- The state of each partition, a versioned row. A partition is ready (`queue_position`), claimed or waiting
+-- for a retry (`due`), parked, or has nothing to do.
 create table if not exists penstock.partition_states (
   offset_id bigint not null,
   version bigint generated always as identity,
@@ -92,24 +94,24 @@ create table if not exists penstock.partition_states (
   xid xid8 not null default pg_current_xact_id(),  -- the transaction that wrote this row
   last_position bigint not null default 0,
   next_position bigint,                    -- the first message that is not handled
-  turn bigint,                             -- its place in the queue, if it can be claimed
-  due timestamptz,                         -- when it can be: the end of the lease, or of a delay
-  queued boolean not null generated always as (turn is not null or due is not null) stored,
+  queue_position bigint,                   -- if it can be claimed
+  due timestamptz,                         -- when it can be claimed: the end of the lease or of a delay
+  queued boolean not null generated always as (queue_position is not null or due is not null) stored,
   token uuid,
   claimed_by text,
   claimed_at timestamptz,
-  claimed_types text[] not null default '{}',  -- which the claim named, if not all of the group's
+  claimed_types text[] not null default '{}',  -- those of the claim, if not all of the group's
   claim_order text not null default 'oldest' check (claim_order in ('oldest', 'round_robin')),
   attempts integer not null default 0,
   error text,
   parked_at timestamptz,
-  finished_token uuid,                     -- the last claim that was given back
+  finished_token uuid,                     -- the last claim that was acknowledged or released
   finished_call text,                      -- and by which call
   primary key (offset_id, version)
 ) with (autovacuum_vacuum_scale_factor = 0.02);
 
 create index if not exists partition_states_ready on penstock.partition_states
-  (group_pk, turn, version) where turn is not null;
+  (group_pk, queue_position, version) where queue_position is not null;
 create index if not exists partition_states_due on penstock.partition_states
   (group_pk, due, version) where due is not null;
 create index if not exists partition_states_changed on penstock.partition_states
@@ -119,30 +121,30 @@ create index if not exists partition_states_pending on penstock.partition_states
 create index if not exists partition_states_parked on penstock.partition_states
   (group_pk, next_position, version) where parked_at is not null;
 
--- From where on to look for partitions, see 35_group_queue.sql: the row with the highest id.
-create table if not exists penstock.group_floors (
+-- Where claims begin to read the queue, see 35_group_queue.sql. The newest is the one with the highest id.
+create table if not exists penstock.claim_cursors (
   group_pk integer not null,
   types_key bigint not null,
   id bigint generated always as identity,
-  types text[] not null,                   -- the types that claims name; none: all of the group's
-  turn bigint not null,
+  types text[] not null,                   -- that the claims name; none: all of the group's
+  queue_position bigint not null,
   version bigint not null,
   due timestamptz not null,
   next_position bigint not null,
   next_version bigint not null,
-  behind bigint[] not null,                -- partitions before the floor
-  next_xid xid8 not null,                  -- what this transaction or a later one wrote,
+  partitions_before bigint[] not null,     -- partitions in the queue before the cursor
+  next_xid xid8 not null,                  -- states that this transaction or a later one wrote,
   open_xids xid8[] not null,               -- or one of these,
-  own_xid xid8 not null,                   -- or the one that made the floor,
-  own_version bigint not null,             -- after this version, the floor does not cover
+  own_xid xid8 not null,                   -- or the one that made the cursor,
+  own_version bigint not null,             -- after this version, are not covered by the cursor
   primary key (group_pk, types_key, id)
 );
 
--- How far each partition had come before the group was reset.
+-- The last position that each partition had handled before the group was reset.
 create table if not exists penstock.group_replays (
   group_pk integer not null,
   feed bigint not null,
-  partition_values text[],                 -- null: version 1 kept only the feed
+  partition_values text[],                 -- null: not recorded, the feed alone counts
   global_position bigint not null
 );
 create index if not exists group_replays_feed on penstock.group_replays (group_pk, feed);
@@ -155,7 +157,7 @@ create table if not exists penstock.feed_partitions (
   primary key (group_pk, feed, offset_id)
 );
 
--- Messages in a feed with gaps, of which not all partitions have been told yet: the rows after
+-- Messages in a feed with gaps for which not all partitions have been updated yet: the rows after
 -- `group_progress.fanned_out`.
 create table if not exists penstock.group_fanouts (
   group_pk integer not null,
@@ -165,7 +167,7 @@ create table if not exists penstock.group_fanouts (
   primary key (group_pk, id)
 );
 
--- Partitions to look at again, since their row was locked when the router came by: the rows after
+-- Partitions that routing could not update, since their row was locked: the rows after
 -- `group_progress.rechecked`.
 create table if not exists penstock.group_rechecks (
   group_pk integer not null,
@@ -175,13 +177,13 @@ create table if not exists penstock.group_rechecks (
 );
 
 -- The key of a projection: the values in the order of the group's attributes, null for a gap. The text
--- of an array tells a gap from every value.
+-- of an array writes a null differently from every value.
 create or replace function penstock.feed_key(projection text[])
 returns bigint language sql immutable parallel safe
 as $$ select hashtextextended(projection::text, 0) $$;
 
--- The keys of all feeds that a partition reads: its values with every choice of gaps but all. Without the
--- complete one: those that it shares with other partitions.
+-- The keys of all feeds that a partition reads: every combination of its values and gaps, except gaps only.
+-- Without `complete`, only those that it shares with other partitions.
 create or replace function penstock.feed_keys(partition_values text[], complete boolean default true)
 returns bigint[] language sql immutable parallel safe
 as $$
@@ -213,39 +215,39 @@ as $$
     from unnest(names) with ordinality as n(name, number) order by n.number)
 $$;
 
--- How far a group is: a row, once it is registered.
-create or replace function penstock.progress_of(group_pk integer)
+-- The progress of a group: one row, once the group is registered.
+create or replace function penstock.latest_group_progress(group_pk integer)
 returns setof penstock.group_progress language sql stable rows 1
 as $$
   select p.* from penstock.group_progress p
-  where p.group_pk = progress_of.group_pk order by p.version desc limit 1
+  where p.group_pk = latest_group_progress.group_pk order by p.version desc limit 1
 $$;
 
--- Note how far a group is. Only the holder of the group's lock may call it.
-create or replace function penstock.save_progress(
+-- Replace the progress of a group. The caller holds the group's lock.
+create or replace function penstock.replace_group_progress(
   old penstock.group_progress, new penstock.group_progress)
 returns void language plpgsql volatile
 as $$
 begin
   insert into penstock.group_progress
-    (group_pk, routed_to, looked_at, late, fanned_out, fanned_to, rechecked)
-  values (new.group_pk, new.routed_to, new.looked_at, new.late, new.fanned_out, new.fanned_to,
+    (group_pk, routed_to, caught_up_at, backfills, fanned_out, fanned_to, rechecked)
+  values (new.group_pk, new.routed_to, new.caught_up_at, new.backfills, new.fanned_out, new.fanned_to,
     new.rechecked);
   delete from penstock.group_progress p
   where p.group_pk = old.group_pk and p.version = old.version;
 end
 $$;
 
--- The state of a partition.
-create or replace function penstock.state_of(offset_id bigint)
+-- The state of a partition: one row.
+create or replace function penstock.latest_partition_state(offset_id bigint)
 returns setof penstock.partition_states language sql stable rows 1
 as $$
   select s.* from penstock.partition_states s
-  where s.offset_id = state_of.offset_id order by s.version desc limit 1
+  where s.offset_id = latest_partition_state.offset_id order by s.version desc limit 1
 $$;
 
--- Put a partition into a new state. Only the holder of its lock may call it.
-create or replace function penstock.change_state(
+-- Replace the state of a partition. The caller holds the lock of the partition's row.
+create or replace function penstock.replace_partition_state(
   old penstock.partition_states, new penstock.partition_states)
 returns void language plpgsql volatile
 as $$
@@ -253,18 +255,18 @@ begin
   delete from penstock.partition_states s
   where s.offset_id = old.offset_id and s.version = old.version;
   insert into penstock.partition_states
-    (offset_id, group_pk, last_position, next_position, turn, due, token, claimed_by, claimed_at,
+    (offset_id, group_pk, last_position, next_position, queue_position, due, token, claimed_by, claimed_at,
      claimed_types, claim_order, attempts, error, parked_at, finished_token, finished_call)
   values
-    (new.offset_id, new.group_pk, new.last_position, new.next_position, new.turn, new.due, new.token,
+    (new.offset_id, new.group_pk, new.last_position, new.next_position, new.queue_position, new.due, new.token,
      new.claimed_by, new.claimed_at, new.claimed_types, new.claim_order, new.attempts, new.error,
      new.parked_at, new.finished_token, new.finished_call);
 end
 $$;
 
--- The place in the queue of a partition that can be claimed: that of its first message, or behind
--- everything that is routed so far.
-create or replace function penstock.turn(claim_order text, next_position bigint, routed_to bigint)
+-- The position in the queue of a partition that can be claimed: that of its first message or, in turn
+-- ('round_robin'), after everything that is routed so far.
+create or replace function penstock.queue_position(claim_order text, next_position bigint, routed_to bigint)
 returns bigint language sql immutable parallel safe
 as $$
   select case
@@ -319,8 +321,8 @@ begin
 end
 $$;
 
--- Forget all offsets: every partition starts again. Claims in flight become stale. How far each
--- partition had come is kept, so that it can be told what it has handled before.
+-- Remove all offsets: every partition starts again, and open claims become stale. The last position of each
+-- partition is kept, so that a claim can tell whether its messages are a replay.
 create or replace function penstock.reset_consumer_group(group_id text)
 returns void language plpgsql volatile
 as $$
@@ -336,12 +338,12 @@ begin
   perform from penstock.partitions p where p.group_pk = own.id order by p.offset_id for update;
 
   with handled as (
-    -- the partitions that have come somewhere
+    -- the partitions that have handled a message
     select p.feed, p.partition_values, greatest(s.last_position, p.replaying_to) as global_position
-    from penstock.partitions p cross join lateral penstock.state_of(p.offset_id) s
+    from penstock.partitions p cross join lateral penstock.latest_partition_state(p.offset_id) s
     where p.group_pk = own.id and greatest(s.last_position, p.replaying_to) > 0
   ), known as (
-    -- those that had come somewhere before an earlier reset, too
+    -- those that had handled one before an earlier reset, too
     update penstock.group_replays r
     set global_position = greatest(r.global_position, h.global_position)
     from handled h
@@ -356,7 +358,7 @@ begin
   delete from penstock.partition_states s using penstock.partitions p
   where p.group_pk = own.id and s.offset_id = p.offset_id;
   delete from penstock.partitions p where p.group_pk = own.id;
-  delete from penstock.group_floors f where f.group_pk = own.id;
+  delete from penstock.claim_cursors f where f.group_pk = own.id;
   delete from penstock.group_rechecks r where r.group_pk = own.id;
   delete from penstock.group_fanouts f where f.group_pk = own.id;
   delete from penstock.feed_partitions f where f.group_pk = own.id;
@@ -367,44 +369,42 @@ begin
 end
 $$;
 
-create or replace function penstock.clear_consumer_groups()
+-- Delete everything about all groups but the groups themselves.
+create or replace function penstock.delete_group_rows()
 returns void language sql volatile
 as $$
   delete from penstock.group_rechecks;
   delete from penstock.group_fanouts;
   delete from penstock.feed_partitions;
-  delete from penstock.group_floors;
+  delete from penstock.claim_cursors;
   delete from penstock.partition_states;
   delete from penstock.partitions;
   delete from penstock.group_feeds;
   delete from penstock.group_replays;
   delete from penstock.group_types;
-  delete from penstock.group_progress;
+  delete from penstock.group_progress
+$$;
+
+create or replace function penstock.clear_consumer_groups()
+returns void language sql volatile
+as $$
+  select penstock.delete_group_rows();
   delete from penstock.consumer_groups
 $$;
 
--- The log is empty, and positions may begin again: groups keep their names and whether they are stopped, and
--- are as new otherwise. Claims in flight become stale.
+-- After a TRUNCATE of the log, when positions may start again: groups keep their names and status, and are
+-- as new otherwise. Open claims become stale.
 create or replace function penstock.forget_group_positions()
 returns void language plpgsql volatile
 as $$
 begin
   begin
     truncate penstock.group_rechecks, penstock.group_fanouts, penstock.feed_partitions,
-      penstock.group_floors, penstock.partition_states, penstock.partitions, penstock.group_feeds,
+      penstock.claim_cursors, penstock.partition_states, penstock.partitions, penstock.group_feeds,
       penstock.group_replays, penstock.group_types, penstock.group_progress;
   exception
-    when object_in_use then  -- somebody truncates some of them in the same statement
-      delete from penstock.group_rechecks;
-      delete from penstock.group_fanouts;
-      delete from penstock.feed_partitions;
-      delete from penstock.group_floors;
-      delete from penstock.partition_states;
-      delete from penstock.partitions;
-      delete from penstock.group_feeds;
-      delete from penstock.group_replays;
-      delete from penstock.group_types;
-      delete from penstock.group_progress;
+    when object_in_use then  -- the same statement truncates some of them
+      perform penstock.delete_group_rows();
   end;
   update penstock.consumer_groups g
   set partition_by = null, handled_types = '{}', narrowed = false, replayed_by = null,

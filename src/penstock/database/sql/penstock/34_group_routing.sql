@@ -1,46 +1,103 @@
--- Routing: each message goes once into the feeds of a group, and the partitions that it concerns are told.
+-- Routing: each message is put once into the feeds of a group, and `next_position` of the partitions that it
+-- belongs to is updated.
 --
 -- A partition's `next_position` changes only under the partition's lock: an ack locks the partition, and
--- then looks for the next message in a statement of its own. The router never waits: partitions that it
--- cannot lock are put on a list, and looked at the next time. A message that concerns very many
--- partitions is fanned out in slices.
+-- then finds the next message in a separate statement. Routing never waits: partitions that it cannot lock
+-- are put into `group_rechecks`, for the next routing. A message that belongs to very many partitions is
+-- fanned out in slices.
 
--- The message at this position, if it agrees with the values of a partition: for each attribute of the
--- group that it carries, it has the partition's value. A feed's key is a hash, so this decides.
-create or replace function penstock.agreeing_message(
-  global_position bigint, type_id integer, names text[], partition_values text[])
-returns setof bigint language sql stable rows 1
+-- Route a bounded batch, unless another transaction is routing for this group. Returns whether more is left.
+create or replace function penstock.route(own penstock.consumer_groups, most integer default 500)
+returns boolean language plpgsql volatile
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+set plan_cache_mode = force_generic_plan
 as $$
-  select m.global_position
-  from message_store.messages m
-  join penstock.message_types t on t.id = agreeing_message.type_id
-  where m.global_position = agreeing_message.global_position
-    and not exists (
-      select from unnest(names, agreeing_message.partition_values) as a(name, value)
-      where a.name = any (t.attributes) and m.data ->> a.name <> a.value)
-  offset 0
-$$;
-
--- The first message of a partition after a position.
-create or replace function penstock.next_in_feeds(
-  group_pk integer, names text[], partition_values text[], feeds bigint[], after bigint)
-returns bigint language plpgsql stable
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
-set enable_sort = off set plan_cache_mode = force_generic_plan
-as $$
+declare
+  saved penstock.group_progress;
+  progress penstock.group_progress;
+  last_position bigint;
+  until bigint;
+  more boolean;
+  backfill record;
+  rechecks bigint[];
+  offset_ids bigint[];
 begin
-  return (
-    select min(n.global_position)
-    from unnest(next_in_feeds.feeds) as f(feed)
-    cross join lateral (
-      select g.global_position from penstock.group_feeds g
-      where g.group_pk = next_in_feeds.group_pk and g.feed = f.feed
-        and g.global_position > next_in_feeds.after
-        and exists (
-          select from penstock.agreeing_message(
-            g.global_position, g.type_id, next_in_feeds.names, next_in_feeds.partition_values))
-      order by g.global_position limit 1
-    ) n);
+  if not pg_try_advisory_xact_lock(1885693286, own.id) then
+    return false;
+  end if;
+  select g.* into own from penstock.consumer_groups g where g.id = own.id;  -- under the lock
+  if own.partition_by is null then
+    return false;  -- it was reset
+  end if;
+  select p.* into saved from penstock.latest_group_progress(own.id) p;
+  progress := saved;
+
+  select coalesce(array_agg(r.id order by r.id), '{}'), coalesce(array_agg(distinct r.offset_id), '{}')
+  into rechecks, offset_ids
+  from (
+    select r.id, r.offset_id from penstock.group_rechecks r
+    where r.group_pk = own.id and r.id > progress.rechecked order by r.id limit most
+  ) r;
+  if rechecks <> '{}' then
+    progress.rechecked := rechecks[cardinality(rechecks)];
+    delete from penstock.group_rechecks r where r.group_pk = own.id and r.id = any (rechecks);
+    perform penstock.refresh_partitions(own, offset_ids, 0);
+  end if;
+
+  -- types that create partitions, once they are indexed
+  with new as (
+    insert into penstock.group_types (group_pk, type_id, handled)
+    select own.id, t.id, false
+    from penstock.message_types t
+    where t.attributes @> own.partition_by and t.filled_to is null
+      and not exists (
+        select from penstock.group_types g where g.group_pk = own.id and g.type_id = t.id)
+    returning type_id
+  )
+  select progress.backfills || coalesce(jsonb_object_agg(n.type_id, 0), '{}') into progress.backfills
+  from new n;
+
+  -- types that are new to the group are routed up to where the others are
+  while progress.backfills <> '{}' loop
+    select t.type_id, (progress.backfills ->> t.type_id::text)::bigint as routed_to into backfill
+    from jsonb_object_keys(progress.backfills) as l(type_id)
+    join penstock.group_types t on t.group_pk = own.id and t.type_id = l.type_id::integer
+    order by t.handled desc, t.type_id limit 1;
+    exit when not found;
+    if backfill.routed_to < progress.routed_to then
+      backfill.routed_to := penstock.route_batch(
+        own, array[backfill.type_id], backfill.routed_to, progress.routed_to, most);
+    end if;
+    if backfill.routed_to < progress.routed_to then
+      progress.backfills := progress.backfills || jsonb_build_object(backfill.type_id, backfill.routed_to);
+      progress.caught_up_at := -1;
+      progress := penstock.fan_out(own, progress, most);
+      perform penstock.replace_group_progress(saved, progress);
+      return true;
+    end if;
+    progress.backfills := progress.backfills - backfill.type_id::text;
+  end loop;
+
+  last_position := penstock.last_position();
+  until := penstock.watermark();
+  if until > progress.routed_to then
+    progress.routed_to := penstock.route_batch(own, array(
+      select g.type_id from penstock.group_types g where g.group_pk = own.id order by 1),
+      progress.routed_to, until, most);
+  end if;
+  progress := penstock.fan_out(own, progress, most);
+  more := progress.routed_to < until or exists (
+    select from penstock.group_fanouts f where f.group_pk = own.id and f.id > progress.fanned_out);
+  progress.caught_up_at := case
+    when not more and progress.routed_to >= last_position
+      and not exists (
+        select from penstock.group_rechecks r
+        where r.group_pk = own.id and r.id > progress.rechecked)
+    then last_position else -1 end;
+  if progress <> saved then
+    perform penstock.replace_group_progress(saved, progress);
+  end if;
+  return more;
 end
 $$;
 
@@ -60,8 +117,8 @@ begin
 end
 $$;
 
--- Put a batch of messages into the feeds, make the partitions that they reveal, and tell the partitions
--- that they concern. Returns how far it came. Only the holder of the group's lock may call it.
+-- Put a batch of messages into the feeds, create the partitions that are new with it, and update the
+-- partitions that the messages belong to. Returns the position reached. The caller holds the group's lock.
 create or replace function penstock.route_batch(
   own penstock.consumer_groups, type_ids integer[], after bigint, until bigint, most integer)
 returns bigint language plpgsql volatile
@@ -86,7 +143,7 @@ begin
     where t.id = any (type_ids)
     order by i.global_position limit most);
 
-  -- those that carry an attribute of the group's, with their projections
+  -- those that carry an attribute of the group, with their projections
   routed := array(
     select row(m.global_position, t.id, p.projection, penstock.feed_key(p.projection),
       array_position(p.projection, null) is null, t.id = any (handled))::penstock.routed_message
@@ -129,8 +186,8 @@ begin
     select own.id, f.feed, n.offset_id
     from new n cross join lateral unnest(penstock.feed_keys(n.partition_values, false)) as f(feed)
   ), placed as (
-    -- they read what came before them, too
-    insert into penstock.partition_states (offset_id, group_pk, next_position, turn)
+    -- their states: they read earlier messages, too
+    insert into penstock.partition_states (offset_id, group_pk, next_position, queue_position)
     select n.offset_id, own.id, f.next_position, f.next_position
     from new n
     cross join lateral (
@@ -142,15 +199,15 @@ begin
   )
   select coalesce(array_agg(p.offset_id), '{}') into made from placed p;
 
-  -- the partitions that a complete message concerns: all of them, since one that has something to
-  -- do by our snapshot may have been acknowledged meanwhile, by somebody who did not see these rows
-  perform penstock.tell_partitions(own, array(
+  -- the partitions that a complete message belongs to, whatever their state: one that has messages in this
+  -- snapshot may have been acknowledged since, by a transaction that did not see these rows
+  perform penstock.refresh_partitions(own, array(
     select p.offset_id
-    from (select distinct r.feed from unnest(routed) r where r.complete and r.handled) as told
-    join penstock.partitions p on p.group_pk = own.id and p.feed = told.feed
+    from (select distinct r.feed from unnest(routed) r where r.complete and r.handled) as touched
+    join penstock.partitions p on p.group_pk = own.id and p.feed = touched.feed
     where p.offset_id <> all (made)), positions[1]);
 
-  -- feeds with gaps, which somebody reads, are fanned out in slices
+  -- feeds with gaps that partitions read are fanned out in slices
   insert into penstock.group_fanouts (group_pk, feed, global_position)
   select own.id, r.feed, min(r.global_position)
   from unnest(routed) r
@@ -164,10 +221,75 @@ begin
 end
 $$;
 
--- Look for the next message of these partitions, whose locks the caller holds. What is new to them is at
--- `first` or later. In a group some of whose claims name fewer types, each partition that is ready gets
--- a new state: a claim that passed it over has to look at it again.
-create or replace function penstock.find_next(
+-- Update the partitions that read feeds with gaps, at most so many. Returns the group's progress.
+create or replace function penstock.fan_out(
+  own penstock.consumer_groups, progress penstock.group_progress, most integer)
+returns penstock.group_progress language plpgsql volatile
+as $$
+declare
+  remaining integer := most;
+  fanout record;
+  slice bigint[];
+  touched bigint[] := '{}';
+  first bigint;
+  finished bigint[] := '{}';
+begin
+  for fanout in
+    select f.id, f.feed, f.global_position from penstock.group_fanouts f
+    where f.group_pk = own.id and f.id > progress.fanned_out order by f.id limit most
+  loop
+    slice := array(
+      select m.offset_id from penstock.feed_partitions m
+      where m.group_pk = own.id and m.feed = fanout.feed and m.offset_id > progress.fanned_to
+      order by m.offset_id limit remaining);
+    touched := touched || slice;
+    first := least(first, fanout.global_position);
+    if cardinality(slice) < remaining then
+      finished := finished || fanout.id;
+      progress.fanned_out := fanout.id;
+      progress.fanned_to := 0;
+    else
+      progress.fanned_to := slice[cardinality(slice)];
+    end if;
+    remaining := remaining - cardinality(slice);
+    exit when remaining = 0;
+  end loop;
+  delete from penstock.group_fanouts f where f.group_pk = own.id and f.id = any (finished);
+  perform penstock.refresh_partitions(own, array(select distinct o from unnest(touched) o), first);
+  return progress;
+end
+$$;
+
+-- Find the next message of these partitions where they can be locked, and put the others into
+-- `group_rechecks`.
+create or replace function penstock.refresh_partitions(
+  own penstock.consumer_groups, offset_ids bigint[], first bigint)
+returns void language plpgsql volatile
+as $$
+declare
+  locked bigint[];
+begin
+  if offset_ids = '{}' then
+    return;
+  end if;
+  locked := array(
+    select p.offset_id from penstock.partitions p
+    where p.offset_id = any (offset_ids)
+    order by p.offset_id
+    for update skip locked);
+  perform penstock.update_next_positions(own, locked, first);
+  insert into penstock.group_rechecks (group_pk, offset_id)
+  select own.id, o.offset_id
+  from unnest(offset_ids) as o(offset_id)
+  where o.offset_id <> all (locked)
+    and exists (select from penstock.partitions p where p.offset_id = o.offset_id);
+end
+$$;
+
+-- Find the next message of these partitions, whose locks the caller holds. New messages are at `first` or
+-- later. In a group with claims of fewer types (`narrowed`), each partition that is ready gets a new state,
+-- so that a claim that skipped it finds it again.
+create or replace function penstock.update_next_positions(
   own penstock.consumer_groups, offset_ids bigint[], first bigint)
 returns void language plpgsql volatile
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
@@ -183,22 +305,22 @@ begin
         else s.next_position end as first_position
     from unnest(offset_ids) as o(offset_id)
     join penstock.partitions p on p.offset_id = o.offset_id
-    cross join lateral penstock.state_of(p.offset_id) s
+    cross join lateral penstock.latest_partition_state(p.offset_id) s
   ), changed as (
     select f.* from found f
     where f.first_position is distinct from f.next_position
-      or own.narrowed and f.turn is not null
+      or own.narrowed and f.queue_position is not null
   ), gone as (
     delete from penstock.partition_states s using changed c
     where s.offset_id = c.offset_id and s.version = c.version
   )
   insert into penstock.partition_states
-    (offset_id, group_pk, last_position, next_position, turn, due, token, claimed_by, claimed_at,
+    (offset_id, group_pk, last_position, next_position, queue_position, due, token, claimed_by, claimed_at,
      claimed_types, claim_order, attempts, error, parked_at, finished_token, finished_call)
   select c.offset_id, c.group_pk, c.last_position, c.first_position,
     case
       when c.due is not null or c.parked_at is not null or c.first_position is null then null
-      when c.claim_order = 'round_robin' and c.turn is not null then c.turn
+      when c.claim_order = 'round_robin' and c.queue_position is not null then c.queue_position
       else c.first_position end,
     c.due, c.token, c.claimed_by, c.claimed_at, c.claimed_types, c.claim_order, c.attempts, c.error,
     c.parked_at, c.finished_token, c.finished_call
@@ -206,34 +328,48 @@ begin
 end
 $$;
 
--- Look for the next message of these partitions, where they can be locked; note the others.
-create or replace function penstock.tell_partitions(
-  own penstock.consumer_groups, offset_ids bigint[], first bigint)
-returns void language plpgsql volatile
+-- The first message of a partition after a position.
+create or replace function penstock.next_in_feeds(
+  group_pk integer, names text[], partition_values text[], feeds bigint[], after bigint)
+returns bigint language plpgsql stable
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set enable_sort = off set plan_cache_mode = force_generic_plan
 as $$
-declare
-  locked bigint[];
 begin
-  if offset_ids = '{}' then
-    return;
-  end if;
-  locked := array(
-    select p.offset_id from penstock.partitions p
-    where p.offset_id = any (offset_ids)
-    order by p.offset_id
-    for update skip locked);
-  perform penstock.find_next(own, locked, first);
-  insert into penstock.group_rechecks (group_pk, offset_id)
-  select own.id, o.offset_id
-  from unnest(offset_ids) as o(offset_id)
-  where o.offset_id <> all (locked)
-    and exists (select from penstock.partitions p where p.offset_id = o.offset_id);
+  return (
+    select min(n.global_position)
+    from unnest(next_in_feeds.feeds) as f(feed)
+    cross join lateral (
+      select g.global_position from penstock.group_feeds g
+      where g.group_pk = next_in_feeds.group_pk and g.feed = f.feed
+        and g.global_position > next_in_feeds.after
+        and exists (
+          select from penstock.message_in_partition(
+            g.global_position, g.type_id, next_in_feeds.names, next_in_feeds.partition_values))
+      order by g.global_position limit 1
+    ) n);
 end
 $$;
 
--- Messages were removed, or taken out of the feeds: look for the next message of the partitions for which
--- they came next.
-create or replace function penstock.pass_over(positions bigint[])
+-- The message at this position, if it belongs to a partition: for each attribute of the group that it
+-- carries, it has the partition's value. A feed's key is a hash, so two partitions may share a feed.
+create or replace function penstock.message_in_partition(
+  global_position bigint, type_id integer, names text[], partition_values text[])
+returns setof bigint language sql stable rows 1
+as $$
+  select m.global_position
+  from message_store.messages m
+  join penstock.message_types t on t.id = message_in_partition.type_id
+  where m.global_position = message_in_partition.global_position
+    and not exists (
+      select from unnest(names, message_in_partition.partition_values) as a(name, value)
+      where a.name = any (t.attributes) and m.data ->> a.name <> a.value)
+  offset 0
+$$;
+
+-- Messages were removed from the log or from the feeds: find the next message of the partitions that would
+-- have read them next.
+create or replace function penstock.skip_messages(positions bigint[])
 returns void language plpgsql volatile
 as $$
 declare
@@ -254,15 +390,15 @@ begin
     if concerned <> '{}' then
       perform from penstock.partitions p where p.offset_id = any (concerned)
       order by p.offset_id for update;
-      perform penstock.find_next(own, concerned, 0);
+      perform penstock.update_next_positions(own, concerned, 0);
     end if;
   end loop;
 end
 $$;
 
--- A type has been indexed by new attributes: groups that are partitioned by some of them have to look
--- again, and where they have routed the type by fewer, to route it again.
-create or replace function penstock.route_again(type_id integer, attributes text[])
+-- A type has been indexed by new attributes: groups that are partitioned by some of them route it again from
+-- the start, if they have routed it before.
+create or replace function penstock.reroute_type(type_id integer, attributes text[])
 returns void language plpgsql volatile
 as $$
 #variable_conflict use_variable
@@ -277,165 +413,31 @@ begin
   for own in
     select g.* from penstock.consumer_groups g where g.partition_by && attributes order by g.id
   loop
-    select p.* into saved from penstock.progress_of(own.id) p;
+    select p.* into saved from penstock.latest_group_progress(own.id) p;
     progress := saved;
-    progress.looked_at := -1;
+    progress.caught_up_at := -1;
     if exists (
       select from penstock.group_types t
-      where t.group_pk = own.id and t.type_id = route_again.type_id
+      where t.group_pk = own.id and t.type_id = reroute_type.type_id
     ) then
-      progress.late := progress.late || jsonb_build_object(type_id, 0);
+      progress.backfills := progress.backfills || jsonb_build_object(type_id, 0);
     end if;
-    perform penstock.save_progress(saved, progress);
+    perform penstock.replace_group_progress(saved, progress);
     with gone as (
       delete from penstock.group_feeds f
-      where f.group_pk = own.id and f.type_id = route_again.type_id
+      where f.group_pk = own.id and f.type_id = reroute_type.type_id
       returning f.global_position
     )
     select coalesce(unrouted, '{}') || coalesce(array_agg(g.global_position), '{}') into unrouted
     from gone g;
   end loop;
-  perform penstock.pass_over(unrouted);
+  perform penstock.skip_messages(unrouted);
 end
 $$;
 
--- Tell the partitions that read feeds with gaps, at most so many. Returns how far that came.
-create or replace function penstock.fan_out(
-  own penstock.consumer_groups, progress penstock.group_progress, most integer)
-returns penstock.group_progress language plpgsql volatile
-as $$
-declare
-  left_to_tell integer := most;
-  fanout record;
-  slice bigint[];
-  told bigint[] := '{}';
-  first bigint;
-  finished bigint[] := '{}';
-begin
-  for fanout in
-    select f.id, f.feed, f.global_position from penstock.group_fanouts f
-    where f.group_pk = own.id and f.id > progress.fanned_out order by f.id limit most
-  loop
-    slice := array(
-      select m.offset_id from penstock.feed_partitions m
-      where m.group_pk = own.id and m.feed = fanout.feed and m.offset_id > progress.fanned_to
-      order by m.offset_id limit left_to_tell);
-    told := told || slice;
-    first := least(first, fanout.global_position);
-    if cardinality(slice) < left_to_tell then
-      finished := finished || fanout.id;
-      progress.fanned_out := fanout.id;
-      progress.fanned_to := 0;
-    else
-      progress.fanned_to := slice[cardinality(slice)];
-    end if;
-    left_to_tell := left_to_tell - cardinality(slice);
-    exit when left_to_tell = 0;
-  end loop;
-  delete from penstock.group_fanouts f where f.group_pk = own.id and f.id = any (finished);
-  perform penstock.tell_partitions(own, array(select distinct o from unnest(told) o), first);
-  return progress;
-end
-$$;
-
--- Do a bounded piece of the group's routing, if nobody else is doing it. Returns whether more is left.
-create or replace function penstock.route(own penstock.consumer_groups, most integer default 500)
-returns boolean language plpgsql volatile
-set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
-set plan_cache_mode = force_generic_plan
-as $$
-declare
-  saved penstock.group_progress;
-  progress penstock.group_progress;
-  last_position bigint;
-  until bigint;
-  behind boolean;
-  late record;
-  rechecks bigint[];
-  offset_ids bigint[];
-begin
-  if not pg_try_advisory_xact_lock(1885693286, own.id) then
-    return false;
-  end if;
-  select g.* into own from penstock.consumer_groups g where g.id = own.id;  -- under the lock
-  if own.partition_by is null then
-    return false;  -- it was reset
-  end if;
-  select p.* into saved from penstock.progress_of(own.id) p;
-  progress := saved;
-
-  select coalesce(array_agg(r.id order by r.id), '{}'), coalesce(array_agg(distinct r.offset_id), '{}')
-  into rechecks, offset_ids
-  from (
-    select r.id, r.offset_id from penstock.group_rechecks r
-    where r.group_pk = own.id and r.id > progress.rechecked order by r.id limit most
-  ) r;
-  if rechecks <> '{}' then
-    progress.rechecked := rechecks[cardinality(rechecks)];
-    delete from penstock.group_rechecks r where r.group_pk = own.id and r.id = any (rechecks);
-    perform penstock.tell_partitions(own, offset_ids, 0);
-  end if;
-
-  -- types that reveal partitions, once they are indexed
-  with new as (
-    insert into penstock.group_types (group_pk, type_id, handled)
-    select own.id, t.id, false
-    from penstock.message_types t
-    where t.attributes @> own.partition_by and t.filled_to is null
-      and not exists (
-        select from penstock.group_types g where g.group_pk = own.id and g.type_id = t.id)
-    returning type_id
-  )
-  select progress.late || coalesce(jsonb_object_agg(n.type_id, 0), '{}') into progress.late
-  from new n;
-
-  -- types that are new to the group
-  while progress.late <> '{}' loop
-    select t.type_id, (progress.late ->> t.type_id::text)::bigint as routed_to into late
-    from jsonb_object_keys(progress.late) as l(type_id)
-    join penstock.group_types t on t.group_pk = own.id and t.type_id = l.type_id::integer
-    order by t.handled desc, t.type_id limit 1;
-    exit when not found;
-    if late.routed_to < progress.routed_to then
-      late.routed_to := penstock.route_batch(
-        own, array[late.type_id], late.routed_to, progress.routed_to, most);
-    end if;
-    if late.routed_to < progress.routed_to then
-      progress.late := progress.late || jsonb_build_object(late.type_id, late.routed_to);
-      progress.looked_at := -1;
-      progress := penstock.fan_out(own, progress, most);
-      perform penstock.save_progress(saved, progress);
-      return true;
-    end if;
-    progress.late := progress.late - late.type_id::text;
-  end loop;
-
-  last_position := penstock.last_position();
-  until := penstock.watermark();
-  if until > progress.routed_to then
-    progress.routed_to := penstock.route_batch(own, array(
-      select g.type_id from penstock.group_types g where g.group_pk = own.id order by 1),
-      progress.routed_to, until, most);
-  end if;
-  progress := penstock.fan_out(own, progress, most);
-  behind := progress.routed_to < until or exists (
-    select from penstock.group_fanouts f where f.group_pk = own.id and f.id > progress.fanned_out);
-  progress.looked_at := case
-    when not behind and progress.routed_to >= last_position
-      and not exists (
-        select from penstock.group_rechecks r
-        where r.group_pk = own.id and r.id > progress.rechecked)
-    then last_position else -1 end;
-  if progress <> saved then
-    perform penstock.save_progress(saved, progress);
-  end if;
-  return behind;
-end
-$$;
-
--- Remember the group's attributes and types, as this claim names them. That is rare, and waits for
--- whoever is routing: what they route must not leave out a type that is said to be routed.
-create or replace function penstock.enrol_in_group(
+-- Store the attributes and add the types that this claim names. That is rare, and waits for a transaction
+-- that is routing: it would leave out the new types.
+create or replace function penstock.configure_group(
   own penstock.consumer_groups, names text[], handled_types text[])
 returns penstock.consumer_groups language plpgsql volatile
 as $$
@@ -449,7 +451,7 @@ begin
   if own.partition_by <> names
       and not exists (select from penstock.group_feeds f where f.group_pk = own.id)
       and not exists (select from penstock.partitions p where p.group_pk = own.id) then
-    perform penstock.reset_consumer_group(own.group_id);  -- no message had the others
+    perform penstock.reset_consumer_group(own.group_id);  -- nothing was routed by the other attributes
     select g.* into own from penstock.consumer_groups g where g.id = own.id;
   elsif own.partition_by <> names then
     raise exception using errcode = 'PS046',
@@ -463,9 +465,9 @@ begin
   end if;
   update penstock.consumer_groups g
   set partition_by = names, replayed_by = null,
-    narrowed = g.narrowed or not enrol_in_group.handled_types @> g.handled_types,
+    narrowed = g.narrowed or not configure_group.handled_types @> g.handled_types,
     handled_types = array(
-      select distinct t collate "C" from unnest(g.handled_types || enrol_in_group.handled_types) t
+      select distinct t collate "C" from unnest(g.handled_types || configure_group.handled_types) t
       order by 1)
   where g.id = own.id returning g.* into own;
 
@@ -473,25 +475,25 @@ begin
     insert into penstock.group_types as g (group_pk, type_id, handled)
     select own.id, t.id, true
     from penstock.message_types t
-    where t.type = any (enrol_in_group.handled_types)
+    where t.type = any (configure_group.handled_types)
     on conflict on constraint group_types_pkey do update set handled = true where not g.handled
     returning type_id
   )
   select coalesce(jsonb_object_agg(n.type_id, 0), '{}') into new_types from new n;
-  select p.* into saved from penstock.progress_of(own.id) p;
+  select p.* into saved from penstock.latest_group_progress(own.id) p;
   progress := saved;
   if progress.routed_to > 0 then
-    progress.late := progress.late || new_types;
+    progress.backfills := progress.backfills || new_types;
   end if;
-  progress.looked_at := -1;
-  perform penstock.save_progress(saved, progress);
+  progress.caught_up_at := -1;
+  perform penstock.replace_group_progress(saved, progress);
   return own;
 end
 $$;
 
--- Remember that a claim has named fewer types than the group handles, unless somebody is routing at this
--- moment: then the next one does that, and until then such claims have no floor.
-create or replace function penstock.narrow_group(own penstock.consumer_groups)
+-- Store that a claim has named fewer types than the group handles, unless another transaction is routing:
+-- then a later claim does, and until then such claims have no cursor.
+create or replace function penstock.mark_narrowed(own penstock.consumer_groups)
 returns penstock.consumer_groups language plpgsql volatile
 as $$
 begin

@@ -1,22 +1,22 @@
--- The outbox: work to be done later, at least once.
+-- The transactional outbox: messages that are handled later, at least once.
 --
--- A message is ready, in progress, done or failed. A claim gives it to an owner under a token, for the
+-- A message is ready, in progress, done or failed. A claim assigns it to an owner under a token, for the
 -- length of a lease; acknowledging, abandoning and failing act only on messages that this token still
--- holds. A message whose lease has ended is made ready by the next claim that looks from the start; until
--- somebody else claims it, the token it had still holds it.
+-- holds. A message whose lease has ended is made ready by the next claim that starts at the head of the
+-- queue; until another claim takes it, its former token still holds it.
 --
--- `last_token` and `last_outcome` are of the last call that finished a message or gave it back. The same
--- call with the same token, sent again because its reply was lost, is recognised by them.
+-- `last_token` and `last_outcome` are those of the last call that finished or abandoned a message. The same
+-- call with the same token, repeated because its reply was lost, is recognised by them.
 --
 -- The promise: the cost of a claim does not grow with what was done before, even while a long
 -- transaction elsewhere keeps vacuum from removing dead index entries, nor with messages that are not due
--- yet, nor with messages of topics that the caller does not handle. The ready messages stand in an index
--- by topic and due time, and in one by due time alone. A claim goes on from a `floor`, where the claim
--- before it began. Without a floor it looks from the start, where messages that were committed late may
--- stand. All other changes are by primary key.
+-- yet, nor with messages of topics that the caller does not handle. The ready messages are in an index
+-- by topic and due time, and in one by due time alone. A claim continues from a cursor, where the claim
+-- before it began. Without a cursor it starts at the head, where messages that were committed late may
+-- be. All other changes are by primary key.
 --
--- Moments that an index is searched by are variables: `clock_timestamp()` itself is volatile, and a
--- volatile function is no index condition.
+-- Times that an index is searched by are in variables: `clock_timestamp()` is volatile, and a volatile
+-- function cannot be an index condition.
 
 create table if not exists penstock.outbox (
   id uuid primary key,
@@ -24,7 +24,7 @@ create table if not exists penstock.outbox (
   payload bytea not null,
   encoding text not null check (encoding in ('text', 'json', 'bytes')),
   state text not null default 'ready' check (state in ('ready', 'in_progress', 'done', 'failed')),
-  due timestamptz default clock_timestamp(),  -- null: asleep, until somebody wakes it
+  due timestamptz default clock_timestamp(),  -- null: asleep, until it is woken
   correlation_id text,
   dedupe_key text,
   owner text,
@@ -38,7 +38,7 @@ create table if not exists penstock.outbox (
   finished_at timestamptz
 ) with (autovacuum_vacuum_scale_factor = 0.02);
 
--- no topic is empty: the condition keeps this index out of the plans of those who ask for one topic
+-- no topic is empty: the condition keeps this index out of the plans of queries for one topic
 create index if not exists outbox_ready_by_due on penstock.outbox (due, id)
   where state = 'ready' and topic <> '';
 create index if not exists outbox_ready_by_topic on penstock.outbox (topic, due, id)
@@ -51,7 +51,7 @@ create index if not exists outbox_failed on penstock.outbox (topic, finished_at)
 create unique index if not exists outbox_dedupe on penstock.outbox (topic, dedupe_key)
   where dedupe_key is not null;
 
--- A moment as clients can hold it, whoever wrote it and however far off it is.
+-- A time within the range that clients can represent.
 create or replace function penstock.readable_moment(moment timestamptz)
 returns timestamptz language sql immutable parallel safe
 as $$
@@ -60,7 +60,7 @@ as $$
 $$;
 
 -- Put messages into the outbox; with a join, as members of it. Returns their ids in order: that of the
--- message there already, where an id or a dedupe key is known.
+-- existing message, where an id or a dedupe key exists already.
 create or replace function penstock.enqueue(
   ids uuid[], topics text[], payloads bytea[], encodings text[], due timestamptz[],
   correlation_ids text[], dedupe_keys text[], joins uuid[] default '{}')
@@ -103,7 +103,7 @@ end
 $$;
 
 -- Make at most `most` messages ready whose lease has ended; null: all of them. They keep their due time,
--- so that they come first, and their token, which holds them until somebody else claims them.
+-- so that they are the first in the queue, and their token, which holds them until another claim.
 create or replace function penstock.reap_outbox(most integer default null)
 returns bigint language plpgsql volatile
 as $$
@@ -123,11 +123,11 @@ begin
 end
 $$;
 
--- Give at most `most` due messages to an owner, oldest first: of these topics, or of every topic if
--- `topics` is null. From the floor on or, without one, from the start, ended leases included.
+-- Claim at most `most` due messages for an owner, oldest first: of these topics, or of every topic if
+-- `topics` is null. From the cursor on or, without one, from the head, including ended leases.
 create or replace function penstock.claim_outbox(
   owner text, topics text[], most integer, lease interval,
-  floor_due timestamptz default null, floor_id uuid default null)
+  cursor_due timestamptz default null, cursor_id uuid default null)
 returns table (
   id uuid, topic text, payload bytea, encoding text, correlation_id text, due timestamptz,
   attempts integer, token uuid, created_at timestamptz
@@ -138,11 +138,11 @@ as $$
 declare
   new_token constant uuid := gen_random_uuid();
   moment constant timestamptz := clock_timestamp();
-  after_due constant timestamptz := coalesce(floor_due, '-infinity');
-  after_id constant uuid := coalesce(floor_id, '00000000-0000-0000-0000-000000000000');
+  after_due constant timestamptz := coalesce(cursor_due, '-infinity');
+  after_id constant uuid := coalesce(cursor_id, '00000000-0000-0000-0000-000000000000');
   chosen uuid[];
 begin
-  if floor_due is null then
+  if cursor_due is null then
     perform penstock.reap_outbox(greatest(most, 100));
   end if;
   if topics is null then
@@ -170,8 +170,8 @@ begin
 end
 $$;
 
--- Lock the first `most` ready messages of these topics behind a point, that were due at a moment. Those
--- that somebody else has locked are passed by, and the look goes on behind them.
+-- Lock the first `most` ready messages of these topics after a cursor, that were due at `moment`. Messages
+-- that are locked already are skipped, and the search continues after them.
 create or replace function penstock.lock_ready(
   topics text[], most integer, after_due timestamptz, after_id uuid, moment timestamptz)
 returns uuid[] language plpgsql volatile
@@ -211,7 +211,7 @@ end
 $$;
 
 -- Finish messages that this token holds, as 'done' or 'failed', and count them in their joins. Returns the
--- ids that it does not hold, which were not changed; but not those that it has finished like this before.
+-- ids that it does not hold, which were not changed, except those that it finished before with this outcome.
 create or replace function penstock.finish_outbox(
   ids uuid[], token uuid, outcome text, error text default null)
 returns uuid[] language plpgsql volatile
@@ -236,16 +236,16 @@ begin
 end
 $$;
 
--- Give messages back, to be claimed again after a delay or, if it is null, when they were due before.
--- Returns the ids that this token does not hold, but not those that it has given back before. A message
--- that only waits (`counts` false) has not used up an attempt.
+-- Abandon messages: they can be claimed again after a delay or, if it is null, at their former due time.
+-- Returns the ids that this token does not hold, except those that it abandoned before. With `counts`
+-- false, the attempt does not count.
 create or replace function penstock.abandon_outbox(
   ids uuid[], token uuid, delay interval, error text default null, counts boolean default true)
 returns uuid[] language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
-  given_back uuid[];
+  abandoned uuid[];
 begin
   with changed as (
     update penstock.outbox o
@@ -258,8 +258,8 @@ begin
       and o.token = abandon_outbox.token
     returning o.id
   )
-  select coalesce(array_agg(c.id), '{}') into given_back from changed c;
-  return penstock.not_settled(ids, given_back, token, 'ready');
+  select coalesce(array_agg(c.id), '{}') into abandoned from changed c;
+  return penstock.not_settled(ids, abandoned, token, 'ready');
 end
 $$;
 
@@ -283,7 +283,7 @@ begin
 end
 $$;
 
--- Hold messages for another lease. Returns the ids that this token does not hold.
+-- Extend the lease of messages. Returns the ids that this token does not hold.
 create or replace function penstock.extend_outbox(ids uuid[], token uuid, lease interval)
 returns uuid[] language plpgsql volatile
 as $$
@@ -358,7 +358,7 @@ begin
 end
 $$;
 
--- The topics of ready messages, each with its first message. Each topic costs one look-up in the index.
+-- The topics of ready messages, each with its first message, by a skip scan of the index.
 create or replace function penstock.ready_topics()
 returns table (topic text, id uuid, due timestamptz, last_error text)
 language sql stable
@@ -378,7 +378,7 @@ as $$
 $$;
 
 -- Report the topics that a dispatcher does not handle and whose first message has been due for longer than
--- `overdue`: the reason stands in that message's last_error. Returns these topics, and since when.
+-- `overdue`, in that message's last_error. Returns these topics, and since when they are due.
 create or replace function penstock.report_unhandled(topics text[], owner text, overdue interval)
 returns table (topic text, due timestamptz)
 language plpgsql volatile
@@ -406,9 +406,8 @@ begin
 end
 $$;
 
--- How the outbox stands, by topic and state: with the moment since when the first ready message is due,
--- if one is, and when the first of the others was enqueued; and with the last error of the first ready
--- message.
+-- The number of messages by topic and state; with the time since when the first ready message is due, if
+-- one is, or when the first of the others was enqueued; and with the last error of the first ready message.
 create or replace function penstock.outbox_summary()
 returns table (
   topic text, state text, message_count bigint, oldest timestamptz, last_error text)

@@ -1,21 +1,19 @@
--- Joins: know when a set of outbox messages is all done, and then start what follows.
+-- Joins: a follow-up message that is enqueued when a set of outbox messages is finished.
 --
 -- A join expects a number of steps. Each member message counts once, when it is done or failed, and its
--- first outcome stands: by itself, in the transaction that finishes the message, or reported by hand.
--- A waiting message, topic join.wait, sleeps in the outbox until the last step lands; resolving it sets
--- the join's status, enqueues the follow-up and finishes the wait in one transaction, once.
+-- first outcome counts: in the transaction that finishes the message, or reported by hand. A waiting
+-- message, topic join.wait, sleeps in the outbox until the last step is counted; resolving it sets the
+-- join's status, enqueues the follow-up and finishes the wait in one transaction, once.
 --
 -- The promise: attaching a step and counting it cost the same at the 2,000th step as at the first, also in
--- one transaction, and also while a snapshot elsewhere keeps vacuum away. A row that is updated for each
--- step has a dead version for each step, and whoever looks it up by its key reads them all. So the row of
--- a join is locked for each step, but not changed; what changes is its row in `join_steps`, whose key ends
--- in a version that grows with each change. The newest is the last in the index, and is read first.
+-- one transaction, and also while an open snapshot holds vacuum back. So the row of a join is locked for
+-- each step, but not changed; the counts are in `join_steps`, which has versioned rows (01_schema.sql).
 --
--- Whoever decides something by the steps of a join, and not only who counts one, moves its version. So of
--- two transactions on snapshots of their own, one fails and tries again.
+-- Every decision that depends on the steps of a join, not only a count, replaces their version. So of
+-- two transactions with snapshots from before, one fails and is retried.
 --
 -- Lock order: outbox rows, then join rows in the order of their ids. Only waking goes the other way, from
--- a join to its wait, and only to a wait that sleeps, which nobody who needs the join next has locked.
+-- a join to its wait, and only to a wait that sleeps, which no transaction that needs the join has locked.
 
 create table if not exists penstock.joins (
   join_id uuid primary key,
@@ -36,7 +34,7 @@ create index if not exists joins_grouping_key on penstock.joins (grouping_key)
 create index if not exists joins_status on penstock.joins (status, created_at);
 create index if not exists joins_finished on penstock.joins (updated_at) where status <> 'pending';
 
--- How many steps of a join are attached, completed and failed. There is one row for each join.
+-- How many steps of a join are attached, completed and failed. A versioned row for each join.
 create table if not exists penstock.join_steps (
   join_id uuid not null references penstock.joins on delete cascade,
   version bigint not null default 0,
@@ -48,7 +46,7 @@ create table if not exists penstock.join_steps (
   check (completed_steps + failed_steps <= attached_steps)
 );
 
--- Its version is moved by who attaches a wait to a join that is waited for (see `refuse_ring`).
+-- One row, whose version rises when a wait is attached to a join that has a wait (see `refuse_cycle`).
 create table if not exists penstock.join_nesting (version bigint primary key);
 insert into penstock.join_nesting select 0
 where not exists (select from penstock.join_nesting);
@@ -75,8 +73,7 @@ cross join lateral (
   from penstock.join_steps n where n.join_id = j.join_id order by n.version desc limit 1
 ) s;
 
--- How a join stands, with its timeout: one that ran out has failed, though the wait that says so to others
--- may still have to be resolved.
+-- The status of a join, with its timeout: after that it has failed, even if its wait is not resolved yet.
 create or replace function penstock.join_status(one penstock.join_progress)
 returns text language sql volatile
 as $$
@@ -114,32 +111,32 @@ begin
       message = format('there is no join %s', join_id),
       detail = jsonb_build_object('join_id', join_id);
   end if;
-  -- in a statement of its own: it sees what was committed while the lock was waited for
+  -- in a separate statement, which sees what was committed while this one waited for the lock
   select p.* into locked from penstock.join_progress p where p.join_id = locked_join.join_id;
   return locked;
 end
 $$;
 
--- Add to the steps of a join that the caller has locked, or only move its version. Returns how many of them
--- have landed by now.
-create or replace function penstock.move_steps(
+-- Add to the steps of a join that the caller has locked, or only raise the version. Returns how many are
+-- completed or failed.
+create or replace function penstock.add_steps(
   join_id uuid, attached integer default 0, completed integer default 0, failed integer default 0)
 returns integer language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
-  landed integer;
+  finished integer;
 begin
   update penstock.join_steps s
   set version = s.version + 1, updated_at = clock_timestamp(),
-    attached_steps = s.attached_steps + move_steps.attached,
-    completed_steps = s.completed_steps + move_steps.completed,
-    failed_steps = s.failed_steps + move_steps.failed
-  where s.join_id = move_steps.join_id and s.version = (
+    attached_steps = s.attached_steps + add_steps.attached,
+    completed_steps = s.completed_steps + add_steps.completed,
+    failed_steps = s.failed_steps + add_steps.failed
+  where s.join_id = add_steps.join_id and s.version = (
     select n.version from penstock.join_steps n
-    where n.join_id = move_steps.join_id order by n.version desc limit 1)
-  returning s.completed_steps + s.failed_steps into landed;
-  return landed;
+    where n.join_id = add_steps.join_id order by n.version desc limit 1)
+  returning s.completed_steps + s.failed_steps into finished;
+  return finished;
 end
 $$;
 
@@ -171,7 +168,7 @@ end
 $$;
 
 -- Count members as done or failed in joins that the caller has locked: each once, and none in a join that
--- is cancelled or timed out. Wakes the wait of a join whose last step this was.
+-- is cancelled or timed out. Wakes the wait of a join whose last step is counted.
 create or replace function penstock.count_steps(join_ids uuid[], message_ids uuid[], outcome text)
 returns void language plpgsql volatile
 as $$
@@ -192,7 +189,7 @@ begin
     select c.join_id, c.wait_id, c.expected_steps, count(*)::int as steps
     from counted c group by c.join_id, c.wait_id, c.expected_steps
   loop
-    if landed.expected_steps = penstock.move_steps(landed.join_id,
+    if landed.expected_steps = penstock.add_steps(landed.join_id,
       completed => case when outcome = 'done' then landed.steps else 0 end,
       failed => case when outcome = 'done' then 0 else landed.steps end)
     then
@@ -202,8 +199,8 @@ begin
 end
 $$;
 
--- Make messages members of joins. One that is finished already counts at once. `fresh` are those that
--- this very transaction has put in.
+-- Make messages members of joins. One that is finished already counts at once. `fresh` are those that this
+-- transaction has enqueued.
 create or replace function penstock.attach_to_joins(
   join_ids uuid[], message_ids uuid[], fresh uuid[] default '{}')
 returns void language plpgsql volatile
@@ -215,8 +212,8 @@ begin
   if join_ids = '{}' then
     return;
   end if;
-  -- A message that is being finished at this moment is waited for, so that one side counts it. Touching
-  -- it tells whoever finishes it on an older snapshot, without this member in sight, to try again.
+  -- Wait for a transaction that is finishing one of them, so that one of the two counts it. The update makes
+  -- a transaction fail that finishes it in an older snapshot, in which it does not see this member.
   perform from penstock.outbox o where o.id = any (known) order by o.id for no key update;
   update penstock.outbox o set attempts = o.attempts
   where o.id = any (known) and o.state in ('ready', 'in_progress');
@@ -249,7 +246,7 @@ begin
   end if;
   if penstock.join_status(own) <> 'pending' then
     raise exception using errcode = 'PS061',
-      message = format('join %s is %s, and takes no more members',
+      message = format('join %s is %s, and accepts no more members',
         own.join_id, penstock.join_status(own)),
       detail = jsonb_build_object('join_id', own.join_id, 'status', penstock.join_status(own));
   end if;
@@ -267,13 +264,13 @@ begin
   end if;
   if own.attached_steps + cardinality(new_ids) > own.expected_steps then
     raise exception using errcode = 'PS063',
-      message = format('join %s expects %s steps and has them all', own.join_id, own.expected_steps),
+      message = format('join %s expects %s steps, and all are attached', own.join_id, own.expected_steps),
       detail = jsonb_build_object('join_id', own.join_id, 'expected_steps', own.expected_steps);
   end if;
 
-  perform penstock.refuse_ring(own.join_id, own.wait_id, new_ids);
+  perform penstock.refuse_cycle(own.join_id, own.wait_id, new_ids);
 
-  perform penstock.move_steps(own.join_id, cardinality(new_ids));
+  perform penstock.add_steps(own.join_id, cardinality(new_ids));
   perform penstock.count_steps(array[own.join_id], array_agg(o.id), o.state)
   from penstock.outbox o
   where o.id = any (new_ids) and o.state in ('done', 'failed')
@@ -281,18 +278,18 @@ begin
 end
 $$;
 
--- Refuse a ring: a wait cannot be a step of a join that, step by step, waits for the wait's own join.
--- `wait_id` is what waits for the join, and `message_ids` are to become its steps.
+-- Refuse a cycle: a wait cannot be a step of a join that, directly or through others, waits for the wait's
+-- own join. `wait_id` is the wait of the join, and `message_ids` are to become its steps.
 --
--- While nothing waits for a join, no ring goes through it, and who will wait for it needs the lock on the
--- join that the caller holds. For the others there is one lock, so that two of them do not close a ring
--- together; on an older snapshot, which does not show what the other did, the version conflicts.
-create or replace function penstock.refuse_ring(join_id uuid, wait_id uuid, message_ids uuid[])
+-- A join without a wait is in no cycle, and a wait for it would need the lock on the join that the caller
+-- holds. For the others there is one advisory lock, so that two transactions do not close a cycle together;
+-- in an older snapshot, which does not show the other's rows, the update of the version conflicts.
+create or replace function penstock.refuse_cycle(join_id uuid, wait_id uuid, message_ids uuid[])
 returns void language plpgsql volatile
 as $$
 #variable_conflict use_column
 declare
-  ring record;
+  cycle record;
 begin
   if wait_id is null or not exists (
     select from penstock.outbox o
@@ -306,20 +303,20 @@ begin
 
   with recursive above as (
     -- the join, and then the joins that have the wait for the one before as a step
-    select refuse_ring.join_id as join_id, refuse_ring.wait_id as wait_id
+    select refuse_cycle.join_id as join_id, refuse_cycle.wait_id as wait_id
     union
     select j.join_id, j.wait_id
     from above a
     join penstock.join_members m on m.message_id = a.wait_id and m.status = 'pending'
     join penstock.joins j on j.join_id = m.join_id and j.status = 'pending'
   )
-  select a.join_id, a.wait_id into ring from above a where a.wait_id = any (message_ids) limit 1;
+  select a.join_id, a.wait_id into cycle from above a where a.wait_id = any (message_ids) limit 1;
   if found then
     raise exception using errcode = 'PS068',
       message = format('join %s waits for join %s, so the wait %s cannot be a step of it',
-        ring.join_id, refuse_ring.join_id, ring.wait_id),
-      detail = jsonb_build_object('join_id', refuse_ring.join_id, 'message_id', ring.wait_id,
-        'waiting_join_id', ring.join_id);
+        cycle.join_id, refuse_cycle.join_id, cycle.wait_id),
+      detail = jsonb_build_object('join_id', refuse_cycle.join_id, 'message_id', cycle.wait_id,
+        'waiting_join_id', cycle.join_id);
   end if;
 end
 $$;
@@ -337,7 +334,7 @@ begin
     where m.join_id = own.join_id and m.message_id = report_step.message_id
   ) then
     raise exception using errcode = 'PS064',
-      message = format('message %s is no member of join %s', report_step.message_id, own.join_id),
+      message = format('message %s is not a member of join %s', report_step.message_id, own.join_id),
       detail = jsonb_build_object('join_id', own.join_id, 'message_id', report_step.message_id);
   end if;
   perform penstock.count_steps(array[own.join_id], array[report_step.message_id], outcome);
@@ -345,8 +342,8 @@ end
 $$;
 
 -- Enqueue the message that waits for a join: asleep until its last step, or until it times out. There is
--- one at a time; another only after one that somebody finished by hand, or that failed. The same call
--- again returns the id of the first.
+-- one at a time; another only after one that was finished by hand, or that failed. A repeated call
+-- returns the id of the first.
 create or replace function penstock.enqueue_join_wait(wait_id uuid, join_id uuid, payload bytea)
 returns uuid language plpgsql volatile
 as $$
@@ -367,7 +364,7 @@ begin
       detail = jsonb_build_object('join_id', own.join_id, 'status', own.status);
   elsif known.is_waiting then
     raise exception using errcode = 'PS065',
-      message = format('join %s is waited for already', own.join_id),
+      message = format('join %s already has a wait', own.join_id),
       detail = jsonb_build_object('join_id', own.join_id, 'wait_id', own.wait_id);
   end if;
   insert into penstock.outbox (id, topic, payload, encoding, due)
@@ -376,7 +373,7 @@ begin
       then clock_timestamp() else own.times_out_at end);
   update penstock.joins j set wait_id = enqueue_join_wait.wait_id, updated_at = clock_timestamp()
   where j.join_id = own.join_id;
-  perform penstock.move_steps(own.join_id);
+  perform penstock.add_steps(own.join_id);
   return enqueue_join_wait.wait_id;
 end
 $$;
@@ -403,8 +400,8 @@ end
 $$;
 
 -- Resolve the wait that this token holds: the join's status, the follow-up and the end of the wait, in
--- one transaction. Returns the status; 'pending' if steps are missing, and then the wait sleeps on. The
--- same call with the same token answers the same again.
+-- one transaction. Returns the status; 'pending' if steps are missing, and then the wait sleeps again. A
+-- repeated call with the same token returns the same.
 create or replace function penstock.resolve_join(
   wait_id uuid, token uuid, join_id uuid, fail_if_any_step_failed boolean,
   follow_up_id uuid,
@@ -430,7 +427,7 @@ begin
     null;
   else
     raise exception using errcode = 'PS066',
-      message = format('the wait %s is not held any more', resolve_join.wait_id),
+      message = format('the lease of the wait %s has ended', resolve_join.wait_id),
       detail = jsonb_build_object('message_ids', jsonb_build_array(resolve_join.wait_id));
   end if;
   -- the wait may be a step of other joins: they are locked with its own, in order
@@ -441,7 +438,7 @@ begin
   where j.join_id = any (outer_joins || resolve_join.join_id) order by j.join_id for update;
   own := penstock.locked_join(resolve_join.join_id);
   if own.status = 'pending' then
-    perform penstock.move_steps(own.join_id);
+    perform penstock.add_steps(own.join_id);
   end if;
 
   missing := own.expected_steps - own.completed_steps - own.failed_steps;
@@ -481,8 +478,7 @@ begin
 end
 $$;
 
--- Remove at most `most` joins that were resolved or cancelled before a moment, and that no wait is about
--- to look at.
+-- Remove at most `most` joins that were resolved or cancelled before a time, and whose wait is finished.
 create or replace function penstock.clean_joins(before timestamptz, most integer)
 returns bigint language plpgsql volatile
 as $$
@@ -503,8 +499,8 @@ begin
 end
 $$;
 
--- These look up rows by index. A plan without one may be cheaper in a table that happens to be small, or
--- was when its statistics were gathered; but a session keeps its plans while the table grows.
+-- These look up rows by index. The planner may prefer a plan without one for a table that is small, or was
+-- when its statistics were gathered; but a session caches its plans while the table grows.
 do $$
 declare
   one regprocedure;
@@ -514,8 +510,8 @@ begin
     where p.pronamespace = 'penstock'::regnamespace and p.proname in (
       'enqueue', 'claim_outbox', 'lock_ready', 'reap_outbox', 'finish_outbox', 'abandon_outbox',
       'not_settled', 'extend_outbox', 'retry_outbox', 'clean_outbox', 'ready_topics',
-      'locked_join', 'move_steps', 'wake_wait', 'count_in_joins', 'count_steps', 'attach_to_joins',
-      'attach_to_join', 'refuse_ring', 'report_step', 'enqueue_join_wait', 'cancel_join',
+      'locked_join', 'add_steps', 'wake_wait', 'count_in_joins', 'count_steps', 'attach_to_joins',
+      'attach_to_join', 'refuse_cycle', 'report_step', 'enqueue_join_wait', 'cancel_join',
       'resolve_join', 'clean_joins')
   loop
     execute format('alter function %s set enable_seqscan = off set enable_bitmapscan = off'

@@ -1,28 +1,28 @@
--- Publishing what others prepared: bulk data is staged first, and becomes messages in one go.
+-- Staging: bulk data is copied into a table first, and then published as messages in one transaction.
 --
--- The promise: a delivery is published once and whole, or not at all, whatever was retried, doubled or
--- killed on the way. How it is kept: each attempt to write draws a random token and stages its rows
--- under it; nothing else ever touches them. Who publishes names exactly the tokens that count and how
--- many rows each has, in the one transaction that also records the delivery. A twin waits for that
--- record and finds it made. Rows of attempts that lost lie in the staging until they are swept.
+-- The promise: a delivery is published once and whole, or not at all, whatever was retried, duplicated or
+-- killed meanwhile. How it is kept: each attempt to write generates a random token and stages its rows
+-- under it; no other attempt touches them. To publish, the caller names exactly the tokens that count and
+-- how many rows each has, in the transaction that also records the delivery. A concurrent publish of the
+-- same delivery waits for that record and finds it. Rows of failed attempts stay until they are swept.
 --
 -- Staging is unlogged, so it costs little more than the network. A crash of the server empties it:
 -- then the counts differ, nothing is published, and the caller stages again.
 --
--- While a transaction publishes, every reader of the log waits for it. So a large delivery is published
--- in slices, a transaction each. What was staged first is then the delivery: its rows are numbered in
--- their order and moved to a logged table, slice by slice under a token of its own, before the first
--- slice is published; the delivery lists these tokens and how many of them are done. A retry may have
--- staged other rows, or the same in another order: it publishes the slices that are left, and its own
+-- While a transaction publishes, it holds the watermark back, and readers of the log wait. So a large
+-- delivery is published in slices, a transaction each. The rows of the first attempt are then the delivery:
+-- they are numbered in their order and moved to a logged table, each slice under a token of its own, before
+-- the first slice is published; the delivery lists these tokens and how many of them are done. A retry may
+-- have staged other rows, or the same in another order: it publishes the slices that are left, and its own
 -- rows are dropped.
 --
--- What would break it: to delete or publish by anything but the token. Attempt numbers repeat, and an
--- attempt that was given up may still be writing.
+-- What would break it: deleting or publishing by anything but the token. Attempt numbers repeat, and an
+-- attempt that was abandoned may still be writing.
 
 create unlogged table if not exists penstock.staged (
   token uuid not null,
-  ordinal bigint not null,                 -- as they came
-  order_number bigint,                     -- as the writer wants them; before `ordinal`
+  ordinal bigint not null,                 -- the order in which rows were staged
+  order_number bigint,                     -- the order that the writer asks for; before `ordinal`
   order_text text collate "C",
   id uuid not null,
   stream_name text,                        -- null: a stream of its own in this category
@@ -42,15 +42,15 @@ create unlogged table if not exists penstock.stagings (
 
 create index if not exists stagings_staged_at on penstock.stagings (staged_at);
 
--- The rows of deliveries that are being published in slices. They outlast a crash of the server. They
--- are found in `staged` too, by their tokens.
+-- The rows of deliveries that are being published in slices. They survive a crash of the server. Queries of
+-- `staged` find them, too, by their tokens.
 create table if not exists penstock.staged_slices () inherits (penstock.staged);
 
 create index if not exists staged_slices_token on penstock.staged_slices (token);
 
--- A row is never updated by a later delivery or slice: a new version takes its place, see 20_sessions.sql.
+-- What was published last from each source. A versioned row, see 01_schema.sql.
 create table if not exists penstock.deliveries (
-  source text not null,                    -- a streaming query, or what a batch job calls its delivery
+  source text not null,                    -- a streaming query, or the name of a batch job's delivery
   version bigint not null default 0,
   batch bigint not null,                   -- the last one that was published
   published bigint not null,
@@ -63,7 +63,7 @@ create table if not exists penstock.deliveries (
   primary key (source, version)
 );
 
--- The row of a source, null if there is none. Nobody else can replace it until the transaction ends.
+-- The newest version of a source's row, locked; null if there is none.
 create or replace function penstock.locked_delivery(source text)
 returns penstock.deliveries language plpgsql volatile
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
@@ -79,13 +79,13 @@ begin
     exit when not found;
     select d.* into latest from penstock.deliveries d
     where d.source = latest.source and d.version = latest.version for update;
-    exit when found;  -- else somebody has replaced it in between
+    exit when found;  -- else another transaction has replaced it
   end loop;
   return latest;
 end
 $$;
 
--- Put a row in the place of one that the caller has locked, or of none. False if somebody else made one.
+-- Replace the version that the caller has locked, or insert the first. False if another transaction did.
 create or replace function penstock.replace_delivery(
   old penstock.deliveries, new penstock.deliveries)
 returns boolean language plpgsql volatile
@@ -102,7 +102,7 @@ begin
 end
 $$;
 
--- A fresh id that sorts after those of earlier milliseconds, so that its index stays compact.
+-- A new id that sorts after those of earlier milliseconds, so that its index stays compact.
 do $$
 begin
   if current_setting('server_version_num')::int >= 180000 then
@@ -121,8 +121,7 @@ $$;
 
 alter table penstock.staged alter column id set default penstock.new_id();
 
--- Keep other writers out of these streams, and share the categories of streams that are new. Call it
--- first.
+-- Lock these streams in exclusive mode and these categories in shared mode. Call it first.
 create or replace function penstock.lock_streams(categories varchar[], stream_names varchar[])
 returns void language plpgsql
 as $$
@@ -145,13 +144,13 @@ begin
 end
 $$;
 
--- What is staged under these tokens, found in one pass; refused if it is not what was counted.
+-- What is staged under these tokens, in one pass; refused if the counts differ.
 create or replace function penstock.staged_under(
   tokens uuid[],
   counts bigint[],
   out total bigint,
   out named bigint,                        -- rows that have a stream's name
-  out versioned bigint,                    -- and rows that say where it has to be
+  out versioned bigint,                    -- rows that expect a version of it
   out ordered boolean,                     -- whether some have a key to sort by
   out categories varchar[]
 )
@@ -179,15 +178,15 @@ begin
   from parts p;
   if wrong is not null then
     raise exception using errcode = 'PS070',
-      message = format('%s rows were staged under %s and %s are there',
+      message = format('expected %s rows staged under token %s, found %s',
         wrong ->> 'expected', wrong ->> 'token', wrong ->> 'found'),
       detail = wrong,
-      hint = 'The server has crashed in between, which empties its staging: write again.';
+      hint = 'The server has crashed since, which empties the staging tables: write again.';
   end if;
 end
 $$;
 
--- Refuse the delivery if a stream is not where a row of it expects it to be.
+-- Refuse the delivery if a stream does not have the version that a row expects.
 create or replace function penstock.check_staged_versions(tokens uuid[])
 returns void language plpgsql volatile
 as $$
@@ -217,7 +216,7 @@ begin
 end
 $$;
 
--- Refuse the delivery if an id of it is there twice, or in the log already.
+-- Refuse the delivery if it has an id twice, or one that is in the log already.
 create or replace function penstock.refuse_staged_ids(tokens uuid[])
 returns void language plpgsql volatile
 as $$
@@ -230,7 +229,7 @@ begin
     from penstock.staged s join message_store.messages m on m.id = s.id
     where s.token = any (tokens)
     union all
-    select s.id, min(s.stream_name), 'is there twice in this write'
+    select s.id, min(s.stream_name), 'occurs twice in this write'
     from penstock.staged s where s.token = any (tokens)
     group by s.id having count(*) > 1
   ) x
@@ -243,18 +242,18 @@ begin
 end
 $$;
 
--- A number that rises with the tokens and, within each, as the rows came.
-create or replace function penstock.came_as(tokens uuid[], token uuid, ordinal bigint)
+-- A number that orders rows by their token and, within a token, by `ordinal`.
+create or replace function penstock.staged_order(tokens uuid[], token uuid, ordinal bigint)
 returns bigint language sql immutable parallel safe
 as $$ select (array_position(tokens, token)::bigint << 44) + ordinal $$;
 
--- Make messages of the rows staged under these tokens, all or none, in the order that their writer
--- wants, in this transaction. `stamp` is added to the metadata of each.
+-- Publish the rows staged under these tokens as messages, all or none, in the order that their writer
+-- asks for, in this transaction. `stamp` is added to the metadata of each.
 create or replace function penstock.publish_staged(
   tokens uuid[],
   counts bigint[],
   stamp jsonb default null,
-  whole_categories boolean default false   -- beside a genuine Message DB, whose readers rely on it
+  whole_categories boolean default false   -- on a genuine Message DB, whose readers need it
 )
 returns table (published bigint, first_position bigint, last_position bigint)
 language plpgsql
@@ -263,7 +262,7 @@ as $$
 #variable_conflict use_column
 declare
   staged record;
-  ordered boolean;  -- a key that is null for all rows is left out when it is planned: it would cost
+  ordered boolean;  -- if false, the planner drops the sort keys that are null for all rows
 begin
   perform penstock.refuse_old_snapshot();
   select u.* into staged from penstock.staged_under(tokens, counts) u;
@@ -295,18 +294,18 @@ begin
           from penstock.staged s
           where s.token = any (tokens)
           order by case when ordered then s.order_number end, case when ordered then s.order_text end,
-            penstock.came_as(tokens, s.token, s.ordinal)
+            penstock.staged_order(tokens, s.token, s.ordinal)
           returning global_position
         )
         select count(*), min(n.global_position), max(n.global_position) from new n;
     else
       return query
         with streams as materialized (
-          -- each stream that is written to, where it turns up first, and its last position; to
-          -- number its rows by the former is to sort numbers, which often are in order already
+          -- each stream that is written to, the first row for it, and its version; rows are numbered
+          -- by the former, since numbers sort faster than names, and are often in order already
           select s.stream_name, s.first, v.version
           from (
-            select s.stream_name, min(penstock.came_as(tokens, s.token, s.ordinal)) as first
+            select s.stream_name, min(penstock.staged_order(tokens, s.token, s.ordinal)) as first
             from penstock.staged s
             where s.token = any (tokens) and s.stream_name is not null
             group by s.stream_name
@@ -323,15 +322,15 @@ begin
               partition by v.first
               order by case when ordered then s.order_number end,
                 case when ordered then s.order_text end,
-                penstock.came_as(tokens, s.token, s.ordinal)), 0),
+                penstock.staged_order(tokens, s.token, s.ordinal)), 0),
             s.type, s.data,
             case when stamp is null then s.metadata else coalesce(s.metadata, '{}') || stamp end
           from (select s.* from penstock.staged s where s.token = any (tokens)) s
-          -- full, although every stream has a row: that is always a hash join, where statistics from
-          -- before these rows came would make a left join compare each row with each stream
+          -- full, although every stream has a row: that is always a hash join. With statistics from
+          -- before the rows were staged, a left join may be a nested loop
           full join streams v on v.stream_name = s.stream_name
           order by case when ordered then s.order_number end, case when ordered then s.order_text end,
-            penstock.came_as(tokens, s.token, s.ordinal)
+            penstock.staged_order(tokens, s.token, s.ordinal)
           returning global_position
         )
         select count(*), min(n.global_position), max(n.global_position) from new n;
@@ -344,7 +343,7 @@ begin
 end
 $$;
 
--- Make slices of the rows staged under these tokens, in the order in which they are published.
+-- Split the rows staged under these tokens into slices, in the order in which they are published.
 create or replace function penstock.slice_staged(
   tokens uuid[],
   total bigint,
@@ -367,7 +366,7 @@ begin
     n.data, n.metadata
   from (
     select s.*, row_number() over (
-      order by s.order_number, s.order_text, penstock.came_as(tokens, s.token, s.ordinal)) as number
+      order by s.order_number, s.order_text, penstock.staged_order(tokens, s.token, s.ordinal)) as number
     from penstock.staged s
     where s.token = any (tokens)
   ) n;
@@ -412,10 +411,11 @@ begin
 end
 $$;
 
--- Publish a delivery once: in this transaction, or if it has more than `slice_size` rows, not yet. It
--- is sliced then, and while rows are `remaining` the caller calls publish_slice(). Returns what was
+-- Publish a delivery once: in this transaction, unless it has more than `slice_size` rows. Then it is split
+-- into slices, and while rows are `remaining` the caller calls publish_slice(). Returns what was
 -- published, now or by earlier calls for the same batch. Rows that expect a version of their stream
--- are never sliced: it could move in between. `own_ids` are checked before the first slice.
+-- are never split: the version could change in between. With `own_ids`, ids are checked before the first
+-- slice.
 create or replace function penstock.publish_delivery(
   source text,
   batch bigint,
@@ -440,7 +440,7 @@ begin
     loop
       old := penstock.locked_delivery(source);
       if old.slices_done < cardinality(old.slices) and (old.batch < batch or slice_size is null) then
-        -- the rest of what was begun before, since nobody will publish it in slices
+        -- the remaining slices of an earlier batch, since its caller is gone
         perform penstock.publish_slice(source, whole_categories);
         continue;
       elsif old.batch >= batch then
@@ -497,7 +497,7 @@ as $$
   from penstock.publish_delivery(source, batch, tokens, counts, whole_categories, null, false) p
 $$;
 
--- Forget what was staged under these tokens: it is published, or given up.
+-- Delete the rows staged under these tokens: they are published, or abandoned.
 create or replace function penstock.unstage(tokens uuid[])
 returns void language sql volatile
 as $$
@@ -505,7 +505,7 @@ as $$
   delete from penstock.stagings s where s.token = any (tokens);
 $$;
 
--- Forget what nobody published for so long that nobody will. Returns how many attempts that were.
+-- Delete staged rows that were not published for so long. Returns of how many attempts.
 create or replace function penstock.sweep_staging(older_than interval default '1 day')
 returns bigint language plpgsql volatile
 as $$

@@ -1,22 +1,28 @@
--- What a reader of typed values has to know: whether the text of a JSON value reads as a type, and the
--- types of Spark's that hold less than PostgreSQL's.
+-- Typed values for readers such as Spark: whether the text of a JSON value can be cast to a type, and the
+-- types of Spark whose range is smaller than PostgreSQL's.
 
 do $$
 begin
-  create domain penstock.tinyint as smallint check (value between -128 and 127);
-  create domain penstock.day as date check (value between '0001-01-01' and '9999-12-31');
-  create domain penstock.instant as timestamptz
-    check (value >= '0001-01-01 00:00Z' and value < '10000-01-01 00:00Z');
-  create domain penstock.wall_time as timestamp
-    check (value >= '0001-01-01 00:00' and value < '10000-01-01 00:00');
-exception
-  when duplicate_object then null;
+  if to_regtype('penstock.tinyint') is null then
+    create domain penstock.tinyint as smallint check (value between -128 and 127);
+  end if;
+  if to_regtype('penstock.day') is null then
+    create domain penstock.day as date check (value between '0001-01-01' and '9999-12-31');
+  end if;
+  if to_regtype('penstock.instant') is null then
+    create domain penstock.instant as timestamptz
+      check (value >= '0001-01-01 00:00Z' and value < '10000-01-01 00:00Z');
+  end if;
+  if to_regtype('penstock.wall_time') is null then
+    create domain penstock.wall_time as timestamp
+      check (value >= '0001-01-01 00:00' and value < '10000-01-01 00:00');
+  end if;
 end
 $$;
 
 -- Whether a text is a date or a time as ISO 8601 writes it: '2026-01-02', '2026-01-02T03:04:05.678Z'.
--- PostgreSQL reads more than that, and some of it as the moment of the read ('today', 'now') or as the
--- server's settings say (01/02/2026).
+-- PostgreSQL accepts more, and some of it depends on the time of the read ('today', 'now') or on settings of
+-- the server (01/02/2026).
 create or replace function penstock.is_iso_time(value text)
 returns boolean language sql immutable parallel safe
 as $$
@@ -30,7 +36,7 @@ returns text language plpgsql stable parallel safe
 as $$
 begin
   raise exception using errcode = 'invalid_datetime_format',
-    message = format('%L is no date or time in ISO 8601', value);
+    message = format('%L is not a date or time in ISO 8601', value);
 end
 $$;
 
@@ -42,7 +48,7 @@ as $$
     else penstock.refuse_time(value) end
 $$;
 
--- Used where a reader wants null, or a clear error, in place of a value of the wrong type.
+-- Used where a reader asks for null, or a clear error, in place of a value of the wrong type.
 do $$
 begin
   if current_setting('server_version_num')::int >= 160000 then

@@ -1,39 +1,38 @@
--- Pipelines: where each processor stands, and the commit of a step.
+-- Pipelines: the progress of each processor, and the commit of a step.
 --
--- The promise: what a step made and how far it read become visible in one moment, once. How it is kept:
--- a step begins with a Snapshot in the processor's backing stream {pipeline}:try-{processor}, which says
--- what it reads; its hash names the delivery. commit_step publishes only if that Snapshot is still the
--- last record there (so no attempt of it was committed and nobody began another) and every tailer still
--- stands where the Snapshot begins; and in the same transaction it writes the Attempt and moves the
--- tailers. Two runs of one step meet at the lock of the processor's row: the second finds the Attempt and
--- gives up.
+-- The promise: the outputs of a step and its input positions become visible together, once. How it is kept:
+-- a step begins with a Snapshot in the processor's backing stream {pipeline}:try-{processor}, which states
+-- what it reads; its hash identifies the delivery. commit_step publishes only if that Snapshot is still the
+-- last record there (so no attempt of it was committed and no other step began) and every tailer is still
+-- where the Snapshot begins; and in the same transaction it writes the Attempt and moves the tailers. Two
+-- runs of one step wait for the lock of the processor's row: the second finds the Attempt and raises.
 --
--- So a run that was killed anywhere has committed its step or nothing of it. Whoever comes next reads the
--- last record: a Snapshot is run again as it stands, an Attempt is history.
+-- So a run that was killed anywhere has committed its step or nothing of it. The next run reads the last
+-- record: a Snapshot is run again as it is, an Attempt is done.
 
 create table if not exists penstock.processors (
   pipeline text not null,
   processor text not null,
   kind text not null,                      -- source, stream, sink or projection
   generation integer not null default 0,   -- rises when it starts from scratch
-  floors jsonb not null default '{}',      -- where queues that are made anew begin for this generation
+  start_positions jsonb not null default '{}',  -- queue: where this generation begins to read it
   rebuilding boolean not null default false,
-  tables text[] not null default '{}',     -- that its steps upsert into; emptied when it starts again
-  folders text[] not null default '{}',    -- that its steps write files to; as with tables
-  error text,                              -- what stopped it; null while it goes on
+  tables text[] not null default '{}',     -- that its steps upsert into; emptied when it starts from scratch
+  folders text[] not null default '{}',    -- that its steps write files to; likewise
+  error text,                              -- that stopped it; null while it runs
   error_at timestamptz,
-  retired_at timestamptz,                  -- gone for good: nobody waits for it any more
+  retired_at timestamptz,                  -- removed for good: retention does not wait for it
   primary key (pipeline, processor)
 );
 
--- What changes with every step of a processor. A row is never updated by a later step: a new version takes
--- its place, see 20_sessions.sql. Only who has locked the row of `processors` may replace it.
+-- What changes with every step of a processor. A versioned row, see 01_schema.sql. It is replaced under the
+-- lock of the row in `processors`.
 create table if not exists penstock.processor_progress (
   pipeline text not null,
   processor text not null,
   version bigint not null default 0,
   tailers jsonb not null default '{}',     -- queue: all at or below this position has been processed
-  cursor jsonb,                            -- of a source: what it was given last
+  cursor jsonb,                            -- of a source: as its last step returned it
   steps bigint not null default 0,
   messages_in bigint not null default 0,
   messages_out bigint not null default 0,
@@ -42,18 +41,18 @@ create table if not exists penstock.processor_progress (
   primary key (pipeline, processor, version)
 );
 
--- The progress of a processor: one row, once the processor was opened.
-create or replace function penstock.progress_of(pipeline text, processor text)
+-- The newest version of a processor's progress: one row, once the processor was opened.
+create or replace function penstock.latest_processor_progress(pipeline text, processor text)
 returns setof penstock.processor_progress language sql stable rows 1
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
 as $$
   select p.* from penstock.processor_progress p
-  where p.pipeline = progress_of.pipeline and p.processor = progress_of.processor
+  where p.pipeline = latest_processor_progress.pipeline and p.processor = latest_processor_progress.processor
   order by p.pipeline desc, p.processor desc, p.version desc limit 1
 $$;
 
--- Put a new version in the place of the old one.
-create or replace function penstock.replace_progress(
+-- Replace a processor's progress.
+create or replace function penstock.replace_processor_progress(
   old penstock.processor_progress, new penstock.processor_progress)
 returns void language plpgsql volatile
 as $$
@@ -73,11 +72,11 @@ $$;
 create or replace view penstock.tailers as
   select p.pipeline, p.processor, t.key as queue, t.value::bigint as position
   from penstock.processors p
-  cross join lateral penstock.progress_of(p.pipeline, p.processor) s
+  cross join lateral penstock.latest_processor_progress(p.pipeline, p.processor) s
   cross join lateral jsonb_each_text(s.tailers) t;
 
--- The tailers that others wait for: of processors that are not retired.
-create or replace view penstock.tailers_at_work as
+-- The tailers of processors that are not retired.
+create or replace view penstock.active_tailers as
   select t.* from penstock.tailers t
   where not exists (
     select from penstock.processors p
@@ -87,16 +86,16 @@ create or replace function penstock.backing_stream(pipeline text, processor text
 returns varchar language sql immutable parallel safe
 as $$ select (pipeline || ':try-' || processor)::varchar $$;
 
--- Make sure that a processor has its row, and say where it stands: its state, its tailers and the last
--- two records of its backing stream, newest first.
+-- Create the row of a processor if there is none, and return its state, its tailers and the last two records
+-- of its backing stream, newest first.
 create or replace function penstock.open_processor(pipeline text, processor text, kind text)
-returns table (generation integer, floors jsonb, cursor jsonb, rebuilding boolean, tailers jsonb,
-  records jsonb)
+returns table (generation integer, start_positions jsonb, cursor jsonb, rebuilding boolean,
+  tailers jsonb, records jsonb)
 language plpgsql
 as $$
 #variable_conflict use_column
 begin
-  if not exists (  -- a run looks many times a second: most times there is nothing to write
+  if not exists (  -- a run calls this many times a second: mostly there is nothing to write
     select from penstock.processors p
     where p.pipeline = open_processor.pipeline and p.processor = open_processor.processor
       and p.kind = open_processor.kind and p.error is null and p.retired_at is null
@@ -108,11 +107,11 @@ begin
     insert into penstock.processor_progress (pipeline, processor)
     select open_processor.pipeline, open_processor.processor
     where not exists (
-      select from penstock.progress_of(open_processor.pipeline, open_processor.processor));
+      select from penstock.latest_processor_progress(open_processor.pipeline, open_processor.processor));
   end if;
 
   return query
-    select p.generation, p.floors, s.cursor, p.rebuilding, s.tailers,
+    select p.generation, p.start_positions, s.cursor, p.rebuilding, s.tailers,
       coalesce((
         select jsonb_agg(jsonb_build_object('type', r.type, 'data', r.data) order by r.position desc)
         from (
@@ -121,12 +120,12 @@ begin
           order by m.position desc limit 2
         ) r), '[]')
     from penstock.processors p
-    cross join lateral penstock.progress_of(p.pipeline, p.processor) s
+    cross join lateral penstock.latest_processor_progress(p.pipeline, p.processor) s
     where p.pipeline = open_processor.pipeline and p.processor = open_processor.processor;
 end
 $$;
 
--- Place the tailers of queues that a processor has not read yet.
+-- Set the tailers of queues that a processor has not read yet.
 create or replace function penstock.place_tailers(pipeline text, processor text, tailers jsonb)
 returns void language plpgsql
 as $$
@@ -138,16 +137,16 @@ begin
   perform from penstock.processors p
   where p.pipeline = place_tailers.pipeline and p.processor = place_tailers.processor
   for update;
-  select s.* into old from penstock.progress_of(place_tailers.pipeline, place_tailers.processor) s;
+  select s.* into old
+  from penstock.latest_processor_progress(place_tailers.pipeline, place_tailers.processor) s;
   new := old;
   new.tailers := place_tailers.tailers || old.tailers;
-  perform penstock.replace_progress(old, new);
+  perform penstock.replace_processor_progress(old, new);
 end
 $$;
 
--- Which of these processors have messages to read, in which of their queues: after its position there, up
--- to the end that the run has set; null: wherever the queue ends. A run that waits asks this for all its
--- processors at once.
+-- Which of these processors have messages to read, in which of their queues: after the tailer's position, up
+-- to the given end (null: the head of the queue). A waiting run calls this for all its processors together.
 create or replace function penstock.messages_to_read(
   processors text[], queues text[], positions bigint[], ends bigint[])
 returns table (processor text, queue text)
@@ -159,11 +158,11 @@ declare
 begin
   return query
     with readers as (
-      -- a processor, a queue that it reads, and between which numbers
+      -- a processor, a queue that it reads, and between which positions
       select r.processor, r.queue, r."position", r."end"
       from unnest(processors, queues, positions, ends) as r(processor, queue, "position", "end")
     ), heads as materialized (
-      -- a queue and the number of the last message that a reader may rely on
+      -- a queue and the position of its last message at or below the watermark
       select q.queue,
         case when message_store.is_category(q.queue::varchar)
           then penstock.category_head(q.queue::varchar, watermark)
@@ -183,7 +182,7 @@ returns void language plpgsql
 as $$
 begin
   raise exception using errcode = 'PS071',
-    message = format('a step of %s was given up: %s', processor, reason),
+    message = format('a step of %s was not committed: %s', processor, reason),
     detail = jsonb_build_object('processor', processor, 'reason', reason);
 end
 $$;
@@ -192,7 +191,7 @@ $$;
 create or replace function penstock.commit_step(
   pipeline text,
   processor text,
-  snapshot jsonb,                          -- as it stands in the backing stream, with its hash
+  snapshot jsonb,                          -- as in the backing stream, with its hash
   tokens uuid[],
   counts bigint[],
   report jsonb,                            -- messages_in; and a source's next cursor
@@ -225,12 +224,12 @@ begin
   from message_store.messages m
   where m.stream_name = backing order by m.position desc limit 1;
   if last.type is distinct from 'Snapshot' or last.hash is distinct from hash then
-    perform penstock.refuse_step(processor, 'its snapshot is not the last one any more');
+    perform penstock.refuse_step(processor, 'its snapshot is not the last one');
   elsif state.generation is distinct from (snapshot ->> 'generation')::int then
-    perform penstock.refuse_step(processor, 'the pipeline was started from scratch meanwhile');
+    perform penstock.refuse_step(processor, 'the pipeline was restarted from scratch meanwhile');
   end if;
 
-  select s.* into old from penstock.progress_of(commit_step.pipeline, commit_step.processor) s;
+  select s.* into old from penstock.latest_processor_progress(commit_step.pipeline, commit_step.processor) s;
   new := old;
   for moved in
     select r.queue, (r.range ->> 0)::bigint as "from", r.range -> 1 as "to",
@@ -239,7 +238,7 @@ begin
   loop
     if moved.position <> moved."from" then
       perform penstock.refuse_step(processor,
-        format('its tailer of %s stands at %s', moved.queue, moved.position));
+        format('its tailer of %s is at %s, not at %s', moved.queue, moved.position, moved."from"));
     end if;
     new.tailers := new.tailers || jsonb_build_object(moved.queue, moved."to");
   end loop;
@@ -255,7 +254,7 @@ begin
     jsonb_strip_nulls(jsonb_build_object(
       'hash', hash, 'published', result.published, 'first_position', result.first_position,
       'last_position', result.last_position, 'cursor', report -> 'cursor', 'files', report -> 'files',
-      'number', snapshot -> 'number')));   -- of a source: the Snapshot may fall to retention
+      'number', snapshot -> 'number')));   -- of a source: retention may remove the Snapshot
 
   new.steps := old.steps + 1;
   new.messages_in := old.messages_in + coalesce((report ->> 'messages_in')::bigint, 0);
@@ -264,7 +263,7 @@ begin
   if report ? 'cursor' then
     new.cursor := report -> 'cursor';
   end if;
-  perform penstock.replace_progress(old, new);
+  perform penstock.replace_processor_progress(old, new);
 
   update penstock.processors p             -- most steps change nothing here
   set tables = array(select unnest(p.tables) union select unnest(new_tables) order by 1),
@@ -278,7 +277,7 @@ begin
 end
 $$;
 
--- Remember what stopped a processor, in its row and in its backing stream's history of attempts.
+-- Store the error that stopped a processor.
 create or replace function penstock.fail_step(pipeline text, processor text, hash text, error text)
 returns void language sql volatile
 as $$
@@ -286,9 +285,8 @@ as $$
   where p.pipeline = fail_step.pipeline and p.processor = fail_step.processor;
 $$;
 
--- Stage copies of messages for an errors queue, each with what is wrong with it. They have to be
--- messages of the step's input: an error that belongs to none of them is refused, since nobody would
--- see it.
+-- Stage copies of messages for an errors queue, each with its error. They have to be messages of the step's
+-- input: an error for any other position is refused, since it would be lost.
 create or replace function penstock.stage_errors(
   token uuid,
   queue text,
@@ -304,7 +302,7 @@ as $$
 declare
   is_category constant boolean := message_store.is_category(input::varchar);
   count bigint;
-  foreign_error record;
+  unmatched record;
 begin
   insert into penstock.stagings (token) values (stage_errors.token) on conflict do nothing;
   insert into penstock.staged (token, ordinal, stream_name, category, type, data, metadata)
@@ -328,7 +326,7 @@ begin
   end if;
 
   -- an error whose message was not staged
-  select e.position, e.error into foreign_error
+  select e.position, e.error into unmatched
   from unnest(positions, errors) with ordinality as e(position, error, ordinality)
   where not exists (
     select from penstock.staged s
@@ -336,27 +334,27 @@ begin
   order by e.ordinality limit 1;
   raise exception using errcode = 'PS072',
     message = format('an error row has global_position %s, which is no message of the step''s input %s',
-      coalesce(foreign_error.position::text, 'null'), input),
-    detail = jsonb_build_object('input', input, 'global_position', foreign_error.position,
-      'error', foreign_error.error);
+      coalesce(unmatched.position::text, 'null'), input),
+    detail = jsonb_build_object('input', input, 'global_position', unmatched.position,
+      'error', unmatched.error);
 end
 $$;
 
--- Of the errors staged under these tokens leave one for each message, the first: several rows that a
--- function made of it may be wrong, in several outputs or tasks. Returns how many went, by token.
+-- Of the errors staged under these tokens keep the first for each message: a function may make several rows
+-- of one message, with errors in several outputs or tasks. Returns how many were deleted, by token.
 create or replace function penstock.drop_repeated_errors(tokens uuid[])
 returns table (token uuid, dropped bigint) language sql volatile
 as $$
   with gone as (
-    -- every copy of a message but its first; by where it lies, since rows are not updated here, and a
-    -- join planned by old statistics would look at each row for each copy
+    -- every copy of a message but its first; by ctid, since no row is updated here, and a join that is
+    -- planned with old statistics may be a nested loop
     delete from only penstock.staged d
     where d.ctid = any (array(
       select r.ctid
       from (
         select s.ctid, row_number() over (
           partition by s.metadata -> 'failed_global_position'
-          order by penstock.came_as(tokens, s.token, s.ordinal)) as copy
+          order by penstock.staged_order(tokens, s.token, s.ordinal)) as copy
         from only penstock.staged s where s.token = any (tokens)
       ) r
       where r.copy > 1))
@@ -365,10 +363,10 @@ as $$
   select g.token, count(*) from gone g group by g.token
 $$;
 
--- Begin again: tailers go back to the beginning, or to where the given queues begin anew. The processors
--- named as rebuilding make a new table beside the old one.
+-- Start a processor from scratch: tailers return to the beginning, or to the given positions. A processor that
+-- is `rebuilding` fills a new table, and swaps it with the old one later.
 create or replace function penstock.restart_processor(
-  pipeline text, processor text, floors jsonb, rebuilding boolean)
+  pipeline text, processor text, start_positions jsonb, rebuilding boolean)
 returns void language plpgsql
 as $$
 #variable_conflict use_column
@@ -377,18 +375,18 @@ declare
   new penstock.processor_progress;
 begin
   update penstock.processors p
-  set generation = p.generation + 1, floors = restart_processor.floors,
+  set generation = p.generation + 1, start_positions = restart_processor.start_positions,
     rebuilding = restart_processor.rebuilding, error = null, error_at = null
   where p.pipeline = restart_processor.pipeline and p.processor = restart_processor.processor;
   select s.* into old
-  from penstock.progress_of(restart_processor.pipeline, restart_processor.processor) s;
+  from penstock.latest_processor_progress(restart_processor.pipeline, restart_processor.processor) s;
   new := old;
-  new.tailers := restart_processor.floors;
-  perform penstock.replace_progress(old, new);
+  new.tailers := restart_processor.start_positions;
+  perform penstock.replace_processor_progress(old, new);
 end
 $$;
 
--- Nobody waits for this processor any more. If it comes back, it goes on from where it stood. Returns
+-- Retire a processor: retention does not wait for it. If it runs again, it continues from its tailers. Returns
 -- whether there is such a processor.
 create or replace function penstock.retire_processor(pipeline text, processor text)
 returns boolean language plpgsql

@@ -1,15 +1,15 @@
--- How a store stands, in figures: who waits, for how long, and what was set aside.
+-- Health figures: lags, ages of claims and open writers, and counts of what was parked or failed.
 --
--- The promise: a look costs the same however long the log is, so it may be taken every few seconds.
--- Each category, consumer, session, group, topic and processor costs a few index look-ups; a count goes no
--- further than 1,000, and says so (`at_least`).
+-- The promise: a call costs the same however long the log is, so it can be made every few seconds.
+-- Each category, consumer, session, group, topic and processor costs a few index look-ups; a count stops
+-- at 1,000 and is then marked `at_least`.
 --
--- A figure's name says of what it is and what it measures. Lags and ages are in seconds; a lag is for
--- how long the first message has been waiting that is still to be handled.
+-- A figure's name has two parts: the object, and the measure. Lags and ages are in seconds; a lag is the
+-- age of the first message that is not handled yet.
 
--- The streams whose names begin with `prefix`, such as order:position-, found by jumping along the
--- index. A collation may put others in between, such as those of a category Order: after twenty in
--- a row it is taken that there are no more.
+-- The streams whose names begin with `prefix`, such as order:position-, by a skip scan of the index. A
+-- collation may sort others in between, such as those of a category Order: after twenty of those in a row
+-- the scan ends.
 create or replace function penstock.streams_within(prefix varchar)
 returns setof varchar language sql stable
 as $$
@@ -30,7 +30,7 @@ as $$
   select names.name from names where starts_with(names.name, prefix)
 $$;
 
--- The seconds since a time as the log keeps it; 0 without one.
+-- The seconds since a time of the log; 0 if it is null.
 create or replace function penstock.seconds_since("time" timestamp)
 returns double precision language sql volatile
 as $$
@@ -59,9 +59,9 @@ begin
 end
 $$;
 
--- Who holds the watermark back, for how long already, and how many positions from readers. A standby
--- cannot know. Where PostgreSQL does not show our owner when the transaction began, since it is another
--- role's, it is as old as the first message behind it, or older.
+-- The age of the transaction that holds the watermark back, and how many positions it keeps from readers.
+-- Not on a standby. Where PostgreSQL does not show the start of another role's transaction, its age is that
+-- of the first message after its bound, a lower limit.
 create or replace function penstock.watermark_figures()
 returns table (name text, value double precision, detail jsonb)
 language sql volatile
@@ -80,7 +80,7 @@ as $$
   where not pg_is_in_recovery()
 $$;
 
--- The streams that the consumers of each category keep for themselves: the `position` or the `parked`.
+-- The streams in which consumers keep their positions (`position`) or parked messages (`parked`).
 create or replace function penstock.streams_of_consumers(kind text)
 returns table (category varchar, consumer_id varchar, stream_name varchar)
 language sql stable
@@ -91,7 +91,7 @@ as $$
   where c.category like '%:' || kind
 $$;
 
--- The lags of consumers, wherever they keep their positions: the table's counts where both have one.
+-- The lags of consumers, by the position in the table or else in a position stream.
 create or replace function penstock.consumer_figures()
 returns table (name text, value double precision, detail jsonb)
 language sql volatile
@@ -104,30 +104,30 @@ as $$
     select s.category, s.consumer_id, last.position
     from penstock.streams_of_consumers('position') s
     cross join lateral (
-      -- what is no position is taken for the beginning
+      -- anything but a position counts as 0
       select coalesce(penstock.position_in(m.data), 0) as position
       from message_store.messages m
       where m.stream_name = s.stream_name order by m.position desc limit 1
     ) last
-    where penstock.position_row(s.category || '-' || s.consumer_id) is null
+    where penstock.latest_position(s.category || '-' || s.consumer_id) is null
   )
   select 'consumer.lag', penstock.seconds_since(penstock.first_waiting(k.category, k.position)),
     jsonb_build_object('category', k.category, 'consumer_id', k.consumer_id)
   from kept k
 $$;
 
--- What consumers have parked and nobody has handled or dropped since, by the last 1,000 entries of each
--- one's parked stream.
+-- How many messages each consumer has parked that were not handled or dropped since, by the last 1,000
+-- entries of its parked stream.
 create or replace function penstock.parked_figures()
 returns table (name text, value double precision, detail jsonb)
 language sql volatile
 as $$
-  select 'consumer.parked', count(*) filter (where told.waits),
+  select 'consumer.parked', count(*) filter (where parked.waits),
     jsonb_strip_nulls(jsonb_build_object('category', s.category, 'consumer_id', s.consumer_id,
-      'at_least', case when sum(told.entries) = 1000 then true end))
+      'at_least', case when sum(parked.entries) = 1000 then true end))
   from penstock.streams_of_consumers('parked') s
   cross join lateral (
-    -- for each parked message how its story ends
+    -- each parked message, and whether its last entry is that it was parked
     select count(*) as entries, coalesce(max(e.position) filter (where e.type = 'Parked')
       > coalesce(max(e.position) filter (where e.type in ('Handled', 'Dropped')), -1), false) as waits
     from (
@@ -137,7 +137,7 @@ as $$
       where m.stream_name = s.stream_name order by m.position desc limit 1000
     ) e
     group by e.parked
-  ) told
+  ) parked
   group by s.category, s.consumer_id
 $$;
 
@@ -161,18 +161,18 @@ as $$
   select least(
     penstock.first_unhandled(own.id),
     (select min(f.global_position)
-     from penstock.progress_of(own.id) p
+     from penstock.latest_group_progress(own.id) p
      join penstock.group_types g on g.group_pk = own.id and g.handled
      join penstock.message_types t on t.id = g.type_id
      cross join lateral (
        select a.global_position from penstock.message_attributes a
        where a.key_pair = penstock.key_pair('', t.type) and a.type_id = t.id
-         and a.global_position > coalesce((p.late ->> t.id::text)::bigint, p.routed_to)
+         and a.global_position > coalesce((p.backfills ->> t.id::text)::bigint, p.routed_to)
        order by a.global_position limit 1
      ) f))
 $$;
 
--- How the groups stand, for operators.
+-- The state of all groups, for operators.
 create or replace function penstock.groups()
 returns table (
   group_id text, status text, partition_by text[], partitions bigint, pending bigint,
@@ -184,14 +184,14 @@ as $$
   select g.group_id, g.status, g.partition_by, c.partitions, c.pending, c.claimed, c.parked,
     a.routed_to, m.time at time zone 'utc'
   from penstock.consumer_groups g
-  cross join lateral penstock.progress_of(g.id) a
+  cross join lateral penstock.latest_group_progress(g.id) a
   cross join lateral (
     select count(*) as partitions,
       count(*) filter (where s.next_position is not null) as pending,
       count(*) filter (where s.token is not null) as claimed,
       count(*) filter (where s.parked_at is not null) as parked,
       min(s.next_position) as oldest
-    from penstock.partitions p cross join lateral penstock.state_of(p.offset_id) s
+    from penstock.partitions p cross join lateral penstock.latest_partition_state(p.offset_id) s
     where p.group_pk = g.id
   ) c
   left join message_store.messages m
@@ -229,8 +229,8 @@ as $$
   ) c
 $$;
 
--- The outbox: for how long its first message is due, or its lease over, and of which topic that is; and
--- what failed, by topic.
+-- The outbox: for how long its first message has been due, or its lease has ended, and its topic; and how
+-- many messages have failed, by topic.
 create or replace function penstock.outbox_figures()
 returns table (name text, value double precision, detail jsonb)
 language sql volatile
@@ -267,8 +267,8 @@ as $$
   ) c
 $$;
 
--- The lags of pipelines' processors, by the queue that has waited longest, and which were stopped by an
--- error. In a queue that is a stream, a processor counts the positions of that stream.
+-- The lags of processors, the greatest of their queues, and which were stopped by an error. In a queue that
+-- is a stream, a tailer is a position of that stream.
 create or replace function penstock.processor_figures()
 returns table (name text, value double precision, detail jsonb)
 language sql volatile
@@ -280,7 +280,7 @@ as $$
           select m.time from message_store.messages m
           where m.stream_name = t.queue and m.position > t.position order by m.position limit 1
         ) end))
-      from penstock.progress_of(p.pipeline, p.processor) s
+      from penstock.latest_processor_progress(p.pipeline, p.processor) s
       cross join lateral (
         select e.key as queue, e.value::bigint as position from jsonb_each_text(s.tailers) e
       ) t), 0),

@@ -1,50 +1,49 @@
--- An emptied log. `truncate message_store.messages`, with or without `restart identity`, is how Message DB's
--- own scripts and many tests clear a store.
+-- TRUNCATE of the log. `truncate message_store.messages`, with or without `restart identity`, is how Message
+-- DB's own scripts and many tests clear a store.
 --
--- The promise: after it, whatever points into the log is as new, in the same transaction. What was declared
--- or named by people stays; so does work in the outbox and its joins, which do not point into the log.
+-- The promise: everything that refers to positions of the log is reset in the same transaction. Declarations
+-- and names stay; so do the outbox and its joins, which do not refer to the log.
 
 create or replace function penstock.forget_log()
 returns trigger language plpgsql security definer set search_path = pg_catalog
 as $$
 begin
-  -- the attribute index, and what groups have routed and handled: all of it are positions. Groups keep their
-  -- names and whether they are stopped; the next claim says again what they handle. A claim in flight becomes
-  -- stale, since its partition is gone.
+  -- the attribute index, and what groups have routed and handled. Groups keep their names and status; the
+  -- next claim configures them again. An open claim becomes stale, since its partition is deleted.
   begin
     truncate penstock.message_attributes;
   exception
-    when object_in_use then  -- somebody truncates it in the same statement
+    when object_in_use then  -- the same statement truncates it
       delete from penstock.message_attributes;
   end;
   perform penstock.forget_group_positions();
-  -- declared types stay declared; one that was being filled in has nothing left to fill
+  -- declared types stay; one that was being indexed has nothing left to index
   update penstock.message_types t set filled_to = 0, fill_until = null where t.filled_to is not null;
 
-  -- consumers have no position, as before their first save: one that still runs is refused its next save
+  -- consumers have no position, as before their first save: the next save of a running one is refused
   delete from penstock.consumer_positions;
-  -- sessions begin at offset 0. The epoch rises, so that one that is open does not go on from an offset of
-  -- the log that is gone.
+  -- sessions begin at offset 0. The epoch rises, so that an open session does not continue from an offset of
+  -- the truncated log.
   update penstock.sessions s
   set next_offset = 0, epoch = s.epoch + 1, updated_at = clock_timestamp();
 
-  -- processors begin again. Their attempts were in the log. What a source brought is gone with the log, so
-  -- its cursor goes, too. The generation rises: a step in flight is given up.
+  -- processors start from scratch, since their attempts were in the log; so do the cursors of sources, whose
+  -- messages were. The generation rises, so that a step that is running is not committed.
   update penstock.processors p
-  set generation = p.generation + 1, floors = '{}', rebuilding = false, error = null, error_at = null;
+  set generation = p.generation + 1, start_positions = '{}', rebuilding = false, error = null, error_at = null;
   with gone as (
-    -- how far each processor was
+    -- the progress of each processor
     delete from penstock.processor_progress p returning p.pipeline, p.processor, p.version
   )
   insert into penstock.processor_progress (pipeline, processor, version)
   select g.pipeline, g.processor, g.version + 1 from gone g;
-  -- what was delivered is gone, and may be delivered again; what was left of a delivery goes with it
+  -- deliveries were truncated with the log, and can be published again; so with their remaining slices
   delete from penstock.deliveries;
   delete from penstock.staged_slices;
-  -- what retention had removed lay before positions that are no more
+  -- retention had removed positions of the truncated log
   delete from penstock.retentions;
 
-  -- a transaction that goes on to write announces itself again: positions may have started anew
+  -- if this transaction writes later, it announces again: positions may start again
   perform set_config('penstock.announced', '', true);
   return null;
 end

@@ -1,5 +1,5 @@
--- Who may do what. The role message_store reads and appends, as in Message DB; penstock_reader is
--- for readers: a service or an analyst that must not be able to write.
+-- Privileges. The role message_store reads and appends, as in Message DB; penstock_reader is for services
+-- and analysts that must not be able to write.
 
 do $$
 begin
@@ -7,15 +7,15 @@ begin
     create role penstock_reader with nologin;
   end if;
 exception
-  -- another database of this server is being installed at this very moment
+  -- a concurrent installation in another database of this server created it
   when duplicate_object or unique_violation then null;
   when insufficient_privilege then
     raise notice 'role penstock_reader was not created: %', sqlerrm;
 end
 $$;
 
--- These write with their owner's rights. (A trigger fires whoever writes; only who could attach it to
--- a table of their own would need the right to execute it.)
+-- SECURITY DEFINER functions that write. (A trigger fires for any writer; EXECUTE is needed only to create a
+-- trigger with the function.)
 revoke execute on function
   penstock.remove_messages(
     varchar, bigint, bigint, timestamptz, varchar[], boolean, bigint, bigint),
@@ -58,7 +58,7 @@ begin
 end
 $$;
 
--- Functions of message_store call functions of penstock, so whoever was given the one needs the other.
+-- Functions of message_store call functions of penstock: a role with USAGE on the one needs the other.
 do $$
 declare
   granted record;
