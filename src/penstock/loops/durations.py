@@ -17,7 +17,7 @@ def seconds(name: str, value: Duration, *, least: float = 0.0, most: float = YEA
     is_number = isinstance(length, int | float) and not isinstance(length, bool)
     if not is_number or not least <= length <= most:
         raise ValidationError(name, value, f"seconds or a timedelta, {_range(least, most)}")
-    return float(length)
+    return length
 
 
 def _range(least: float, most: float) -> str:
