@@ -143,11 +143,7 @@ class Progress:
         if not isinstance(middleware, Sequence):
             raise ValidationError("middleware", middleware, "a list of functions")
         for one in middleware:
-            if (
-                not callable(one)
-                or is_coroutine_function(one) != self._awaits
-                or is_generator(one)
-            ):
+            if not callable(one) or is_coroutine_function(one) != self._awaits or is_generator(one):
                 kind = "an async function" if self._awaits else "a plain function"
                 raise ValidationError("middleware", one, kind)
         return tuple(middleware)
