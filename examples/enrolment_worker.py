@@ -61,7 +61,7 @@ def main() -> None:
         work(0)  # what the others left, while they were busy
 
         messages, _ = store.read(Welcomed.to_conditions(term=TERM))
-        status = next(group for group in store.groups() if group.group_id == GROUP)
+        status = next(group for group in store.groups.list() if group.group_id == GROUP)
         print(f"{len(messages)} students welcomed, {status.pending} partitions pending")
 
 

@@ -42,11 +42,11 @@ def main() -> None:
         )
         while worker.run_once():
             pass
-        for parked in store.parked_partitions(GROUP):
+        for parked in store.groups.parked(GROUP):
             print("parked:", parked.error)
 
         BROKEN.clear()
-        print("resumed:", store.resume_partitions(GROUP))
+        print("resumed:", store.groups.resume(GROUP))
         while worker.run_once():
             pass
 

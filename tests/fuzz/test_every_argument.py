@@ -59,9 +59,9 @@ ALWAYS = {"keep_count", "on_complete_topic", "stop"}
 
 
 def claimed(store: Store) -> Any:
-    store.register_consumer_group("devices")
+    store.groups.register("devices")
     store.append(Moved(device=str(Message("Moved").id)))
-    return store.claim_next("devices", partition_by="device", handled_types=[Moved])
+    return store.groups.claim_next("devices", partition_by="device", handled_types=[Moved])
 
 
 def held(store: Store) -> Any:

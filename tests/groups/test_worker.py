@@ -49,7 +49,7 @@ def test_what_the_handler_returns_is_appended_and_the_claim_acknowledged(store: 
 
     assert busy == [True, True, False]
     assert removed(store) == ["a", "b"]
-    assert store.groups()[0].pending == 0
+    assert store.groups.list()[0].pending == 0
 
 
 def test_a_handler_may_return_nothing_or_several(store: Store) -> None:
@@ -66,7 +66,7 @@ def test_a_handler_may_return_nothing_or_several(store: Store) -> None:
 def test_a_worker_registers_its_group(store: Store) -> None:
     worker(store, lambda claim: None)
 
-    assert store.consumer_group_active("group")
+    assert store.groups.is_active("group")
 
 
 def test_when_somebody_else_was_faster_it_decides_again(store: Store) -> None:
@@ -85,7 +85,7 @@ def test_when_somebody_else_was_faster_it_decides_again(store: Store) -> None:
 
     assert seen == [[1], [1, 2]]
     assert removed(store) == ["a"]
-    assert store.parked_partitions("group") == []
+    assert store.groups.parked("group") == []
 
 
 def test_what_a_failed_handler_wanted_is_not_appended_and_it_is_tried_again(store: Store) -> None:
@@ -118,7 +118,7 @@ def test_after_a_failure_the_partition_rests_and_the_others_go_on(store: Store) 
         pass
 
     assert handled == ["a", "b"]
-    assert store.parked_partitions("group") == []
+    assert store.groups.parked("group") == []
 
 
 def test_a_partition_whose_workers_die_again_and_again_is_parked(
@@ -132,7 +132,7 @@ def test_a_partition_whose_workers_die_again_and_again_is_parked(
 
     one.run_once()
 
-    (parked,) = store.parked_partitions("group")
+    (parked,) = store.groups.parked("group")
     assert parked.error is not None
     assert "died" in parked.error
 
@@ -149,7 +149,7 @@ def test_a_claim_that_was_taken_over_appends_nothing(store: Store, database_url:
     worker(store, hang).run_once()
 
     assert removed(store) == []
-    assert store.groups()[0].claimed == 1
+    assert store.groups.list()[0].claimed == 1
 
 
 def test_the_lease_is_extended_while_the_handler_works(store: Store, database_url: str) -> None:
@@ -219,7 +219,7 @@ def test_a_handler_that_gets_no_connection_is_not_at_fault(database_url: str) ->
         for _ in range(3):  # given back at once each time, and not parked as if it had failed
             with pytest.raises(PoolExhausted):
                 one.run_once()
-        (status,) = store.groups()
+        (status,) = store.groups.list()
 
         assert (status.parked, status.claimed) == (0, 0)
 
@@ -272,7 +272,7 @@ def test_what_an_interceptor_cannot_read_parks_its_partition_alone(database_url:
         )
         while one.run_once():
             pass
-        (parked,) = store.parked_partitions("group")
+        (parked,) = store.groups.parked("group")
 
     assert handled == ["device_id:b"]
     assert parked.partition_key == "device_id:a"
@@ -318,13 +318,13 @@ def test_the_parked_partitions_of_a_group_that_was_never_registered_are_an_error
     store: Store,
 ) -> None:
     with pytest.raises(GroupNotFound):
-        store.parked_partitions("nobody")
+        store.groups.parked("nobody")
 
 
 def test_a_worker_of_a_stopped_group_rests(store: Store) -> None:
     store.append(DeviceSeen(device_id="a"))
     one = worker(store, lambda claim: None)
-    store.stop_consumer_group("group")
+    store.groups.stop("group")
 
     assert not one.run_once()
 
@@ -354,7 +354,7 @@ def test_a_message_that_cannot_be_decoded_parks_its_partition_alone(store: Store
         pass
 
     assert sorted(handled) == [("device_id:a", 1), ("device_id:b", 2)]
-    [parked] = store.parked_partitions("group")
+    [parked] = store.groups.parked("group")
     assert (parked.partition_key, parked.attempts) == ("device_id:a", 2)
     assert str(parked.error).startswith("DecodingError: ")
 
@@ -370,11 +370,11 @@ def test_a_partition_that_is_always_too_late_is_parked_and_the_others_go_on(stor
 
     policy = FailurePolicy.park(attempts=2, delay=0.1, longest_delay=0.1)
     one = worker(store, handle, on_failure=policy)
-    while not store.parked_partitions("group"):
+    while not store.groups.parked("group"):
         one.run_once()
 
     assert "device_id:b" in handled[:4]
-    assert store.parked_partitions("group")[0].partition_key == "device_id:a"
+    assert store.groups.parked("group")[0].partition_key == "device_id:a"
 
 
 @pytest.mark.parametrize(
@@ -400,7 +400,7 @@ def test_a_worker_that_could_only_fail_is_refused(store: Store, wrong: dict[str,
     with pytest.raises(ValidationError):
         Worker(store, "group", **{**fine, **wrong})
 
-    assert store.groups() == []
+    assert store.groups.list() == []
 
 
 def test_an_attribute_that_no_handled_type_has_is_told_of(
@@ -438,23 +438,25 @@ def test_a_worker_without_a_store_is_refused() -> None:
         ),
         lambda store, claim: store.declare("device.seen"),
         lambda store, claim: penstock.Guard(None),  # type: ignore[arg-type]
-        lambda store, claim: store.claim_next("g", partition_by=5, handled_types=[DeviceSeen]),
-        lambda store, claim: store.claim_next("g", partition_by="a", handled_types=[5]),
-        lambda store, claim: store.claim_next(
+        lambda store, claim: store.groups.claim_next(
+            "g", partition_by=5, handled_types=[DeviceSeen]
+        ),
+        lambda store, claim: store.groups.claim_next("g", partition_by="a", handled_types=[5]),
+        lambda store, claim: store.groups.claim_next(
             "g", partition_by="a", handled_types=[DeviceSeen], batch_size=2**31
         ),
-        lambda store, claim: store.ack(None),
-        lambda store, claim: store.release(5),
-        lambda store, claim: store.extend(None),
-        lambda store, claim: store.release(claim, delay=float("nan")),
-        lambda store, claim: store.release(claim, delay=float("inf")),
-        lambda store, claim: store.release(claim, park=5),
+        lambda store, claim: store.groups.ack(None),
+        lambda store, claim: store.groups.release(5),
+        lambda store, claim: store.groups.extend(None),
+        lambda store, claim: store.groups.release(claim, delay=float("nan")),
+        lambda store, claim: store.groups.release(claim, delay=float("inf")),
+        lambda store, claim: store.groups.release(claim, park=5),
     ],
 )
 def test_what_is_of_a_wrong_type_is_refused_by_name(
     store: Store, call: Callable[[Store, Claim], object]
 ) -> None:
-    store.register_consumer_group("group")
+    store.groups.register("group")
     store.append(DeviceSeen(device_id="a"))
     claim = claim_device(store)
     assert claim is not None
@@ -462,46 +464,48 @@ def test_what_is_of_a_wrong_type_is_refused_by_name(
     with pytest.raises(ValidationError):
         call(store, claim)
 
-    assert store.groups()[0].claimed == 1
+    assert store.groups.list()[0].claimed == 1
 
 
 def test_no_more_is_acknowledged_than_was_claimed(store: Store) -> None:
-    store.register_consumer_group("group")
+    store.groups.register("group")
     store.append([DeviceSeen(device_id="a") for _ in range(3)])
-    claim = store.claim_next(
+    claim = store.groups.claim_next(
         "group", partition_by="device_id", handled_types=[DeviceSeen], batch_size=1
     )
     assert claim is not None
 
     with pytest.raises(penstock.errors.InvalidAck):
-        store.ack(claim, claim.last_position + 1)
-    store.ack(claim)
+        store.groups.ack(claim, claim.last_position + 1)
+    store.groups.ack(claim)
 
     assert positions(claim_device(store)) == [2, 3]
 
 
 def test_a_group_is_not_bound_to_a_name_that_no_message_has(store: Store) -> None:
-    store.register_consumer_group("group")
+    store.groups.register("group")
     store.append(DeviceSeen(device_id="a"))
 
-    mistyped = store.claim_next("group", partition_by="devise", handled_types=[DeviceSeen])
+    mistyped = store.groups.claim_next("group", partition_by="devise", handled_types=[DeviceSeen])
     claim = claim_device(store)
 
     assert mistyped is None
     assert positions(claim) == [1]
     with pytest.raises(penstock.errors.PartitionByChanged):
-        store.claim_next("group", partition_by="devise", handled_types=[DeviceSeen])
+        store.groups.claim_next("group", partition_by="devise", handled_types=[DeviceSeen])
 
 
 def test_a_group_that_nobody_works_for_tells_how_long_its_messages_wait(store: Store) -> None:
-    store.register_consumer_group("group")
+    store.groups.register("group")
     store.append(DeviceSeen(device_id="a"))
     claim = claim_device(store)
     assert claim is not None
-    store.ack(claim)
-    done = store.groups()[0]
+    store.groups.ack(claim)
+    done = store.groups.list()[0]
 
     store.append(DeviceSeen(device_id="b"))
 
     assert done.oldest_pending is None
-    assert store.groups()[0].oldest_pending == store.get_category_messages("device.seen")[1].time
+    assert (
+        store.groups.list()[0].oldest_pending == store.get_category_messages("device.seen")[1].time
+    )

@@ -110,7 +110,7 @@ def test_a_guard_of_your_own_is_refused_while_such_a_transaction_is_open(
 def test_a_group_gets_the_messages_of_such_a_transaction(
     store: Store, old_snapshot: psycopg.Connection
 ) -> None:
-    store.register_consumer_group("group")
+    store.groups.register("group")
     store.append(DeviceSeen(device_id="a"))
     old_snapshot.execute(
         "insert into message_store.messages (stream_name, position, type, data)"

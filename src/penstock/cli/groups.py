@@ -31,8 +31,8 @@ def overview(
     if context.invoked_subcommand:
         return
     with open_existing(settings_for(url, folder)) as store:
-        found = store.groups()
-        parked = [one for group in found for one in store.parked_partitions(group.group_id)]
+        found = store.groups.list()
+        parked = [one for group in found for one in store.groups.parked(group.group_id)]
         now = store.run(server_time())
     if json:
         print_json({"groups": found, "parked": parked})
@@ -47,7 +47,7 @@ def overview(
 def stop(group_id: GroupId, url: Url = None, folder: Folder = None) -> None:
     """Give out no more claims; those in flight may finish."""
     with open_existing(settings_for(url, folder)) as store:
-        store.stop_consumer_group(group_id)
+        store.groups.stop(group_id)
     note(f"{printable(group_id)} is stopped")
 
 
@@ -55,7 +55,7 @@ def stop(group_id: GroupId, url: Url = None, folder: Folder = None) -> None:
 def start(group_id: GroupId, url: Url = None, folder: Folder = None) -> None:
     """Give out claims again."""
     with open_existing(settings_for(url, folder)) as store:
-        store.start_consumer_group(group_id)
+        store.groups.start(group_id)
     note(f"{printable(group_id)} is active")
 
 
@@ -63,7 +63,7 @@ def start(group_id: GroupId, url: Url = None, folder: Folder = None) -> None:
 def reset(group_id: GroupId, url: Url = None, folder: Folder = None) -> None:
     """Forget all offsets: every partition starts again, and claims in flight become stale."""
     with open_existing(settings_for(url, folder)) as store:
-        store.reset_consumer_group(group_id)
+        store.groups.reset(group_id)
     note(f"{printable(group_id)} starts again from the beginning of the log")
 
 
@@ -79,7 +79,7 @@ def retry(
 ) -> None:
     """Let parked partitions go on, from the message that they failed on."""
     with open_existing(settings_for(url, folder)) as store:
-        resumed = store.resume_partitions(group_id, partition_key)
+        resumed = store.groups.resume(group_id, partition_key)
     if partition_key is not None and not resumed:
         raise ValidationError("PARTITION", partition_key, f"a parked partition of {group_id}")
     note(f"{resumed} {'partition goes' if resumed == 1 else 'partitions go'} on")

@@ -579,7 +579,7 @@ EXACTLY_ONCE: tuple[Mutant, ...] = (
                 """        with self._store.transaction() as transaction:
             if messages:
                 transaction.append(messages, guard=claim.guard)
-            transaction.ack(claim)""",
+            transaction.groups.ack(claim)""",
                 """        if messages:
             self._store.append(messages, guard=claim.guard)
         self._store.ack(claim)""",
