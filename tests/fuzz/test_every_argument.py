@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from penstock import Message, NewMessage, PenstockError, QueryCondition, Store
+from penstock import Decider, Message, NewMessage, PenstockError, QueryCondition, Store
 from tests.fuzz.arguments import PLACED, Moved, text_arguments, unknown_annotations
 from tests.fuzz.hostile import few, surely, texts
 
@@ -29,6 +29,8 @@ GOOD: dict[str, Callable[[Store], Any]] = {
     "partition_by": lambda _: "device",
     "handled_types": lambda _: [Moved],
     "claim": lambda store: claimed(store),
+    "decider": lambda _: Decider(0, lambda state, event: state, lambda state, command: []),
+    "command": lambda _: None,
     "consumer_id": lambda _: "reader",
     "global_position": lambda _: 1,
     "position": lambda _: 0,
@@ -75,6 +77,7 @@ def call(store: Store, subject: str, name: str, attacked: inspect.Parameter, tex
         on = {
             "store": store,
             "transaction": transaction,
+            "groups": store.groups,
             "outbox": store.outbox,
             "joins": store.joins,
             "queue": store.queue("orders"),

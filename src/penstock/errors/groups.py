@@ -85,7 +85,7 @@ class GroupNotFound(GroupError):
     """No such consumer group was registered."""
 
     def __str__(self) -> str:
-        return f"no consumer group {self.group_id}: call register_consumer_group() first"
+        return f"no consumer group {self.group_id}: call store.groups.register() first"
 
 
 @dataclass(eq=False)

@@ -268,7 +268,7 @@ IN_PYTHON = (
     Mutant(
         "decide-again",
         "If a conflict were not decided again",
-        (Edit("log/decider.py", "@retry(attempts=attempts)", "@retry(attempts=1)"),),
+        (Edit("store.py", "retry(attempts=attempts)", "retry(attempts=1)"),),
         (f"{DECIDER}::test_a_conflict_is_decided_again_and_given_up_in_the_end",),
     ),
     Mutant(
@@ -276,13 +276,10 @@ IN_PYTHON = (
         "If a conflict were decided again on what was read before",
         (
             Edit(
-                "log/decider.py",
-                "        @retry(attempts=attempts)\n"
-                "        def attempt() -> Appended | None:\n"
-                "            messages, guard = store.read(wanted)\n",
-                "        messages, guard = store.read(wanted)\n\n"
-                "        @retry(attempts=attempts)\n"
-                "        def attempt() -> Appended | None:\n",
+                "log/boundary_calls.py",
+                "        messages, guard = self.read(conditions)\n",
+                "        read = self.read(conditions)\n"
+                "        messages, guard = self.__dict__.setdefault('first', read)\n",
             ),
         ),
         (f"{DECIDER}::test_a_conflict_is_decided_again_and_given_up_in_the_end",),
@@ -290,7 +287,15 @@ IN_PYTHON = (
     Mutant(
         "decide-again-in-a-transaction",
         "If a conflict within a transaction, which it ends, were decided again",
-        (Edit("log/decider.py", "            attempts = 1\n", "            pass\n"),),
+        (
+            Edit(
+                "store.py",
+                "    def lock_categories(self",
+                "    def decide(self, *given):\n"
+                "        return retry(attempts=10)(super().decide)(*given)\n\n"
+                "    def lock_categories(self",
+            ),
+        ),
         (f"{DECIDER}::test_in_a_transaction_a_conflict_is_told_and_not_tried_again",),
     ),
     Mutant(

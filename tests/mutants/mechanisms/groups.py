@@ -51,7 +51,7 @@ LEASES = (
     Mutant(
         "lease-extension",
         "If a worker did not extend its lease",
-        (Edit(WORKER, "self._store.extend(claim, self._lease)", "pass"),),
+        (Edit(WORKER, "self._groups.extend(claim, self._lease)", "pass"),),
         (f"{WORKERS}test_the_lease_is_extended_while_the_handler_works",),
     ),
     Mutant(
@@ -538,9 +538,9 @@ FAILURES = (
         (
             Edit(
                 WORKER,
-                "NOT_ITS_FAULT = (DatabaseUnreachable, PoolExhausted, DeclarationBlocked,"
+                "NOT_THE_HANDLER = (DatabaseUnreachable, PoolExhausted, DeclarationBlocked,"
                 " IndexingUnfinished)",
-                "NOT_ITS_FAULT = ()",
+                "NOT_THE_HANDLER = ()",
             ),
         ),
         (
@@ -554,9 +554,10 @@ FAILURES = (
         (
             Edit(
                 WORKER,
-                "        except BaseException as error:  # a CancelledError or GeneratorExit is the"
-                " handler's own\n            self._fail(claim, error)",
-                "        except BaseException:\n            self._settle(claim, None)",
+                "            if not is_interrupt(error):\n"
+                "                self._fail(claim, error)\n",
+                "            if not is_interrupt(error):\n"
+                "                self._settle(claim, None)\n",
             ),
         ),
         (
@@ -582,7 +583,7 @@ EXACTLY_ONCE: tuple[Mutant, ...] = (
             transaction.groups.ack(claim)""",
                 """        if messages:
             self._store.append(messages, guard=claim.guard)
-        self._store.ack(claim)""",
+        self._groups.ack(claim)""",
             ),
         ),
         (f"{WORKERS}test_a_claim_that_was_taken_over_appends_nothing",),
