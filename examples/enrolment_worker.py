@@ -25,7 +25,7 @@ class Welcomed(TypedMessage, type="student.welcomed"):
 
 
 def welcome(claim: Claim) -> list[Welcomed]:
-    """Welcome whoever joined. What is returned is appended together with the acknowledgement."""
+    """Welcome a student. The result is appended together with the acknowledgement."""
     return [
         Welcomed(term=TERM, order=order, **without_term(claim.partition_value))
         for order, message in enumerate(claim.messages)
@@ -53,8 +53,7 @@ def main() -> None:
                 handled_types=[Joined],
                 worker_id=f"worker {number}",
             )
-            while worker.run_once():
-                pass
+            worker.run_until_idle()
 
         with ThreadPoolExecutor(4) as threads:
             list(threads.map(work, range(4)))

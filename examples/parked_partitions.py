@@ -40,15 +40,13 @@ def main() -> None:
             handled_types=[MeterRead],
             on_failure=FailurePolicy.park(attempts=1),
         )
-        while worker.run_once():
-            pass
+        worker.run_until_idle()
         for parked in store.groups.parked(GROUP):
             print("parked:", parked.error)
 
         BROKEN.clear()
         print("resumed:", store.groups.resume(GROUP))
-        while worker.run_once():
-            pass
+        worker.run_until_idle()
 
 
 if __name__ == "__main__":

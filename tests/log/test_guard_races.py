@@ -42,8 +42,8 @@ def stores(database_url: str) -> Iterator[list[Store]]:
 def attempt(store: Store, course: str, user: str) -> bool:
     """Enrol somebody if there is a seat, and tell whether there was."""
     return (
-        SEAT.handle(
-            store,
+        store.decide(
+            SEAT,
             UserJoinedCourse(course_name=course, user_id=user),
             UserJoinedCourse.to_conditions(course_name=course),
             attempts=200,
