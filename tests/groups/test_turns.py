@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -145,82 +141,6 @@ async def test_an_async_ack_and_release_may_be_repeated(async_store: AsyncStore)
         await async_store.groups.ack(second)
 
     assert positions(await claim_one()) == [2]
-
-
-@pytest.mark.parametrize("ending", [SystemExit, KeyboardInterrupt])
-def test_a_program_that_is_to_end_gives_its_partition_back(
-    group: Store, ending: type[BaseException]
-) -> None:
-    group.append(DeviceSeen(device_id="a"))
-
-    def handle(claim: Claim) -> None:
-        raise ending
-
-    with pytest.raises(ending):
-        worker(group, handle).run()
-
-    assert claim_device(group, types=[DeviceSeen]) is not None
-
-
-@pytest.mark.parametrize("error", [GeneratorExit, asyncio.CancelledError])
-def test_any_other_exception_is_a_failure_of_the_handler(
-    group: Store, error: type[BaseException]
-) -> None:
-    group.append([DeviceSeen(device_id="a"), DeviceSeen(device_id="b")])
-    seen = []
-
-    def handle(claim: Claim) -> None:
-        seen.append(claim.partition_value["device_id"])
-        raise error
-
-    one = worker(group, handle)
-
-    assert (one.run_once(), one.run_once(), one.run_once()) == (True, True, False)
-    assert seen == ["a", "b"]
-    (status,) = group.groups.list()
-    assert (status.claimed, status.pending) == (0, 2)
-
-
-def test_a_handler_that_always_ends_the_program_is_parked(group: Store) -> None:
-    group.append(DeviceSeen(device_id="a"))
-
-    def handle(claim: Claim) -> None:
-        sys.exit("no more")
-
-    one = worker(group, handle)
-    for _ in range(5):
-        with pytest.raises(SystemExit):
-            one.run_once()
-
-    (parked,) = group.groups.parked("group")
-    assert parked.error == "SystemExit: no more"
-
-
-PROGRAM = """
-import sys
-import penstock
-from tests.groups.school import DeviceSeen
-
-with penstock.connect(sys.argv[1]) as store:
-    penstock.Worker(
-        store, "group", lambda claim: sys.exit(3), partition_by="device_id",
-        handled_types=[DeviceSeen],
-    ).run()
-"""
-
-
-def test_a_process_whose_handler_calls_exit_ends_with_its_code(
-    group: Store, database_url: str
-) -> None:
-    group.append(DeviceSeen(device_id="a"))
-
-    ended = subprocess.run(
-        [sys.executable, "-c", PROGRAM, database_url], cwd=Path.cwd(), check=False, timeout=60
-    )
-
-    assert ended.returncode == 3
-    assert group.groups.list()[0].claimed == 0
-    assert claim_device(group, types=[DeviceSeen]) is not None
 
 
 def test_partitions_whose_hashes_collide_are_kept_apart(store: Store) -> None:

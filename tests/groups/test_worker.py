@@ -1,10 +1,10 @@
-"""A worker claims, handles, appends and acknowledges, at once; what fails is tried again."""
+"""A worker claims, handles, appends and acknowledges, at once; what fails is tried again.
+
+Each test runs with a `Worker`, and with an `AsyncWorker`.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import os
-import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -25,16 +25,21 @@ from penstock import (
     Worker,
 )
 from penstock.errors import DeclarationBlocked, GroupNotFound, PoolExhausted, ValidationError
+from tests import both_ways
+from tests.both_ways import Way, way_of
 from tests.groups.school import DeviceRemoved, DeviceSeen, claim_device, positions
 from tests.log_output import told
 from tests.outbox.outboxes import sql
 from tests.racing import wait_until
 
+store = both_ways.store
+
 
 def worker(store: Store, handler: Callable[[Claim], Any], **options: Any) -> Worker:
-    return Worker(
+    made: Worker = way_of(store).Worker(
         store, "group", handler, partition_by="device_id", handled_types=[DeviceSeen], **options
     )
+    return made
 
 
 def removed(store: Store) -> list[str]:
@@ -64,7 +69,7 @@ def test_a_handler_may_return_nothing_or_several(store: Store) -> None:
 
 
 def test_a_worker_registers_its_group(store: Store) -> None:
-    worker(store, lambda claim: None)
+    worker(store, lambda claim: None).run_once()
 
     assert store.groups.is_active("group")
 
@@ -79,9 +84,7 @@ def test_when_somebody_else_was_faster_it_decides_again(store: Store) -> None:
         seen.append(positions(claim))
         return DeviceRemoved(device_id="a")
 
-    one = worker(store, handle)
-    while one.run_once():
-        pass
+    assert worker(store, handle).run_until_idle() == 2
 
     assert seen == [[1], [1, 2]]
     assert removed(store) == ["a"]
@@ -98,8 +101,7 @@ def test_what_a_failed_handler_wanted_is_not_appended_and_it_is_tried_again(stor
         return DeviceRemoved(device_id=f"a after {claim.attempts}")
 
     one = worker(store, handle, on_failure=FailurePolicy.park(attempts=3, delay=0))
-    while one.run_once():
-        pass
+    one.run_until_idle()
 
     assert removed(store) == ["a after 3"]
 
@@ -114,8 +116,7 @@ def test_after_a_failure_the_partition_rests_and_the_others_go_on(store: Store) 
             raise ArithmeticError
 
     one = worker(store, handle, on_failure=FailurePolicy.park(delay=60, longest_delay=60))
-    while one.run_once():
-        pass
+    one.run_until_idle()
 
     assert handled == ["a", "b"]
     assert store.groups.parked("group") == []
@@ -124,6 +125,7 @@ def test_after_a_failure_the_partition_rests_and_the_others_go_on(store: Store) 
 def test_a_partition_whose_workers_die_again_and_again_is_parked(
     store: Store, database_url: str
 ) -> None:
+    store.groups.register("group")
     store.append(DeviceSeen(device_id="a"))
     one = worker(store, lambda claim: None, on_failure=FailurePolicy.park(attempts=1))
     assert claim_device(store, types=[DeviceSeen]) is not None  # and its worker dies
@@ -190,9 +192,9 @@ def test_a_worker_stops_after_the_claim_in_hand(store: Store) -> None:
     assert removed(store) == ["a"]
 
 
-def test_a_worker_outlasts_a_pool_that_is_used_up(database_url: str) -> None:
+def test_a_worker_outlasts_a_pool_that_is_used_up(way: Way, database_url: str) -> None:
     with (
-        penstock.connect(database_url, pool_max_size=2, pool_timeout_ms=300) as store,
+        way.connect(database_url, pool_max_size=2, pool_timeout_ms=300) as store,
         ThreadPoolExecutor(1) as threads,
         told("all 2 connections stayed in use") as waits,
     ):
@@ -207,8 +209,8 @@ def test_a_worker_outlasts_a_pool_that_is_used_up(database_url: str) -> None:
         running.result(30)
 
 
-def test_a_handler_that_gets_no_connection_is_not_at_fault(database_url: str) -> None:
-    with penstock.connect(database_url, pool_max_size=2, pool_timeout_ms=300) as store:
+def test_a_handler_that_gets_no_connection_is_not_at_fault(way: Way, database_url: str) -> None:
+    with way.connect(database_url, pool_max_size=2, pool_timeout_ms=300) as store:
         store.append(DeviceSeen(device_id="a"))
 
         def handle(claim: Claim) -> None:
@@ -243,11 +245,11 @@ def test_a_handler_whose_outcome_cannot_be_declared_yet_is_not_at_fault(store: S
     assert len(list(store.read_category("worker.newly_made"))) == 1
 
 
-def test_an_outcome_of_a_new_class_needs_no_second_connection(database_url: str) -> None:
+def test_an_outcome_of_a_new_class_needs_no_second_connection(way: Way, database_url: str) -> None:
     class Seldom(TypedMessage, type="worker.seldom"):
         device_id: str
 
-    with penstock.connect(database_url, pool_max_size=1, pool_timeout_ms=300) as store:
+    with way.connect(database_url, pool_max_size=1, pool_timeout_ms=300) as store:
         store.append(DeviceSeen(device_id="a"))
         one = worker(store, lambda claim: Seldom(**claim.partition_value))
 
@@ -255,14 +257,16 @@ def test_an_outcome_of_a_new_class_needs_no_second_connection(database_url: str)
         assert len(list(store.read_category("worker.seldom"))) == 1
 
 
-def test_what_an_interceptor_cannot_read_parks_its_partition_alone(database_url: str) -> None:
+def test_what_an_interceptor_cannot_read_parks_its_partition_alone(
+    way: Way, database_url: str
+) -> None:
     class Decrypting(Interceptor):
         def on_read(self, message: RecordedMessage) -> RecordedMessage:
             if message.data.get("reading") == 7:
                 raise RuntimeError("no key for this one")
             return message
 
-    with penstock.connect(database_url, interceptors=[Decrypting()]) as store:
+    with way.connect(database_url, interceptors=[Decrypting()]) as store:
         store.append([DeviceSeen(device_id="a", reading=7), DeviceSeen(device_id="b")])
         handled: list[str] = []
         one = worker(
@@ -270,8 +274,7 @@ def test_what_an_interceptor_cannot_read_parks_its_partition_alone(database_url:
             lambda claim: handled.append(claim.partition_key),
             on_failure=FailurePolicy.park(1),
         )
-        while one.run_once():
-            pass
+        one.run_until_idle()
         (parked,) = store.groups.parked("group")
 
     assert handled == ["device_id:b"]
@@ -300,20 +303,6 @@ def test_the_pauses_between_attempts_grow(store: Store, database_url: str) -> No
     assert pauses[2] > pauses[0] * 1.5  # the chance in each is a factor of two at most
 
 
-def test_a_worker_ends_after_the_claim_in_hand_when_it_is_told_to_by_sigterm(
-    store: Store,
-) -> None:
-    store.append([DeviceSeen(device_id="a"), DeviceSeen(device_id="b")])
-
-    def handle(claim: Claim) -> DeviceRemoved:
-        os.kill(os.getpid(), signal.SIGTERM)
-        return DeviceRemoved(**claim.partition_value)
-
-    worker(store, handle).run()
-
-    assert removed(store) == ["a"]
-
-
 def test_the_parked_partitions_of_a_group_that_was_never_registered_are_an_error(
     store: Store,
 ) -> None:
@@ -323,10 +312,10 @@ def test_the_parked_partitions_of_a_group_that_was_never_registered_are_an_error
 
 def test_a_worker_of_a_stopped_group_rests(store: Store) -> None:
     store.append(DeviceSeen(device_id="a"))
-    one = worker(store, lambda claim: None)
+    store.groups.register("group")
     store.groups.stop("group")
 
-    assert not one.run_once()
+    assert not worker(store, lambda claim: None).run_once()
 
 
 def test_a_policy_that_does_not_park_is_refused(store: Store) -> None:
@@ -350,8 +339,7 @@ def test_a_message_that_cannot_be_decoded_parks_its_partition_alone(store: Store
         on_failure=policy,
     )
 
-    while one.run_once():
-        pass
+    one.run_until_idle()
 
     assert sorted(handled) == [("device_id:a", 1), ("device_id:b", 2)]
     [parked] = store.groups.parked("group")
@@ -370,6 +358,7 @@ def test_a_partition_that_is_always_too_late_is_parked_and_the_others_go_on(stor
 
     policy = FailurePolicy.park(attempts=2, delay=0.1, longest_delay=0.1)
     one = worker(store, handle, on_failure=policy)
+    one.run_once()
     while not store.groups.parked("group"):
         one.run_once()
 
@@ -381,7 +370,6 @@ def test_a_partition_that_is_always_too_late_is_parked_and_the_others_go_on(stor
     "wrong",
     [
         {"handler": None},
-        {"handler": asyncio.sleep},
         {"lease": float("nan")},
         {"partition_by": []},
         {"partition_by": None},
@@ -398,7 +386,7 @@ def test_a_worker_that_could_only_fail_is_refused(store: Store, wrong: dict[str,
     fine = {"handler": print, "partition_by": "device_id", "handled_types": [DeviceSeen]}
 
     with pytest.raises(ValidationError):
-        Worker(store, "group", **{**fine, **wrong})
+        way_of(store).Worker(store, "group", **{**fine, **wrong})
 
     assert store.groups.list() == []
 
@@ -408,17 +396,13 @@ def test_an_attribute_that_no_handled_type_has_is_told_of(
 ) -> None:
     terms: dict[str, Any] = {"partition_by": ["device_id", "divice_id"]}
 
-    Worker(store, "group", print, handled_types=[DeviceSeen], **terms)
-    Worker(store, "group", print, handled_types=["device.seen"], **terms)  # who knows what it has
+    make = way_of(store).Worker
+    make(store, "group", print, handled_types=[DeviceSeen], **terms)
+    make(store, "group", print, handled_types=["device.seen"], **terms)  # which may have it
 
     assert [one.partition(":")[0] for one in caplog.messages] == [
         "no handled type indexes divice_id"
     ]
-
-
-def test_a_worker_without_a_store_is_refused() -> None:
-    with pytest.raises(ValidationError, match="store must be a Store"):
-        worker(None, print)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
