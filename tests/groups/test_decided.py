@@ -242,7 +242,7 @@ def test_a_reset_moves_offsets_back_and_invalidates_claims_in_flight(
     assert positions(claim_device(group)) == positions(claim)
 
 
-def test_after_a_reset_a_claim_tells_what_was_handled_before(group: Store, claim: Claim) -> None:
+def test_after_a_reset_a_claim_shows_what_was_handled_before(group: Store, claim: Claim) -> None:
     group.groups.ack(claim, claim.messages[0].global_position)
     group.append(DeviceSeen(device_id="b"))
 

@@ -47,8 +47,8 @@ def impatient(store: Store) -> Iterator[BorrowedConnection]:
         yield store.using(connection)
 
 
-def make_floors(store: Store, types: list[type[TypedMessage]] = DEVICES) -> None:
-    """Claim and acknowledge partitions until claims of these types begin at a floor."""
+def make_claim_cursors(store: Store, types: list[type[TypedMessage]] = DEVICES) -> None:
+    """Claim and acknowledge partitions until claims of these types begin at a claim cursor."""
     for _ in range(20):
         claim = claim_device(store, types=types)
         assert claim is not None
@@ -68,7 +68,7 @@ def new_group(store: Store, types: list[type[TypedMessage]]) -> None:
 
 
 @pytest.mark.parametrize("types", [DEVICES, [DeviceSeen]])
-@pytest.mark.parametrize("prepare", [new_group, make_floors])
+@pytest.mark.parametrize("prepare", [new_group, make_claim_cursors])
 def test_a_claim_does_not_wait_for_one_that_is_open(
     group: Store,
     types: list[type[TypedMessage]],
@@ -78,7 +78,7 @@ def test_a_claim_does_not_wait_for_one_that_is_open(
     first = claim_device(group)  # names all types
     assert first is not None
     prepare(group, types)
-    group.groups.release(first)  # so it comes before a floor
+    group.groups.release(first)  # so it is before a claim cursor
     with group.transaction() as claiming:
         held = claim_within(claiming, types)
 
@@ -118,11 +118,13 @@ def test_a_claim_does_not_wait_for_an_ack_after_the_end_of_the_lease(group: Stor
     assert found.partition_key == "device_id:b"
 
 
-def test_a_claim_does_not_wait_for_one_that_makes_a_floor(group: Store, database_url: str) -> None:
+def test_a_claim_does_not_wait_for_one_that_makes_a_claim_cursor(
+    group: Store, database_url: str
+) -> None:
     group.append([DeviceSeen(device_id=f"device {number}") for number in range(40)])
-    make_floors(group)
+    make_claim_cursors(group)
     sql(group, "select pg_current_xact_id() from penstock.consumer_groups")
-    for _ in range(16):  # so that the floor is old
+    for _ in range(16):  # so that the claim cursor is old
         sql(group, "select pg_current_xact_id()")
     with group.transaction() as claiming:
         claim_within(claiming)
@@ -161,7 +163,7 @@ def test_a_claim_of_fewer_types_while_somebody_routes_misses_nothing(group: Stor
     assert claim.partition_key == "device_id:4"
 
 
-def test_a_reset_waits_for_who_routes_and_makes_the_claim_stale(
+def test_a_reset_waits_for_the_router_and_makes_the_claim_stale(
     group: Store, database_url: str
 ) -> None:
     assert claim_device(group) is None  # names the types
@@ -194,7 +196,7 @@ def test_a_reset_waits_for_an_ack_and_remembers_it(group: Store, database_url: s
     assert again.replaying
 
 
-def test_who_resumes_a_partition_second_leaves_the_claim_of_the_first_alone(
+def test_a_second_resume_leaves_the_claim_after_the_first_alone(
     group: Store, database_url: str
 ) -> None:
     group.append(DeviceSeen(device_id="a"))

@@ -74,7 +74,7 @@ def test_a_worker_registers_its_group(store: Store) -> None:
     assert store.groups.is_active("group")
 
 
-def test_when_somebody_else_was_faster_it_decides_again(store: Store) -> None:
+def test_after_a_conflict_it_decides_again(store: Store) -> None:
     store.append(DeviceSeen(device_id="a", reading=1))
     seen: list[list[int]] = []
 
@@ -347,7 +347,9 @@ def test_a_message_that_cannot_be_decoded_parks_its_partition_alone(store: Store
     assert str(parked.error).startswith("DecodingError: ")
 
 
-def test_a_partition_that_is_always_too_late_is_parked_and_the_others_go_on(store: Store) -> None:
+def test_a_partition_with_a_conflict_at_every_attempt_is_parked_and_the_others_go_on(
+    store: Store,
+) -> None:
     store.append([DeviceSeen(device_id="a"), DeviceSeen(device_id="b")])
     handled: list[str] = []
 
@@ -391,7 +393,7 @@ def test_a_worker_that_could_only_fail_is_refused(store: Store, wrong: dict[str,
     assert store.groups.list() == []
 
 
-def test_an_attribute_that_no_handled_type_has_is_told_of(
+def test_an_attribute_that_no_handled_type_has_is_logged(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     terms: dict[str, Any] = {"partition_by": ["device_id", "divice_id"]}
@@ -479,7 +481,7 @@ def test_a_group_is_not_bound_to_a_name_that_no_message_has(store: Store) -> Non
         store.groups.claim_next("group", partition_by="devise", handled_types=[DeviceSeen])
 
 
-def test_a_group_that_nobody_works_for_tells_how_long_its_messages_wait(store: Store) -> None:
+def test_a_group_without_workers_shows_how_long_its_messages_wait(store: Store) -> None:
     store.groups.register("group")
     store.append(DeviceSeen(device_id="a"))
     claim = claim_device(store)

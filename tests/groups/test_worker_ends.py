@@ -65,7 +65,7 @@ def removed(store: Store) -> list[str]:
 @both
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("call", ["run", "run_until_idle"])
-def test_a_worker_ends_after_the_claim_in_hand_when_it_is_told_to_by_a_signal(
+def test_a_signal_ends_a_worker_after_the_claim_in_hand(
     group: Store, database_url: str, run: Any, call: str, number: signal.Signals
 ) -> None:
     group.append([DeviceSeen(device_id="a"), DeviceSeen(device_id="b")])

@@ -29,7 +29,7 @@ def test_a_retry_returns_the_first_result_where_the_version_no_longer_holds(stor
     assert again == first
 
 
-def test_an_id_that_exists_is_told_before_the_version_and_the_guard(store: Store) -> None:
+def test_an_id_that_exists_is_reported_before_the_version_and_the_guard(store: Store) -> None:
     _, guard = store.read(ALGEBRA)
     present = joined("joe")
     store.append(present, stream_name="enrolment-1")
@@ -42,7 +42,7 @@ def test_an_id_that_exists_is_told_before_the_version_and_the_guard(store: Store
     assert len(store.get_stream_messages("enrolment-1")) == 1
 
 
-def test_the_version_is_told_before_the_guard(store: Store) -> None:
+def test_the_version_is_reported_before_the_guard(store: Store) -> None:
     _, guard = store.read(ALGEBRA)
     store.append(joined("joe"), stream_name="enrolment-1")
 

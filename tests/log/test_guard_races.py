@@ -134,7 +134,7 @@ def wait_until_waiting_or_done(store: Store, done: Callable[[], bool]) -> None:
                 return
 
 
-def test_of_two_who_take_the_last_seat_at_once_one_is_refused(store: Store) -> None:
+def test_of_two_that_take_the_last_seat_at_once_one_is_refused(store: Store) -> None:
     with pytest.raises(penstock.ConcurrentAppendError):
         decide_twice_at_once(store)
 

@@ -15,7 +15,7 @@ GUARDS = "tests/log/test_guards.py"
 RACES = "tests/log/test_guard_races.py"
 SPECIFICATION = "tests/groups/test_specification.py"
 TRUNCATE = "tests/log/test_truncate.py"
-DECISION_WAITS = f"{GUARDS}::test_a_decision_waits_for_whoever_is_writing_and_sees_the_messages"
+DECISION_WAITS = f"{GUARDS}::test_a_decision_waits_for_open_writers_and_sees_their_messages"
 TWO_DECISIONS = f"{GUARDS}::test_of_two_decisions_at_once_the_second_is_refused"
 OLD_SNAPSHOT = f"{GUARDS}::test_a_guard_is_refused_where_the_transaction_keeps_its_snapshot"
 
@@ -66,10 +66,10 @@ CHECKS = (
             ),
         ),
         (
-            f"{GUARDS}::test_whoever_writes_past_penstock_is_a_conflict[penstock-write_message]",
+            f"{GUARDS}::test_a_write_past_penstock_is_a_conflict[penstock-write_message]",
             f"{SPECIFICATION}::test_19_the_guard_detects_concurrent_conflicting_writes",
             f"{DECIDER}::test_a_conflict_is_decided_again_and_given_up_in_the_end",
-            "tests/groups/test_worker.py::test_when_somebody_else_was_faster_it_decides_again",
+            "tests/groups/test_worker.py::test_after_a_conflict_it_decides_again",
         ),
     ),
     Mutant(
@@ -296,7 +296,7 @@ IN_PYTHON = (
                 "    def lock_categories(self",
             ),
         ),
-        (f"{DECIDER}::test_in_a_transaction_a_conflict_is_told_and_not_tried_again",),
+        (f"{DECIDER}::test_in_a_transaction_a_conflict_is_raised_and_not_tried_again",),
     ),
     Mutant(
         "state-of-the-last-decision",

@@ -1,4 +1,4 @@
-"""Partitions take turns; a repeated call is recognised; a program that ends frees its partition."""
+"""In which order partitions are claimed, claim cursors, and calls that are repeated."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def worker(store: Store, handler: Callable[[Claim], Any], **options: Any) -> Wor
 
 
 def handled(store: Store, count: int, **options: Any) -> list[str]:
-    """Let two workers take turns, and return which devices they handled."""
+    """Run two workers one after the other, and return which devices they handled."""
     seen: list[str] = []
     two = [
         worker(store, lambda claim: seen.append(claim.partition_value["device_id"]), **options)
@@ -89,7 +89,7 @@ def test_an_ack_that_is_repeated_answers_as_the_first_did(group: Store) -> None:
     group.groups.ack(claim, positions(claim)[0])  # its answer was lost
 
     assert positions(claim_device(group)) == [2]
-    group.groups.ack(claim, positions(claim)[0])  # also while somebody else holds the partition
+    group.groups.ack(claim, positions(claim)[0])  # also while another worker holds the partition
 
 
 def test_a_release_that_is_repeated_answers_as_the_first_did(group: Store) -> None:
@@ -191,7 +191,7 @@ def test_after_a_reset_partitions_whose_hashes_collide_know_what_each_has_handle
     assert (first.replaying, second.replaying) == (True, False)
 
 
-def test_an_ack_that_commits_after_a_floor_was_made_is_found(
+def test_an_ack_that_commits_after_a_claim_cursor_was_made_is_found(
     group: Store, database_url: str
 ) -> None:
     group.append([DeviceSeen(device_id="slow"), DeviceSeen(device_id="slow")])
@@ -199,9 +199,8 @@ def test_an_ack_that_commits_after_a_floor_was_made_is_found(
     slow = claim_device(group)
     assert slow is not None
     with group.transaction() as acknowledging:
-        acknowledging.groups.ack(
-            slow, 1
-        )  # its next message is the oldest of all, and not visible yet
+        # its next message is the oldest of all, and not visible yet
+        acknowledging.groups.ack(slow, 1)
         for _ in range(40):
             claim = claim_device(group)
             assert claim is not None
@@ -211,7 +210,7 @@ def test_an_ack_that_commits_after_a_floor_was_made_is_found(
         assert positions(claim_device(other)) == [2]
 
 
-def test_a_partition_that_returns_before_the_floor_is_found(group: Store) -> None:
+def test_a_partition_that_returns_before_the_claim_cursor_is_found(group: Store) -> None:
     group.append([DeviceSeen(device_id="slow"), DeviceSeen(device_id="slow")])
     group.append([DeviceSeen(device_id=str(n)) for n in range(60)])
     slow = claim_device(group)
@@ -226,7 +225,7 @@ def test_a_partition_that_returns_before_the_floor_is_found(group: Store) -> Non
     assert positions(claim_device(group)) == [2]
 
 
-def test_a_claim_that_is_rolled_back_after_a_floor_was_made_is_found(group: Store) -> None:
+def test_a_claim_that_is_rolled_back_after_a_claim_cursor_was_made_is_found(group: Store) -> None:
     group.append([DeviceSeen(device_id=str(n)) for n in range(60)])
     claim = claim_device(group)
     assert claim is not None
@@ -243,13 +242,15 @@ def test_a_claim_that_is_rolled_back_after_a_floor_was_made_is_found(group: Stor
     assert positions(claim_device(group)) == [1]
 
 
-def test_many_claims_that_are_rolled_back_after_a_floor_was_made_are_found(group: Store) -> None:
+def test_many_claims_that_are_rolled_back_after_a_claim_cursor_was_made_are_found(
+    group: Store,
+) -> None:
     group.append([DeviceSeen(device_id=str(n)) for n in range(80)])
     claim = claim_device(group)
     assert claim is not None
     group.groups.release(claim)
     claiming = [group.begin_transaction() for _ in range(3)]
-    for number in range(30):  # more than a floor lists
+    for number in range(30):  # more than a claim cursor lists
         transaction = claiming[number // 10]
         assert claim_device(transaction) is not None  # type: ignore[arg-type]
     for _ in range(40):
@@ -264,7 +265,7 @@ def test_many_claims_that_are_rolled_back_after_a_floor_was_made_are_found(group
     assert found == [[n] for n in range(1, 31)]
 
 
-def test_what_a_transaction_gives_back_after_it_made_a_floor_is_found(group: Store) -> None:
+def test_what_a_transaction_gives_back_after_it_made_a_claim_cursor_is_found(group: Store) -> None:
     group.append([DeviceSeen(device_id="a"), DeviceSeen(device_id="a"), DeviceSeen(device_id="b")])
     with group.transaction() as transaction:
         first = claim_device(transaction)  # type: ignore[arg-type]
