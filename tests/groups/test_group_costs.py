@@ -167,7 +167,7 @@ def route_all(caller: Caller) -> None:
 @pytest.fixture
 def group(store: Store) -> Store:
     store.declare(DeviceSeen, DeviceRemoved)
-    store.register_consumer_group("group")
+    store.groups.register("group")
     return store
 
 

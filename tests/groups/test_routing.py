@@ -74,7 +74,7 @@ def test_an_ack_while_a_router_is_open_waits_and_sees_what_it_routed(
     with ThreadPoolExecutor(1) as threads:
         with group.transaction() as routing:
             assert claim_device(routing) is None  # type: ignore[arg-type]
-            acknowledging = threads.submit(group.ack, claim)
+            acknowledging = threads.submit(group.groups.ack, claim)
             wait_until_it_waits(database_url, acknowledging)
         acknowledging.result()
 

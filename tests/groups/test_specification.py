@@ -1,11 +1,11 @@
-"""The test list of `specs/partitioned-consumer-groups.md`, item by item."""
+"""The test list of `specs/partitioned-consumer-groups.md`, item by item, both ways."""
 
 from __future__ import annotations
 
 import pytest
 
-from penstock import ConcurrentAppendError, QueryCondition, Store, TypedMessage
-from penstock.message import typed
+from penstock import ConcurrentAppendError, QueryCondition, Store, TypedMessage, typed
+from tests import both_ways
 from tests.groups.school import (
     CourseClosed,
     CourseCreated,
@@ -17,6 +17,8 @@ from tests.groups.school import (
     claim_student,
     positions,
 )
+
+store = both_ways.store
 
 
 @pytest.fixture

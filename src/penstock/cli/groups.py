@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -85,7 +86,7 @@ def retry(
     note(f"{resumed} {'partition goes' if resumed == 1 else 'partitions go'} on")
 
 
-def _print_groups(found: list[GroupStatus], now: datetime) -> None:
+def _print_groups(found: Sequence[GroupStatus], now: datetime) -> None:
     listed = table(
         group="left",
         status="left",
