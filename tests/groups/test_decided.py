@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import FrozenInstanceError, replace
+from datetime import timedelta
 
 import psycopg
 import pytest
@@ -23,6 +24,7 @@ from penstock.errors import (
     StaleClaim,
     ValidationError,
 )
+from penstock.loops.durations import Duration
 from tests.groups.school import (
     SCHOOL,
     CourseCreated,
@@ -284,7 +286,7 @@ def test_an_extended_claim_is_not_taken_over(group: Store, database_url: str) ->
         "group", partition_by="device_id", handled_types=[DeviceSeen], lease=0.05
     )
     assert claim is not None
-    group.groups.extend(claim, 60)
+    group.groups.extend(claim, timedelta(minutes=1))
 
     wait_until(
         database_url,
@@ -335,8 +337,11 @@ def test_a_parked_partition_can_be_resumed(group: Store, claim: Claim) -> None:
     assert group.groups.resume("group") == 0
 
 
-def test_a_delayed_partition_is_not_claimed_before_its_time(group: Store, claim: Claim) -> None:
-    group.groups.release(claim, delay=60, error="not yet")
+@pytest.mark.parametrize("delay", [60, timedelta(minutes=1)])
+def test_a_delayed_partition_is_not_claimed_before_its_time(
+    group: Store, claim: Claim, delay: Duration
+) -> None:
+    group.groups.release(claim, delay=delay, error="not yet")
 
     assert claim_device(group) is None
 
@@ -414,6 +419,7 @@ def test_a_group_that_was_never_registered_is_an_error(store: Store) -> None:
         {"batch_size": 0},
         {"lease": 0},
         {"lease": -1},
+        {"lease": timedelta(days=2)},
         {"worker_id": "\0"},
     ],
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -167,7 +168,7 @@ def test_the_lease_is_extended_while_the_handler_works(store: Store, database_ur
         )
         extended.extend(sql(store, is_extended))
 
-    worker(store, work, lease=1.2).run_once()
+    worker(store, work, lease=timedelta(seconds=1.2)).run_once()
 
     assert extended == [(True,)]
 

@@ -18,7 +18,7 @@ from penstock.errors import DecodingError, InvalidAck, ValidationError, first_li
 from penstock.groups.operations import check_group
 from penstock.log.boundary import MessageType, check_types
 from penstock.log.context import LogContext, check_position
-from penstock.log.guard import Guard, runs
+from penstock.log.guard import Guard, ranges_of
 from penstock.loops.durations import Duration, seconds
 from penstock.loops.failure_policy import kept_error
 from penstock.message import RecordedMessage, check_text
@@ -104,7 +104,7 @@ def claim_next(
             claim["partition_key"],
             dict(zip(claim["partition_by"], claim["partition_values"], strict=True)),
             messages,
-            Guard(_conditions(claim["conditions"]), claim["low"], runs(claim["seen"])),
+            Guard(_conditions(claim["conditions"]), claim["low"], ranges_of(claim["seen"])),
             UUID(claim["token"]),
             claim["replaying"],
             claim["attempts"],

@@ -49,7 +49,8 @@ class StopEvent(asyncio.Event):
         """Wait until it is set, for at most `timeout` seconds. Return whether it is set."""
         if not self.is_set() and timeout > 0:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self.wait(), timeout)
+                async with asyncio.timeout(timeout):  # in 3.11 wait_for may lose a cancellation
+                    await self.wait()
         return self.is_set()
 
 

@@ -77,7 +77,7 @@ CHECKS = (
         "If what came between the messages that a guard has seen were not looked for",
         (Edit(BOUNDARIES, "        and not seen @> a.global_position\n", "        and false\n"),),
         (
-            f"{FLAT}::test_a_guard_of_many_runs_finds_what_was_written_between_them",
+            f"{FLAT}::test_a_guard_of_many_ranges_finds_what_was_written_between_them",
             f"{GUARDS}::test_a_writer_that_was_open_at_the_read_is_a_conflict_once_it_commits",
             f"{DECISION_WAITS}[write_alone-decide_in_a_batch]",
         ),
@@ -256,7 +256,7 @@ IN_PYTHON = (
         (
             Edit(
                 "log/guard.py",
-                "seen = merged([*above, *runs([one for one in positions if one > low])])",
+                "seen = merged([*above, *ranges_of([one for one in positions if one > low])])",
                 "seen = merged(above)",
             ),
         ),
