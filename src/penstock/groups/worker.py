@@ -174,7 +174,10 @@ class Worker:
         return True
 
     def stop(self) -> None:
-        """End `run()` and `run_until_idle()` after the claim in hand."""
+        """End `run()` and `run_until_idle()` after the claim in hand.
+
+        A signal handler and any thread may call it; of an async worker, the loop's thread only.
+        """
         self._stopping.set()
 
     def _run_once_or_wait(self) -> bool:
