@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from penstock import FailurePolicy
 from penstock.errors import ValidationError
 from penstock.loops.durations import seconds
 
@@ -40,11 +39,3 @@ def test_a_duration_may_have_no_upper_limit() -> None:
     assert seconds("delay", math.inf, most=math.inf) == math.inf
     with pytest.raises(ValidationError, match="of 0 seconds or more"):
         seconds("delay", -1, most=math.inf)
-
-
-def test_a_failure_policy_takes_delays_in_seconds_or_as_timedelta() -> None:
-    policy = FailurePolicy.park(3, delay=timedelta(seconds=2), longest_delay=timedelta(minutes=1))
-
-    assert policy == FailurePolicy.park(3, delay=2, longest_delay=60)
-    with pytest.raises(ValidationError, match="delay must be at most longest_delay; got 2"):
-        FailurePolicy.park(3, delay=2, longest_delay=1)
