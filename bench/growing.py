@@ -81,7 +81,7 @@ class Log:
 
     def claim_and_ack(self) -> float:
         """Claim a partition with one message, and acknowledge it."""
-        return self._microseconds(lambda: self._here.ack(self._claim()))
+        return self._microseconds(lambda: self._here.groups.ack(self._claim()))
 
     def read(self) -> float:
         """Read a page of the category from a random position on."""
@@ -98,16 +98,18 @@ class Log:
 
     def _route(self, claims: int) -> None:
         """Add messages for so many claims, and route all of them to their partitions."""
-        self._here.register_consumer_group("bench")
+        self._here.groups.register("bench")
         self._here.append([MeterRead(device=str(number)) for number in range(claims)])
         claim = self._claim()
-        self._here.release(claim)
+        self._here.groups.release(claim)
         route = "select penstock.route(g) from penstock.consumer_groups g"
         while self._connection.execute(route).fetchone() == (True,):
             pass
         self._connection.execute("vacuum analyze")
 
     def _claim(self) -> Claim:
-        claim = self._here.claim_next("bench", partition_by="device", handled_types=[MeterRead])
+        claim = self._here.groups.claim_next(
+            "bench", partition_by="device", handled_types=[MeterRead]
+        )
         assert claim is not None
         return claim

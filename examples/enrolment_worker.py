@@ -25,7 +25,7 @@ class Welcomed(TypedMessage, type="student.welcomed"):
 
 
 def welcome(claim: Claim) -> list[Welcomed]:
-    """Welcome whoever joined. What is returned is appended together with the acknowledgement."""
+    """Welcome a student. The result is appended together with the acknowledgement."""
     return [
         Welcomed(term=TERM, order=order, **without_term(claim.partition_value))
         for order, message in enumerate(claim.messages)
@@ -53,15 +53,14 @@ def main() -> None:
                 handled_types=[Joined],
                 worker_id=f"worker {number}",
             )
-            while worker.run_once():
-                pass
+            worker.run_until_idle()
 
         with ThreadPoolExecutor(4) as threads:
             list(threads.map(work, range(4)))
         work(0)  # what the others left, while they were busy
 
         messages, _ = store.read(Welcomed.to_conditions(term=TERM))
-        status = next(group for group in store.groups() if group.group_id == GROUP)
+        status = next(group for group in store.groups.list() if group.group_id == GROUP)
         print(f"{len(messages)} students welcomed, {status.pending} partitions pending")
 
 

@@ -45,7 +45,7 @@ def main() -> None:
 
         def enrol(number: int) -> bool:
             wanted = SeatTaken(course=COURSE, student=f"student {number}")
-            return SEATS.handle(store, wanted, BOUNDARY, attempts=100) is not None
+            return store.decide(SEATS, wanted, BOUNDARY, attempts=100) is not None
 
         with ThreadPoolExecutor(8) as clerks:
             enrolled = sum(clerks.map(enrol, range(30)))

@@ -40,15 +40,13 @@ def main() -> None:
             handled_types=[MeterRead],
             on_failure=FailurePolicy.park(attempts=1),
         )
-        while worker.run_once():
-            pass
-        for parked in store.parked_partitions(GROUP):
+        worker.run_until_idle()
+        for parked in store.groups.parked(GROUP):
             print("parked:", parked.error)
 
         BROKEN.clear()
-        print("resumed:", store.resume_partitions(GROUP))
-        while worker.run_once():
-            pass
+        print("resumed:", store.groups.resume(GROUP))
+        worker.run_until_idle()
 
 
 if __name__ == "__main__":

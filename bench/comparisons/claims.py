@@ -68,13 +68,13 @@ def _filled(server: Server, database: str, partitions: int, messages: int) -> St
     tell(f"claims: making {messages:,} messages in {partitions:,} partitions")
     url = server.ours(database, 0)
     store = penstock.connect(url)
-    store.register_consumer_group("bench")
+    store.groups.register("bench")
     for first in range(0, messages, 10_000):
         numbers = range(first, min(first + 10_000, messages))
         store.append([ReadingTaken(device=str(number % partitions)) for number in numbers])
     claim = _claim(store)
     assert claim is not None
-    store.release(claim)
+    store.groups.release(claim)
     with psycopg.connect(url, autocommit=True) as connection:
         route = "select penstock.route(g) from penstock.consumer_groups g"
         while connection.execute(route).fetchone() == (True,):
@@ -84,7 +84,7 @@ def _filled(server: Server, database: str, partitions: int, messages: int) -> St
 
 
 def _claim(store: Store) -> penstock.Claim | None:
-    return store.claim_next(
+    return store.groups.claim_next(
         "bench", partition_by="device", handled_types=[ReadingTaken], batch_size=1
     )
 
@@ -92,7 +92,7 @@ def _claim(store: Store) -> penstock.Claim | None:
 def _handle_one(store: Store) -> None:
     claim = _claim(store)
     assert claim is not None
-    store.ack(claim)
+    store.groups.ack(claim)
 
 
 def _claim_and_ack(store: Store) -> float:

@@ -27,8 +27,11 @@ from penstock.errors import (
     WrongExpectedVersion,
 )
 from penstock.groups.claims import Claim
-from penstock.groups.groups import GroupStatus, ParkedPartition
+from penstock.groups.groups import Groups
+from penstock.groups.groups_async import AsyncGroups
+from penstock.groups.operations import GroupStatus, ParkedPartition
 from penstock.groups.worker import Worker
+from penstock.groups.worker_async import AsyncWorker
 from penstock.log.append import Appended
 from penstock.log.decider import Decider
 from penstock.log.guard import Guard
@@ -71,11 +74,13 @@ __all__ = [
     "AsyncBorrowedConnection",
     "AsyncConsumer",
     "AsyncConsumerSession",
+    "AsyncGroups",
     "AsyncJoins",
     "AsyncOutbox",
     "AsyncQueue",
     "AsyncStore",
     "AsyncTransaction",
+    "AsyncWorker",
     "BorrowedConnection",
     "Call",
     "CategorySummary",
@@ -93,6 +98,7 @@ __all__ = [
     "Edition",
     "FailurePolicy",
     "GroupStatus",
+    "Groups",
     "Guard",
     "HealthFigure",
     "Interceptor",

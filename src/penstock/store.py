@@ -24,13 +24,16 @@ from penstock.database.pool import Pool
 from penstock.database.server_errors import in_transaction
 from penstock.database.transaction import OpenTransaction
 from penstock.errors import ValidationError
-from penstock.groups.calls import GroupCalls
+from penstock.groups.groups import Groups
 from penstock.log import boundary, write
+from penstock.log.append import Appended
 from penstock.log.calls import LogCalls
 from penstock.log.context import LogContext, check_position
+from penstock.log.decider import Command, Decider
 from penstock.log.declarations import watched_classes
 from penstock.log.declare import declare_missing
 from penstock.log.guard import Guard
+from penstock.loops.retry import retry
 from penstock.message.conditions import QueryCondition
 from penstock.outbox.outbox import Joins, Outbox
 from penstock.queues.queue import Queue
@@ -40,12 +43,17 @@ Result = TypeVar("Result")
 Connection = psycopg.Connection[Any]
 
 
-class Operations(LogCalls, GroupCalls):
+class Operations(LogCalls):
     """All that can be done in one database: on a store, in a transaction, on your connection."""
 
     def queue(self, name: str) -> Queue:
         """Return the queue of this name: the stream `queue-{name}`, read through sessions."""
         return Queue(self, name)
+
+    @property
+    def groups(self) -> Groups:
+        """Partitioned consumer groups."""
+        return Groups(self)
 
     @property
     def outbox(self) -> Outbox:
@@ -140,6 +148,23 @@ class Store(Operations):
     def run(self, operation: Operation[Result]) -> Result:
         """Run an operation in a transaction of its own and return its result."""
         return self._pool.run(operation)
+
+    def decide(
+        self,
+        decider: Decider[Any, Command],
+        command: Command,
+        conditions: Iterable[QueryCondition],
+        *,
+        attempts: int = 10,
+    ) -> Appended | None:
+        """Decide a command on the messages that match, and append the outcome under their guard.
+
+        Returns None if the decider returned no events. If another writer appended to the boundary
+        meanwhile, reads and decides again, up to `attempts` times in all. A transaction has one
+        attempt: a conflict ends it.
+        """
+        wanted = boundary.as_guard(conditions).conditions
+        return retry(attempts=attempts)(super().decide)(decider, command, wanted)
 
     def transaction(
         self,

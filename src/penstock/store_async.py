@@ -23,13 +23,16 @@ from penstock.database.pool_async import AsyncPool
 from penstock.database.server_errors import in_transaction
 from penstock.database.transaction_async import AsyncOpenTransaction
 from penstock.errors import ValidationError
-from penstock.groups.calls_async import AsyncGroupCalls
+from penstock.groups.groups_async import AsyncGroups
 from penstock.log import boundary, write
+from penstock.log.append import Appended
 from penstock.log.calls_async import AsyncLogCalls
 from penstock.log.context import LogContext, check_position
+from penstock.log.decider import Command, Decider
 from penstock.log.declarations import watched_classes
 from penstock.log.declare_async import declare_missing
 from penstock.log.guard import Guard
+from penstock.loops.retry import retry
 from penstock.message.conditions import QueryCondition
 from penstock.outbox.outbox_async import AsyncJoins, AsyncOutbox
 from penstock.queues.queue_async import AsyncQueue
@@ -39,12 +42,17 @@ Result = TypeVar("Result")
 AsyncConnection = psycopg.AsyncConnection[Any]
 
 
-class AsyncOperations(AsyncLogCalls, AsyncGroupCalls):
+class AsyncOperations(AsyncLogCalls):
     """All that can be done in one database: on a store, in a transaction, on your connection."""
 
     def queue(self, name: str) -> AsyncQueue:
         """Return the queue of this name: the stream `queue-{name}`, read through sessions."""
         return AsyncQueue(self, name)
+
+    @property
+    def groups(self) -> AsyncGroups:
+        """Partitioned consumer groups."""
+        return AsyncGroups(self)
 
     @property
     def outbox(self) -> AsyncOutbox:
@@ -139,6 +147,23 @@ class AsyncStore(AsyncOperations):
     async def run(self, operation: Operation[Result]) -> Result:
         """Run an operation in a transaction of its own and return its result."""
         return await self._pool.run(operation)
+
+    async def decide(
+        self,
+        decider: Decider[Any, Command],
+        command: Command,
+        conditions: Iterable[QueryCondition],
+        *,
+        attempts: int = 10,
+    ) -> Appended | None:
+        """Decide a command on the messages that match, and append the outcome under their guard.
+
+        Returns None if the decider returned no events. If another writer appended to the boundary
+        meanwhile, reads and decides again, up to `attempts` times in all. A transaction has one
+        attempt: a conflict ends it.
+        """
+        wanted = boundary.as_guard(conditions).conditions
+        return await retry(attempts=attempts)(super().decide)(decider, command, wanted)
 
     def transaction(
         self,

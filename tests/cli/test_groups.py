@@ -14,7 +14,7 @@ from tests.groups.school import DeviceSeen, claim_device, positions
 @pytest.fixture
 def claim(store: Store) -> Claim:
     """A group with two partitions, one of them claimed."""
-    store.register_consumer_group("readers")
+    store.groups.register("readers")
     store.append([DeviceSeen(device_id="a"), DeviceSeen(device_id="b")])
     claim = claim_device(store, types=[DeviceSeen], group_id="readers")
     assert claim is not None
@@ -36,7 +36,7 @@ def test_groups_are_listed_with_what_is_pending_and_claimed(penstock: Run) -> No
 def test_parked_partitions_are_listed_with_their_errors(
     penstock: Run, store: Store, claim: Claim
 ) -> None:
-    store.release(claim, error="ValueError: no", park=True)
+    store.groups.release(claim, error="ValueError: no", park=True)
 
     shown = penstock("groups")
     told = json.loads(penstock("groups", "--json").stdout)
@@ -50,17 +50,17 @@ def test_parked_partitions_are_listed_with_their_errors(
 @pytest.mark.usefixtures("claim")
 def test_a_group_is_stopped_and_started(penstock: Run, store: Store) -> None:
     stopped = penstock("groups", "stop", "readers")
-    assert not store.consumer_group_active("readers")
+    assert not store.groups.is_active("readers")
 
     started = penstock("groups", "start", "readers")
 
-    assert store.consumer_group_active("readers")
+    assert store.groups.is_active("readers")
     assert stopped.stderr == "readers stopped\n"
     assert started.stderr == "readers started\n"
 
 
 def test_a_group_is_reset(penstock: Run, store: Store, claim: Claim) -> None:
-    store.ack(claim)
+    store.groups.ack(claim)
 
     result = penstock("groups", "reset", "readers")
 
@@ -72,7 +72,7 @@ def test_a_group_is_reset(penstock: Run, store: Store, claim: Claim) -> None:
 def test_parked_partitions_are_retried_one_or_all(
     penstock: Run, store: Store, claim: Claim
 ) -> None:
-    store.release(claim, error="no", park=True)
+    store.groups.release(claim, error="no", park=True)
 
     other = penstock("groups", "retry", "readers", "device_id:b")
     result = penstock("groups", "retry", "readers", "device_id:a")
@@ -80,7 +80,7 @@ def test_parked_partitions_are_retried_one_or_all(
     assert other.exit_code == 2
     assert "PARTITION must be a parked partition of readers; got 'device_id:b'" in other.stderr
     assert result.stderr == "1 partition resumed\n"
-    assert store.parked_partitions("readers") == []
+    assert store.groups.parked("readers") == []
 
 
 @pytest.mark.parametrize("command", ["stop", "start", "reset", "retry"])

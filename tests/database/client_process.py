@@ -12,6 +12,7 @@ import select
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from typing import Any
 from uuid import uuid4
 
 import penstock
@@ -24,8 +25,8 @@ class Seen(TypedMessage, type="upgrade.device_seen"):
 
 def main(url: str) -> None:
     with penstock.connect(url) as store:
-        store.register_consumer_group("devices")
         work = Work(store)
+        work.groups.register_consumer_group("devices")  # of 0.1
         for call in work.calls():
             call()
         print("ready", flush=True)
@@ -40,6 +41,8 @@ class Work:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        #: in 0.1 their calls are methods of the store
+        self.groups: Any = store if hasattr(store, "claim_next") else store.groups
         self.done = 0
         self.errors: Counter[str] = Counter()
         self.written: list[str] = []
@@ -74,11 +77,11 @@ class Work:
         self.store.append(Seen(device_id="d-1"), guard=guard)
 
     def claim(self) -> None:
-        claim = self.store.claim_next(
+        claim = self.groups.claim_next(
             "devices", partition_by="device_id", handled_types=[Seen], worker_id="w"
         )
         if claim is not None:
-            self.store.ack(claim)
+            self.groups.ack(claim)
 
     def dispatch(self) -> None:
         self.store.outbox.enqueue("mail", b"hello")

@@ -18,7 +18,7 @@ class SeatTaken(TypedMessage, type="operations.seat_taken"):
 
 
 def claim(store: Store) -> Claim | None:
-    return store.claim_next("group", partition_by="show", handled_types=[SeatTaken])
+    return store.groups.claim_next("group", partition_by="show", handled_types=[SeatTaken])
 
 
 def unhandled(store: Store) -> list[RecordedMessage]:
@@ -36,10 +36,10 @@ def fill(store: Store) -> None:
     store.write_message("order-1", "Placed")
     unhandled(store)
     store.write_message("order-2", "Placed")
-    store.register_consumer_group("group")
+    store.groups.register("group")
     first = claim(store)
     assert first is not None
-    store.ack(first)
+    store.groups.ack(first)
     store.queue("mails").offer_many(["first", "second"])
     store.queue("mails").create_consumer("sender").poll()
     store.outbox.enqueue("mail", "to ada")

@@ -142,8 +142,8 @@ def test_what_is_enqueued_is_due_and_a_lease_lasts(
 @ahead_and_behind
 def test_groups_wait_as_long_as_the_server_says(store: Store, database_url: str, days: int) -> None:
     store.append(Seen(device_id="1"))
-    store.register_consumer_group("devices")
-    store.claim_next("devices", partition_by="device_id", handled_types=[Seen])
+    store.groups.register("devices")
+    store.groups.claim_next("devices", partition_by="device_id", handled_types=[Seen])
 
     shown = run(days, COMMAND, database_url, "groups").splitlines()[1].split()
 

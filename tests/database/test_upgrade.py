@@ -141,7 +141,7 @@ class TestWithDataOf01:
             for call in work.calls():
                 call()
             assert work.session.committed_offset() == last_offset + 1
-            (group,) = store.groups()
+            (group,) = store.groups.list()
             assert (group.pending, group.claimed) == (0, 0)
 
     def test_pipelines_and_deliveries_go_on(self, new_database: NewDatabase) -> None:
@@ -300,11 +300,11 @@ class TestAClientWhoseFunctionsChange:
     def test_is_told_so(self, database_url: str, change: str) -> None:
         with penstock.connect(database_url, pool_min_size=1, pool_max_size=1) as store:
             for _ in range(8):  # by then it is prepared
-                store.groups()
+                store.groups.list()
             ask(database_url, change)
 
             with pytest.raises(IncompatibleVersion, match="upgrade the Python package"):
-                store.groups()
+                store.groups.list()
 
 
 def start_client(environment: dict[str, str], url: str) -> subprocess.Popen[str]:

@@ -63,13 +63,14 @@ PLACED: dict[str, Callable[[str], Any]] = {
 
 #: annotations of arguments that take no text
 _NO_TEXT = re.compile(
-    r"(int|float|bool|datetime|timedelta)( \| None)?|Callable\[.*|CommitMode|Claim|Held|Connection"
-    r"|Operation\[Result\]|(Iterable\[)?type\[TypedMessage\]\]?"
+    r"(int|float|bool|datetime|timedelta|Duration)( \| None)?|Callable\[.*|CommitMode|Claim|Held"
+    r"|Connection|Decider\[.*|Command|Operation\[Result\]|(Iterable\[)?type\[TypedMessage\]\]?"
 )
 
 SUBJECTS = {
     "store": penstock.Store,
     "transaction": penstock.Transaction,
+    "groups": penstock.Groups,
     "outbox": penstock.Outbox,
     "joins": penstock.Joins,
     "queue": penstock.Queue,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from penstock import Message, NewMessage, PenstockError, QueryCondition, Store
+from penstock import Decider, Message, NewMessage, PenstockError, QueryCondition, Store
 from tests.fuzz.arguments import PLACED, Moved, text_arguments, unknown_annotations
 from tests.fuzz.hostile import few, surely, texts
 
@@ -29,6 +29,8 @@ GOOD: dict[str, Callable[[Store], Any]] = {
     "partition_by": lambda _: "device",
     "handled_types": lambda _: [Moved],
     "claim": lambda store: claimed(store),
+    "decider": lambda _: Decider(0, lambda state, event: state, lambda state, command: []),
+    "command": lambda _: None,
     "consumer_id": lambda _: "reader",
     "global_position": lambda _: 1,
     "position": lambda _: 0,
@@ -59,9 +61,9 @@ ALWAYS = {"keep_count", "on_complete_topic", "stop"}
 
 
 def claimed(store: Store) -> Any:
-    store.register_consumer_group("devices")
+    store.groups.register("devices")
     store.append(Moved(device=str(Message("Moved").id)))
-    return store.claim_next("devices", partition_by="device", handled_types=[Moved])
+    return store.groups.claim_next("devices", partition_by="device", handled_types=[Moved])
 
 
 def held(store: Store) -> Any:
@@ -75,6 +77,7 @@ def call(store: Store, subject: str, name: str, attacked: inspect.Parameter, tex
         on = {
             "store": store,
             "transaction": transaction,
+            "groups": store.groups,
             "outbox": store.outbox,
             "joins": store.joins,
             "queue": store.queue("orders"),

@@ -73,24 +73,24 @@ def test_an_attribute_and_the_guard_on_it(store: Store, text: str) -> None:
 @given(text=holdable)
 def test_a_group_its_partition_and_the_error_of_a_parked_one(store: Store, text: str) -> None:
     group_id, device = f"{uuid4()}{text}", f"{uuid4()}{text}"
-    store.register_consumer_group(group_id)
+    store.groups.register(group_id)
     appended = store.append(Sent(device=device))
     claim = None
     while claim is None or claim.messages[0].global_position != appended.position:
-        claim = store.claim_next(
+        claim = store.groups.claim_next(
             group_id, partition_by="device", handled_types=[Sent], worker_id=text
         )
         assert claim is not None
         if claim.messages[0].global_position != appended.position:
-            store.ack(claim)
+            store.groups.ack(claim)
 
-    store.release(claim, error=text, park=True)
-    (parked,) = store.parked_partitions(group_id)
+    store.groups.release(claim, error=text, park=True)
+    (parked,) = store.groups.parked(group_id)
 
     assert claim.partition_value == {"device": device}
     assert (parked.partition_key, parked.error) == (claim.partition_key, text)
-    assert store.resume_partitions(group_id, f"{claim.partition_key}'") == 0
-    assert store.resume_partitions(group_id, claim.partition_key) == 1
+    assert store.groups.resume(group_id, f"{claim.partition_key}'") == 0
+    assert store.groups.resume(group_id, claim.partition_key) == 1
 
 
 @many

@@ -68,7 +68,7 @@ def test_a_worker_parks_a_partition_whatever_its_error_says(store: Store, text: 
     while worker.run_once():
         pass
 
-    (parked,) = store.parked_partitions(group_id)
+    (parked,) = store.groups.parked(group_id)
     assert (parked.error or "").startswith("ValueError: ")
 
 

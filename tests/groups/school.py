@@ -43,14 +43,14 @@ def claim_device(
     group_id: str = "group",
 ) -> Claim | None:
     """Claim a partition of one attribute."""
-    return store.claim_next(
+    return store.groups.claim_next(
         group_id, partition_by="device_id", handled_types=types, worker_id=worker_id
     )
 
 
 def claim_student(store: Store, worker_id: str = "w-1") -> Claim | None:
     """Claim a partition of two attributes."""
-    return store.claim_next(
+    return store.groups.claim_next(
         "group", partition_by=["course_name", "user_id"], handled_types=SCHOOL, worker_id=worker_id
     )
 

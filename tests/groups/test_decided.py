@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import FrozenInstanceError, replace
+from datetime import timedelta
 
 import psycopg
 import pytest
@@ -23,6 +24,7 @@ from penstock.errors import (
     StaleClaim,
     ValidationError,
 )
+from penstock.loops.durations import Duration
 from tests.groups.school import (
     SCHOOL,
     CourseCreated,
@@ -38,7 +40,7 @@ from tests.racing import wait_until
 
 @pytest.fixture
 def group(store: Store) -> Store:
-    store.register_consumer_group("group")
+    store.groups.register("group")
     return store
 
 
@@ -111,7 +113,7 @@ def test_the_guard_covers_everything_visible_fetched_or_not(store: Store) -> Non
 def test_a_partitions_unread_backlog_is_not_a_conflict(group: Store) -> None:
     group.append([DeviceSeen(device_id="a", reading=number) for number in range(5)])
 
-    claim = group.claim_next(
+    claim = group.groups.claim_next(
         "group", partition_by="device_id", handled_types=[DeviceSeen, DeviceRemoved], batch_size=2
     )
 
@@ -182,26 +184,26 @@ def test_a_hand_made_guard_watches_from_the_beginning(store: Store) -> None:
 
 
 def test_a_stale_ack_raises_and_changes_nothing(group: Store, claim: Claim) -> None:
-    group.release(claim)
+    group.groups.release(claim)
     second = claim_device(group, "w-2")
 
     with pytest.raises(StaleClaim):
-        group.ack(claim)
+        group.groups.ack(claim)
 
     assert second is not None
-    group.ack(second)
-    assert group.groups()[0].pending == 0
+    group.groups.ack(second)
+    assert group.groups.list()[0].pending == 0
 
 
 def test_a_stale_release_or_extension_raises_and_changes_nothing(
     group: Store, claim: Claim
 ) -> None:
-    group.ack(claim, claim.messages[0].global_position)
+    group.groups.ack(claim, claim.messages[0].global_position)
 
     with pytest.raises(StaleClaim):
-        group.release(claim)
+        group.groups.release(claim)
     with pytest.raises(StaleClaim):
-        group.extend(claim)
+        group.groups.extend(claim)
 
     assert positions(claim_device(group)) == [2]
 
@@ -209,49 +211,49 @@ def test_a_stale_release_or_extension_raises_and_changes_nothing(
 def test_an_ack_for_another_groups_offset_raises_and_changes_nothing(
     group: Store, claim: Claim
 ) -> None:
-    group.register_consumer_group("other")
+    group.groups.register("other")
     forged = replace(claim, group_id="other")
 
     with pytest.raises(StaleClaim):
-        group.ack(forged)
+        group.groups.ack(forged)
 
-    assert group.groups()[0].claimed == 1
+    assert group.groups.list()[0].claimed == 1
 
 
 def test_an_offset_does_not_move_backwards(group: Store, claim: Claim) -> None:
-    group.ack(claim, 1)
+    group.groups.ack(claim, 1)
     second = claim_device(group)
     assert second is not None
 
     with pytest.raises(InvalidAck):
-        group.ack(second, 1)
+        group.groups.ack(second, 1)
     with pytest.raises(InvalidAck):
-        group.ack(second, 3)  # nor beyond what is routed
+        group.groups.ack(second, 3)  # nor beyond what is routed
 
-    assert group.groups()[0].claimed == 1
+    assert group.groups.list()[0].claimed == 1
 
 
 def test_a_reset_moves_offsets_back_and_invalidates_claims_in_flight(
     group: Store, claim: Claim
 ) -> None:
-    group.reset_consumer_group("group")
+    group.groups.reset("group")
 
     with pytest.raises(StaleClaim):
-        group.ack(claim)
+        group.groups.ack(claim)
 
     assert positions(claim_device(group)) == positions(claim)
 
 
-def test_after_a_reset_a_claim_tells_what_was_handled_before(group: Store, claim: Claim) -> None:
-    group.ack(claim, claim.messages[0].global_position)
+def test_after_a_reset_a_claim_shows_what_was_handled_before(group: Store, claim: Claim) -> None:
+    group.groups.ack(claim, claim.messages[0].global_position)
     group.append(DeviceSeen(device_id="b"))
 
-    group.reset_consumer_group("group")
+    group.groups.reset("group")
 
     seen = []
     while (again := claim_device(group)) is not None:
         seen.append((positions(again), again.replaying))
-        group.ack(again)
+        group.groups.ack(again)
     assert seen == [([1], True), ([2], False), ([3], False)]
 
 
@@ -259,7 +261,7 @@ def test_a_claim_has_a_lease_and_a_lapsed_one_can_be_taken_over(
     group: Store, database_url: str
 ) -> None:
     group.append(DeviceSeen(device_id="a"))
-    hung = group.claim_next(
+    hung = group.groups.claim_next(
         "group", partition_by="device_id", handled_types=[DeviceSeen], lease=0.001
     )
     wait_until(
@@ -275,16 +277,16 @@ def test_a_claim_has_a_lease_and_a_lapsed_one_can_be_taken_over(
     assert positions(taken) == positions(hung)
     assert taken.attempts == 2
     with pytest.raises(StaleClaim):
-        group.ack(hung)
+        group.groups.ack(hung)
 
 
 def test_an_extended_claim_is_not_taken_over(group: Store, database_url: str) -> None:
     group.append(DeviceSeen(device_id="a"))
-    claim = group.claim_next(
+    claim = group.groups.claim_next(
         "group", partition_by="device_id", handled_types=[DeviceSeen], lease=0.05
     )
     assert claim is not None
-    group.extend(claim, 60)
+    group.groups.extend(claim, timedelta(minutes=1))
 
     wait_until(
         database_url,
@@ -315,34 +317,37 @@ def test_poison_stops_its_partition_and_not_the_group(group: Store) -> None:
     while worker.run_once():
         pass
 
-    (parked,) = group.parked_partitions("group")
+    (parked,) = group.groups.parked("group")
     assert handled == ["device_id:good"]
     assert (parked.partition_key, parked.attempts) == ("device_id:poison", 2)
     assert parked.error == "ArithmeticError: cannot be handled"
-    assert group.groups()[0].parked == 1
+    assert group.groups.list()[0].parked == 1
 
 
 def test_a_parked_partition_can_be_resumed(group: Store, claim: Claim) -> None:
-    group.release(claim, error="it failed", park=True)
+    group.groups.release(claim, error="it failed", park=True)
     assert claim_device(group) is None
 
-    resumed = group.resume_partitions("group", "device_id:a")
+    resumed = group.groups.resume("group", "device_id:a")
 
     again = claim_device(group)
     assert resumed == 1
     assert again is not None
     assert (positions(again), again.attempts) == (positions(claim), 1)
-    assert group.resume_partitions("group") == 0
+    assert group.groups.resume("group") == 0
 
 
-def test_a_delayed_partition_is_not_claimed_before_its_time(group: Store, claim: Claim) -> None:
-    group.release(claim, delay=60, error="not yet")
+@pytest.mark.parametrize("delay", [60, timedelta(minutes=1)])
+def test_a_delayed_partition_is_not_claimed_before_its_time(
+    group: Store, claim: Claim, delay: Duration
+) -> None:
+    group.groups.release(claim, delay=delay, error="not yet")
 
     assert claim_device(group) is None
 
 
 def test_an_attempt_without_an_error_does_not_count(group: Store, claim: Claim) -> None:
-    group.release(claim)
+    group.groups.release(claim)
 
     again = claim_device(group)
 
@@ -377,7 +382,7 @@ def test_a_changed_partition_by_is_an_error_until_the_group_is_reset(
     with pytest.raises(PartitionByChanged):
         claim_student(group)
 
-    group.reset_consumer_group("group")
+    group.groups.reset("group")
     group.append(UserJoinedCourse(course_name="Algebra", user_id="joe"))
 
     again = claim_student(group)
@@ -398,7 +403,7 @@ def test_a_group_that_was_never_registered_is_an_error(store: Store) -> None:
 
     with pytest.raises(GroupNotFound):
         claim_device(store)
-    for call in (store.stop_consumer_group, store.start_consumer_group, store.reset_consumer_group):
+    for call in (store.groups.stop, store.groups.start, store.groups.reset):
         with pytest.raises(GroupNotFound):
             call("group")
 
@@ -414,6 +419,7 @@ def test_a_group_that_was_never_registered_is_an_error(store: Store) -> None:
         {"batch_size": 0},
         {"lease": 0},
         {"lease": -1},
+        {"lease": timedelta(days=2)},
         {"worker_id": "\0"},
     ],
 )
@@ -423,6 +429,6 @@ def test_bad_input_is_refused_and_changes_nothing(
     asked = {"partition_by": "course_name", "handled_types": SCHOOL, **arguments}
 
     with pytest.raises(ValidationError):
-        group.claim_next("group", **asked)  # type: ignore[arg-type]
+        group.groups.claim_next("group", **asked)  # type: ignore[arg-type]
 
-    assert group.groups()[0].partition_by is None
+    assert group.groups.list()[0].partition_by is None

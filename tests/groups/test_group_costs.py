@@ -18,7 +18,8 @@ from penstock import Store
 from tests.groups.school import DeviceRemoved, DeviceSeen
 from tests.outbox.outboxes import sql
 
-#: pages: indexes get another level, a few dead entries are after the floor, and a call may renew it
+#: pages: indexes get another level, a few dead entries are after the claim cursor, and a call may
+#: renew it
 SLACK = 120
 
 PAGES = """
@@ -131,8 +132,8 @@ class Caller:
 def typical(caller: Caller) -> dict[str, int]:
     """Return how many pages each call has read, and begin anew.
 
-    It is the median: one in eight claims makes a new floor, and a call that follows an ANALYZE,
-    also one by autovacuum, makes its plans again, for which it reads pages of our indexes, too.
+    It is the median: one in eight claims makes a new claim cursor, and a call that follows an
+    ANALYZE, also one by autovacuum, makes its plans again, for which it reads pages of our indexes.
     """
     pages, caller.pages = caller.pages, {}
     return {name: median_high(read[-24:]) for name, read in pages.items()}
@@ -166,7 +167,7 @@ def route_all(caller: Caller) -> None:
 @pytest.fixture
 def group(store: Store) -> Store:
     store.declare(DeviceSeen, DeviceRemoved)
-    store.register_consumer_group("group")
+    store.groups.register("group")
     return store
 
 
@@ -256,7 +257,7 @@ def test_the_first_unhandled_message_is_found_without_those_that_were_handled(
     caller.close()
 
 
-def test_a_claim_that_is_extended_for_long_costs_who_has_no_work_no_more(
+def test_a_claim_that_is_extended_for_long_costs_idle_workers_no_more(
     group: Store, database_url: str
 ) -> None:
     append(group, ["slow"])
@@ -363,7 +364,7 @@ def claimed(caller: Caller) -> None:
 
 
 @pytest.mark.parametrize("backlog", [not_handled, parked, waiting, claimed])
-def test_a_backlog_that_nobody_handles_costs_a_claim_nothing(
+def test_a_backlog_without_workers_costs_a_claim_nothing(
     group: Store, database_url: str, backlog: Callable[[Caller], None]
 ) -> None:
     both = Caller(database_url, types=("device.seen", "device.removed"))

@@ -25,7 +25,7 @@ from tests.racing import wait_until_it_waits
 
 @pytest.fixture
 def group(store: Store) -> Store:
-    store.register_consumer_group("group")
+    store.groups.register("group")
     store.declare(DeviceSeen, DeviceRemoved)
     return store
 
@@ -47,12 +47,12 @@ def impatient(store: Store) -> Iterator[BorrowedConnection]:
         yield store.using(connection)
 
 
-def make_floors(store: Store, types: list[type[TypedMessage]] = DEVICES) -> None:
-    """Claim and acknowledge partitions until claims of these types begin at a floor."""
+def make_claim_cursors(store: Store, types: list[type[TypedMessage]] = DEVICES) -> None:
+    """Claim and acknowledge partitions until claims of these types begin at a claim cursor."""
     for _ in range(20):
         claim = claim_device(store, types=types)
         assert claim is not None
-        store.ack(claim)
+        store.groups.ack(claim)
 
 
 @contextmanager
@@ -68,7 +68,7 @@ def new_group(store: Store, types: list[type[TypedMessage]]) -> None:
 
 
 @pytest.mark.parametrize("types", [DEVICES, [DeviceSeen]])
-@pytest.mark.parametrize("prepare", [new_group, make_floors])
+@pytest.mark.parametrize("prepare", [new_group, make_claim_cursors])
 def test_a_claim_does_not_wait_for_one_that_is_open(
     group: Store,
     types: list[type[TypedMessage]],
@@ -78,7 +78,7 @@ def test_a_claim_does_not_wait_for_one_that_is_open(
     first = claim_device(group)  # names all types
     assert first is not None
     prepare(group, types)
-    group.release(first)  # so it comes before a floor
+    group.groups.release(first)  # so it is before a claim cursor
     with group.transaction() as claiming:
         held = claim_within(claiming, types)
 
@@ -94,7 +94,7 @@ def test_a_claim_does_not_wait_for_an_ack_that_is_open(group: Store) -> None:
     claim = claim_device(group)
     assert claim is not None
     with group.transaction() as acknowledging:
-        acknowledging.ack(claim)
+        acknowledging.groups.ack(claim)
         group.append(DeviceSeen(device_id="a"))
 
         with impatient(group) as other:  # and routes the message
@@ -110,7 +110,7 @@ def test_a_claim_does_not_wait_for_an_ack_after_the_end_of_the_lease(group: Stor
     assert claim is not None
     sql(group, "update penstock.partition_states set due = now() where due is not null")
     with group.transaction() as acknowledging:
-        acknowledging.ack(claim)
+        acknowledging.groups.ack(claim)
 
         with impatient(group) as other:
             found = claim_within(other)
@@ -118,11 +118,13 @@ def test_a_claim_does_not_wait_for_an_ack_after_the_end_of_the_lease(group: Stor
     assert found.partition_key == "device_id:b"
 
 
-def test_a_claim_does_not_wait_for_one_that_makes_a_floor(group: Store, database_url: str) -> None:
+def test_a_claim_does_not_wait_for_one_that_makes_a_claim_cursor(
+    group: Store, database_url: str
+) -> None:
     group.append([DeviceSeen(device_id=f"device {number}") for number in range(40)])
-    make_floors(group)
+    make_claim_cursors(group)
     sql(group, "select pg_current_xact_id() from penstock.consumer_groups")
-    for _ in range(16):  # so that the floor is old
+    for _ in range(16):  # so that the claim cursor is old
         sql(group, "select pg_current_xact_id()")
     with group.transaction() as claiming:
         claim_within(claiming)
@@ -161,7 +163,7 @@ def test_a_claim_of_fewer_types_while_somebody_routes_misses_nothing(group: Stor
     assert claim.partition_key == "device_id:4"
 
 
-def test_a_reset_waits_for_who_routes_and_makes_the_claim_stale(
+def test_a_reset_waits_for_the_router_and_makes_the_claim_stale(
     group: Store, database_url: str
 ) -> None:
     assert claim_device(group) is None  # names the types
@@ -169,12 +171,12 @@ def test_a_reset_waits_for_who_routes_and_makes_the_claim_stale(
     with ThreadPoolExecutor(1) as threads:
         with group.transaction() as routing:
             claim = claim_within(routing)
-            resetting = threads.submit(group.reset_consumer_group, "group")
+            resetting = threads.submit(group.groups.reset, "group")
             wait_until_it_waits(database_url, resetting)
         resetting.result()
 
     with pytest.raises(StaleClaim):
-        group.ack(claim)
+        group.groups.ack(claim)
     assert positions(claim_device(group)) == [1]
 
 
@@ -184,8 +186,8 @@ def test_a_reset_waits_for_an_ack_and_remembers_it(group: Store, database_url: s
     assert claim is not None
     with ThreadPoolExecutor(1) as threads:
         with group.transaction() as acknowledging:
-            acknowledging.ack(claim)
-            resetting = threads.submit(group.reset_consumer_group, "group")
+            acknowledging.groups.ack(claim)
+            resetting = threads.submit(group.groups.reset, "group")
             wait_until_it_waits(database_url, resetting)
         resetting.result()
 
@@ -194,24 +196,24 @@ def test_a_reset_waits_for_an_ack_and_remembers_it(group: Store, database_url: s
     assert again.replaying
 
 
-def test_who_resumes_a_partition_second_leaves_the_claim_of_the_first_alone(
+def test_a_second_resume_leaves_the_claim_after_the_first_alone(
     group: Store, database_url: str
 ) -> None:
     group.append(DeviceSeen(device_id="a"))
     claim = claim_device(group)
     assert claim is not None
-    group.release(claim, error="it failed", park=True)
+    group.groups.release(claim, error="it failed", park=True)
     with ThreadPoolExecutor(1) as threads:
         with group.transaction() as first:
-            assert first.resume_partitions("group") == 1
+            assert first.groups.resume("group") == 1
             claimed = claim_within(first)
-            resuming = threads.submit(group.resume_partitions, "group")
+            resuming = threads.submit(group.groups.resume, "group")
             wait_until_it_waits(database_url, resuming)
         resumed = resuming.result()
 
     assert resumed == 0
     assert claim_device(group) is None
-    group.ack(claimed)
+    group.groups.ack(claimed)
 
 
 def test_a_type_that_is_named_while_somebody_routes_is_not_left_out(
@@ -236,7 +238,7 @@ def test_no_partition_is_claimed_while_an_older_type_is_being_routed(
     group.append([DeviceRemoved(device_id="a"), DeviceSeen(device_id="a")])
     claim = claim_device(group, types=[DeviceSeen])
     assert claim is not None
-    group.release(claim)
+    group.groups.release(claim)
     sql(
         group,
         "select penstock.configure_group(g, g.partition_by, '{device.removed}')"
@@ -263,7 +265,7 @@ def test_an_attribute_that_is_declared_while_somebody_routes_is_not_overlooked(
         return Moved
 
     def claim(*types: str | type[TypedMessage]) -> Claim | None:
-        return group.claim_next(
+        return group.groups.claim_next(
             "group", partition_by=["course_name", "user_id"], handled_types=types
         )
 

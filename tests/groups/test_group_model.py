@@ -123,7 +123,7 @@ class Driver:
 
     def claim(self, _: None) -> Claim | None:
         pending = self.model.pending(min(self.writing, default=float("inf")) - 1)
-        claim = self.store.claim_next(
+        claim = self.store.groups.claim_next(
             "group",
             partition_by=["course_name", "user_id"],
             handled_types=SCHOOL,
@@ -150,21 +150,21 @@ class Driver:
     def _acknowledge(self, which: int, last: int) -> None:
         if self.claims:
             claim = self.claims.pop(which % len(self.claims))
-            self.store.ack(claim, positions(claim)[last])
+            self.store.groups.ack(claim, positions(claim)[last])
             self.model.acknowledged[claim.partition_key] = positions(claim)[last]
             self.model.claimed.remove(claim.partition_key)
 
     def release(self, which: int) -> None:
         if self.claims:
             claim = self.claims.pop(which % len(self.claims))
-            self.store.release(claim)
+            self.store.groups.release(claim)
             self.model.claimed.remove(claim.partition_key)
 
     def reset(self, _: None) -> None:
-        self.store.reset_consumer_group("group")
+        self.store.groups.reset("group")
         for claim in self.claims:
             with pytest.raises(StaleClaim):
-                self.store.ack(claim)
+                self.store.groups.ack(claim)
         self.claims.clear()
         self.model.claimed.clear()
         self.model.acknowledged.clear()
@@ -202,8 +202,8 @@ def test_each_partition_gets_what_the_model_says(
 ) -> None:
     with psycopg.connect(database_url) as connection:
         connection.execute("truncate message_store.messages, penstock.message_attributes")
-    school.clear_consumer_groups()
-    school.register_consumer_group("group")
+    school.groups.clear()
+    school.groups.register("group")
     driver = Driver(school)
 
     try:

@@ -138,7 +138,7 @@ def outcome(store: Store) -> dict[str, list[int]]:
 def stress(store: Store, url: str, seed: int, seconds: float, rounds: int) -> None:
     chance = random.Random(seed)
     store.declare(*SCHOOL)
-    store.register_consumer_group("group")
+    store.groups.register("group")
     end = time.monotonic() + seconds
     with psycopg.connect(url, autocommit=True) as connection, workers(url):
         trouble = Trouble(connection, chance)
@@ -169,7 +169,7 @@ def check(store: Store) -> None:
     for key, sources in handled.items():
         assert all(earlier < later for earlier, later in pairwise(sources)), key
         assert sources == wanted[key], key
-    assert store.parked_partitions("group") == []
+    assert store.groups.parked("group") == []
 
 
 def test_killed_and_hung_workers_lose_nothing_and_repeat_nothing(

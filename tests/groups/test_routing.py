@@ -26,7 +26,7 @@ from tests.racing import wait_until_it_waits
 
 @pytest.fixture
 def group(store: Store) -> Store:
-    store.register_consumer_group("group")
+    store.groups.register("group")
     store.declare(DeviceSeen, DeviceRemoved, CourseCreated, UserRegistered)
     store.declare(UserJoinedCourse, CourseClosed)
     return store
@@ -37,7 +37,7 @@ def drain(store: Store, claim: Callable[[Store], Claim | None] = claim_device) -
     seen = []
     while (found := claim(store)) is not None:
         seen.append(positions(found))
-        store.ack(found)
+        store.groups.ack(found)
     return seen
 
 
@@ -57,7 +57,7 @@ def test_a_message_routed_while_an_ack_is_open_wakes_the_partition(group: Store)
     claim = claim_device(group)
     assert claim is not None
     with group.transaction() as acknowledging:
-        acknowledging.ack(claim)  # has looked, found nothing more, and is not committed
+        acknowledging.groups.ack(claim)  # has looked, found nothing more, and is not committed
         group.append(DeviceSeen(device_id="a"))
         assert claim_device(group) is None  # routes the message, but cannot lock the partition
 
@@ -74,7 +74,7 @@ def test_an_ack_while_a_router_is_open_waits_and_sees_what_it_routed(
     with ThreadPoolExecutor(1) as threads:
         with group.transaction() as routing:
             assert claim_device(routing) is None  # type: ignore[arg-type]
-            acknowledging = threads.submit(group.ack, claim)
+            acknowledging = threads.submit(group.groups.ack, claim)
             wait_until_it_waits(database_url, acknowledging)
         acknowledging.result()
 
@@ -89,7 +89,7 @@ def test_an_ack_that_did_not_see_an_open_routers_rows_is_made_good(group: Store)
     with group.transaction() as routing:
         routing.append(DeviceSeen(device_id="x"))
         claim_student(routing)  # type: ignore[arg-type]
-    group.ack(claim, 1)
+    group.groups.ack(claim, 1)
 
     assert drain(group, claim_student) == [[2]]
 
@@ -111,7 +111,7 @@ def test_while_somebody_else_routes_a_claim_gets_what_is_routed_already(group: S
 
     with group.transaction() as routing:
         routing.append(CourseCreated(course_name="Algebra"))
-        routing.claim_next("group", partition_by="device_id", handled_types=[DeviceSeen])
+        routing.groups.claim_next("group", partition_by="device_id", handled_types=[DeviceSeen])
         third = claim_device(group)
 
     assert third is None or third.partition_key != "device_id:a"
@@ -137,7 +137,7 @@ def test_a_message_for_more_partitions_than_fit_one_routing_reaches_all(
 
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute("select penstock.route(g, 5) from penstock.consumer_groups g")
-    told = group.groups()[0].pending
+    told = group.groups.list()[0].pending
 
     assert told == 5
     assert drain(group, claim_student) == [[13]] * 12
@@ -152,7 +152,7 @@ def test_many_partial_messages_are_fanned_out_without_falling_behind(group: Stor
     first = claim_student(group)
 
     assert positions(first) == [1, 301]
-    assert group.groups()[0].pending == 300
+    assert group.groups.list()[0].pending == 300
 
 
 def test_a_type_that_is_handled_later_is_routed_from_the_start(group: Store) -> None:
@@ -170,7 +170,7 @@ def test_a_claim_at_the_moment_of_a_reset_loses_nothing(group: Store, database_u
     drain(group)
 
     with ThreadPoolExecutor(1) as threads, group.transaction() as resetting:
-        resetting.reset_consumer_group("group")
+        resetting.groups.reset("group")
         claiming = threads.submit(claim_device, group, types=[DeviceSeen])
         meanwhile = claiming.result()
 
@@ -183,7 +183,7 @@ def test_a_type_that_reveals_partitions_and_is_declared_later_does_so(store: Sto
         course_name: str
         user_id: str
 
-    store.register_consumer_group("group")
+    store.groups.register("group")
     store.append([CourseCreated(course_name="Algebra")])
     store.append(Message("student.moved", {"course_name": "Algebra", "user_id": "joe"}))
     assert claim_student(store) is None
@@ -198,10 +198,12 @@ def test_an_attribute_that_is_kept_out_of_the_index_does_not_partition(store: St
         course_name: str
         note_id: str
 
-    store.register_consumer_group("group")
+    store.groups.register("group")
     store.append(CourseNoted(course_name="Algebra", note_id="n"))
 
-    claim = store.claim_next("group", partition_by="course_name", handled_types=[CourseNoted])
+    claim = store.groups.claim_next(
+        "group", partition_by="course_name", handled_types=[CourseNoted]
+    )
 
     assert claim is None
 
@@ -209,7 +211,9 @@ def test_an_attribute_that_is_kept_out_of_the_index_does_not_partition(store: St
 def test_a_worker_is_not_starved_by_partitions_that_wait_for_other_types(group: Store) -> None:
     group.append([DeviceRemoved(device_id=f"gone {number}") for number in range(50)])
     group.append(DeviceSeen(device_id="here"))
-    group.claim_next("group", partition_by="device_id", handled_types=[DeviceSeen, DeviceRemoved])
+    group.groups.claim_next(
+        "group", partition_by="device_id", handled_types=[DeviceSeen, DeviceRemoved]
+    )
 
     claim = claim_device(group, types=[DeviceSeen])
 
@@ -228,13 +232,13 @@ def test_messages_that_were_removed_are_passed_over(group: Store, database_url: 
     group.append([DeviceSeen(device_id=device) for device in ("a", "a", "b")])
     claim = claim_device(group)
     assert claim is not None
-    group.release(claim)
+    group.groups.release(claim)
 
     with psycopg.connect(database_url) as connection:
         connection.execute("delete from message_store.messages where global_position in (1, 3)")
 
     assert drain(group) == [[2]]
-    assert group.groups()[0].pending == 0
+    assert group.groups.list()[0].pending == 0
 
 
 def test_messages_that_were_removed_before_they_were_routed_are_passed_over(
@@ -249,16 +253,16 @@ def test_messages_that_were_removed_before_they_were_routed_are_passed_over(
 
 
 def test_two_groups_do_not_disturb_each_other(group: Store) -> None:
-    group.register_consumer_group("other")
+    group.groups.register("other")
     group.append(DeviceSeen(device_id="a"))
 
     assert drain(group) == [[1]]
 
     other = claim_device(group, group_id="other")
     assert positions(other) == [1]
-    group.reset_consumer_group("group")
+    group.groups.reset("group")
     assert other is not None
-    group.ack(other)
+    group.groups.ack(other)
 
 
 def test_messages_of_plain_writers_are_delivered_too(
@@ -266,7 +270,7 @@ def test_messages_of_plain_writers_are_delivered_too(
 ) -> None:
     with penstock.connect(new_database("beside")) as store:
         store.declare(DeviceSeen, DeviceRemoved)
-        store.register_consumer_group("group")
+        store.groups.register("group")
         store.write_message("device-1", Message("device.seen", {"device_id": "a"}))
         store.write_messages(
             "device-1",
@@ -296,11 +300,11 @@ def test_a_partitions_values_belong_to_their_names_however_the_database_sorts_th
 @pytest.mark.parametrize(
     "call",
     [
-        lambda transaction, claim: transaction.ack(claim),
-        lambda transaction, claim: transaction.release(claim),
-        lambda transaction, claim: transaction.extend(claim),
-        lambda transaction, claim: transaction.resume_partitions("group"),
-        lambda transaction, claim: transaction.reset_consumer_group("group"),
+        lambda transaction, claim: transaction.groups.ack(claim),
+        lambda transaction, claim: transaction.groups.release(claim),
+        lambda transaction, claim: transaction.groups.extend(claim),
+        lambda transaction, claim: transaction.groups.resume("group"),
+        lambda transaction, claim: transaction.groups.reset("group"),
         lambda transaction, claim: claim_device(transaction),
     ],
 )
@@ -317,7 +321,7 @@ def test_what_needs_to_know_the_newest_is_refused_in_an_old_snapshot(
         with pytest.raises(penstock.errors.WatermarkRequired), transaction.nested():
             call(transaction, claim)
 
-    group.ack(claim)
+    group.groups.ack(claim)
 
     assert drain(group) == [[2]]
 
@@ -328,7 +332,7 @@ def test_a_message_that_waits_while_another_is_removed_is_delivered(
     group.append([DeviceSeen(device_id="a"), DeviceSeen(device_id="b")])
     claim = claim_device(group)
     assert claim is not None
-    group.release(claim)  # both partitions are there now, with a message each
+    group.groups.release(claim)  # both partitions are there now, with a message each
     group.append(DeviceSeen(device_id="b"))
     routing = group.begin_transaction()
     assert positions(claim_device(routing)) == [1]  # type: ignore[arg-type] # has looked at b, too
@@ -352,14 +356,14 @@ def test_a_parked_partition_whose_message_was_removed_goes_on_with_the_next(
     group.append(DeviceSeen(device_id="a"))
     claim = claim_device(group)
     assert claim is not None
-    group.release(claim, error="it failed", park=True)
+    group.groups.release(claim, error="it failed", park=True)
     with psycopg.connect(database_url) as connection:
         connection.execute("delete from message_store.messages")
-    (status,) = group.groups()
+    (status,) = group.groups.list()
     group.append(DeviceSeen(device_id="a"))
 
     assert status.pending == 0
-    assert group.resume_partitions("group") == 1
+    assert group.groups.resume("group") == 1
     assert drain(group) == [[2]]
 
 
@@ -367,7 +371,7 @@ def test_the_claim_of_a_dead_worker_whose_messages_were_removed_is_given_up(
     group: Store, database_url: str
 ) -> None:
     group.append(DeviceSeen(device_id="a"))
-    claim = group.claim_next(
+    claim = group.groups.claim_next(
         "group", partition_by="device_id", handled_types=[DeviceSeen], lease=0.001
     )
     assert claim is not None
@@ -375,7 +379,7 @@ def test_the_claim_of_a_dead_worker_whose_messages_were_removed_is_given_up(
         connection.execute("delete from message_store.messages")
 
     assert claim_device(group) is None
-    (status,) = group.groups()
+    (status,) = group.groups.list()
     assert (status.claimed, status.pending) == (0, 0)
 
 
@@ -390,7 +394,7 @@ def test_an_attribute_that_is_declared_later_partitions_what_was_routed_without_
         return Moved
 
     def claim(store: Store) -> Claim | None:
-        return store.claim_next(
+        return store.groups.claim_next(
             "group",
             partition_by=["course_name", "user_id"],
             handled_types=["routing.moved", UserJoinedCourse],
@@ -402,7 +406,7 @@ def test_an_attribute_that_is_declared_later_partitions_what_was_routed_without_
     before = claim(group)
     assert positions(before) == [1, 2]  # joe's message concerns everybody in Algebra
     assert before is not None
-    group.release(before)
+    group.groups.release(before)
 
     group.declare(moved())
 
@@ -415,7 +419,7 @@ def test_a_type_that_is_handled_later_holds_retention_back(group: Store) -> None
     group.append(DeviceSeen(device_id="a"), stream_name="device-1")
     claim = claim_device(group, types=[DeviceSeen])
     assert claim is not None
-    group.release(claim)
+    group.groups.release(claim)
     found = claim_device(group)  # now the other type is routed, too
     assert positions(found) == [1, 2, 3]
 
@@ -425,13 +429,13 @@ def test_a_type_that_is_handled_later_holds_retention_back(group: Store) -> None
 def test_after_a_reset_retention_still_spares_what_the_group_needs(group: Store) -> None:
     for _ in range(3):
         group.append(DeviceSeen(device_id="a"), stream_name="device-1")
-    claim = group.claim_next(
+    claim = group.groups.claim_next(
         "group", partition_by="device_id", handled_types=[DeviceSeen], batch_size=1
     )
     assert claim is not None
-    group.ack(claim)
+    group.groups.ack(claim)
 
-    group.reset_consumer_group("group")
+    group.groups.reset("group")
 
     assert group.admin.retain("device-1", keep_count=1).removed == 0
     assert drain(group) == [[1], [2, 3]]  # the first was handled before
@@ -443,7 +447,7 @@ def test_a_partition_that_makes_progress_has_all_its_attempts(group: Store) -> N
         claim = claim_device(group)
         assert claim is not None
         assert claim.attempts == 1
-        group.ack(claim)
+        group.groups.ack(claim)
 
 
 def test_a_younger_message_that_was_seen_beside_an_open_writer_is_no_conflict(
@@ -468,7 +472,7 @@ def test_clearing_leaves_nothing_behind(group: Store, database_url: str) -> None
     group.append(CourseClosed(course_name="Algebra"))
     assert claim_student(group) is not None
 
-    group.clear_consumer_groups()
+    group.groups.clear()
 
     with psycopg.connect(database_url) as connection:
         for table in (
@@ -486,7 +490,7 @@ def test_a_claims_messages_may_be_used_up(group: Store) -> None:
 
     while claim.messages:
         claim.messages.pop()
-    group.ack(claim)
+    group.groups.ack(claim)
 
     assert claim.last_position == 2
     assert claim_device(group) is None

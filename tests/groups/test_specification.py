@@ -1,10 +1,11 @@
-"""The test list of `specs/partitioned-consumer-groups.md`, item by item."""
+"""The test list of `specs/partitioned-consumer-groups.md`, item by item, both ways."""
 
 from __future__ import annotations
 
 import pytest
 
 from penstock import ConcurrentAppendError, QueryCondition, Store, TypedMessage, typed
+from tests import both_ways
 from tests.groups.school import (
     CourseClosed,
     CourseCreated,
@@ -17,11 +18,13 @@ from tests.groups.school import (
     positions,
 )
 
+store = both_ways.store
+
 
 @pytest.fixture
 def group(store: Store) -> Store:
     """A store with the registered group `group`."""
-    store.register_consumer_group("group")
+    store.groups.register("group")
     return store
 
 
@@ -43,47 +46,47 @@ def algebra(group: Store) -> Store:
 
 
 def test_01_register_consumer_group_creates_an_active_group(store: Store) -> None:
-    store.register_consumer_group("group")
+    store.groups.register("group")
 
-    assert [(one.group_id, one.status) for one in store.groups()] == [("group", "active")]
+    assert [(one.group_id, one.status) for one in store.groups.list()] == [("group", "active")]
 
 
 def test_02_register_consumer_group_is_idempotent(store: Store) -> None:
-    store.register_consumer_group("group")
+    store.groups.register("group")
 
-    store.register_consumer_group("group")
+    store.groups.register("group")
 
-    assert len(store.groups()) == 1
+    assert len(store.groups.list()) == 1
 
 
 def test_03_consumer_group_active_tells_active_from_stopped_and_nonexistent(group: Store) -> None:
-    group.register_consumer_group("stopped")
+    group.groups.register("stopped")
 
-    group.stop_consumer_group("stopped")
+    group.groups.stop("stopped")
 
-    assert group.consumer_group_active("group")
-    assert not group.consumer_group_active("stopped")
-    assert not group.consumer_group_active("nonexistent")
+    assert group.groups.is_active("group")
+    assert not group.groups.is_active("stopped")
+    assert not group.groups.is_active("nonexistent")
 
 
 def test_04_stop_and_start_toggle_the_status(group: Store) -> None:
-    group.stop_consumer_group("group")
-    stopped = group.consumer_group_active("group")
+    group.groups.stop("group")
+    stopped = group.groups.is_active("group")
 
-    group.start_consumer_group("group")
+    group.groups.start("group")
 
-    assert (stopped, group.consumer_group_active("group")) == (False, True)
+    assert (stopped, group.groups.is_active("group")) == (False, True)
 
 
 def test_05_reset_consumer_group_deletes_all_offsets(group: Store) -> None:
     group.append(DeviceSeen(device_id="a"))
     claim = claim_device(group)
     assert claim is not None
-    group.ack(claim)
+    group.groups.ack(claim)
 
-    group.reset_consumer_group("group")
+    group.groups.reset("group")
 
-    assert group.groups()[0].partitions == 0
+    assert group.groups.list()[0].partitions == 0
     again = claim_device(group)
     assert positions(again) == positions(claim)
     assert again is not None
@@ -98,7 +101,7 @@ def test_06_bootstraps_offsets_for_new_partitions(group: Store) -> None:
 
     claim_device(group)
 
-    assert group.groups()[0].partitions == 2
+    assert group.groups.list()[0].partitions == 2
 
 
 def test_07_returns_nothing_when_no_messages_are_pending(group: Store) -> None:
@@ -165,7 +168,7 @@ def test_13_only_returns_messages_after_the_last_position(group: Store) -> None:
     claim = claim_device(group)
     assert claim is not None
 
-    group.ack(claim, first.positions[0])
+    group.groups.ack(claim, first.positions[0])
 
     assert positions(claim_device(group)) == [first.positions[1]]
 
@@ -173,7 +176,7 @@ def test_13_only_returns_messages_after_the_last_position(group: Store) -> None:
 def test_14_returns_nothing_for_a_stopped_consumer_group(group: Store) -> None:
     group.append(DeviceSeen(device_id="a"))
 
-    group.stop_consumer_group("group")
+    group.groups.stop("group")
 
     assert claim_device(group) is None
 
@@ -182,7 +185,7 @@ def test_15_prioritizes_the_partition_with_the_earliest_pending_message(group: S
     group.append([DeviceSeen(device_id="late"), DeviceSeen(device_id="early")])
     claim = claim_device(group)
     assert claim is not None
-    group.ack(claim)
+    group.groups.ack(claim)
 
     group.append(DeviceSeen(device_id="late"))
 
@@ -205,7 +208,7 @@ def test_16_bootstraps_newly_appeared_partitions_on_subsequent_calls(group: Stor
 def test_17_returns_a_guard_with_conditions_only_for_the_names_each_type_has(group: Store) -> None:
     group.append([CourseCreated(course_name="Algebra"), UserRegistered(user_id="joe", name="Joe")])
 
-    claim = group.claim_next(
+    claim = group.groups.claim_next(
         "group", partition_by="course_name", handled_types=[CourseCreated, UserRegistered]
     )
 
@@ -329,7 +332,7 @@ def test_28_ack_advances_the_offset_and_releases_the_claim(group: Store) -> None
     claim = claim_device(group)
     assert claim is not None
 
-    group.ack(claim, claim.messages[0].global_position)
+    group.groups.ack(claim, claim.messages[0].global_position)
 
     following = claim_device(group, "w-2")
     assert following is not None
@@ -340,7 +343,7 @@ def test_29_after_ack_a_subsequent_claim_skips_processed_messages(group: Store) 
     group.append(DeviceSeen(device_id="a"))
     claim = claim_device(group)
     assert claim is not None
-    group.ack(claim)
+    group.groups.ack(claim)
     appended = group.append(DeviceSeen(device_id="a"))
 
     assert positions(claim_device(group)) == [appended.position]
@@ -351,10 +354,10 @@ def test_30_release_releases_the_claim_without_advancing(group: Store) -> None:
     claim = claim_device(group)
     assert claim is not None
 
-    group.release(claim)
+    group.groups.release(claim)
 
-    assert group.groups()[0].claimed == 0
-    assert group.groups()[0].pending == 1
+    assert group.groups.list()[0].claimed == 0
+    assert group.groups.list()[0].pending == 1
 
 
 def test_31_after_release_the_same_partition_is_claimed_again_with_the_same_messages(
@@ -363,7 +366,7 @@ def test_31_after_release_the_same_partition_is_claimed_again_with_the_same_mess
     group.append(DeviceSeen(device_id="a"))
     claim = claim_device(group)
     assert claim is not None
-    group.release(claim)
+    group.groups.release(claim)
 
     assert positions(claim_device(group, "w-2")) == positions(claim)
 
@@ -374,10 +377,10 @@ def test_31_after_release_the_same_partition_is_claimed_again_with_the_same_mess
 def test_32_clears_consumer_groups_offsets_and_what_belongs_to_them(algebra: Store) -> None:
     claim_student(algebra)
 
-    algebra.clear_consumer_groups()
+    algebra.groups.clear()
 
-    assert algebra.groups() == []
-    assert not algebra.consumer_group_active("group")
+    assert algebra.groups.list() == []
+    assert not algebra.groups.is_active("group")
 
 
 # Message class methods
@@ -413,13 +416,13 @@ def test_37_to_conditions_returns_an_empty_list_when_no_attributes_match() -> No
 
 
 def test_the_usage_example_of_the_specification(store: Store) -> None:
-    store.register_consumer_group("enrollment-decider")
+    store.groups.register("enrollment-decider")
     store.append(CourseCreated(course_name="Algebra"))
     store.append(UserRegistered(user_id="joe", name="Joe"))
     store.append(UserJoinedCourse(course_name="Algebra", user_id="joe"))
     store.append(UserJoinedCourse(course_name="Algebra", user_id="jake"))
 
-    result = store.claim_next(
+    result = store.groups.claim_next(
         "enrollment-decider",
         partition_by=["course_name", "user_id"],
         handled_types=[
@@ -446,7 +449,7 @@ def test_the_usage_example_of_the_specification(store: Store) -> None:
     )
     with store.transaction() as transaction:
         transaction.append(CourseClosed(course_name="Algebra"), guard=result.guard)
-        transaction.ack(result)
+        transaction.groups.ack(result)
 
     messages, _ = store.read_partition({"course_name": "Algebra"}, [CourseClosed])
     assert len(messages) == 1

@@ -1,13 +1,14 @@
-"""A worker claims, handles, appends and acknowledges, at once; what fails is tried again."""
+"""A worker claims, handles, appends and acknowledges, at once; what fails is tried again.
+
+Each test runs with a `Worker`, and with an `AsyncWorker`.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import os
-import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -25,16 +26,21 @@ from penstock import (
     Worker,
 )
 from penstock.errors import DeclarationBlocked, GroupNotFound, PoolExhausted, ValidationError
+from tests import both_ways
+from tests.both_ways import Way, way_of
 from tests.groups.school import DeviceRemoved, DeviceSeen, claim_device, positions
 from tests.log_output import told
 from tests.outbox.outboxes import sql
 from tests.racing import wait_until
 
+store = both_ways.store
+
 
 def worker(store: Store, handler: Callable[[Claim], Any], **options: Any) -> Worker:
-    return Worker(
+    made: Worker = way_of(store).Worker(
         store, "group", handler, partition_by="device_id", handled_types=[DeviceSeen], **options
     )
+    return made
 
 
 def removed(store: Store) -> list[str]:
@@ -49,7 +55,7 @@ def test_what_the_handler_returns_is_appended_and_the_claim_acknowledged(store: 
 
     assert busy == [True, True, False]
     assert removed(store) == ["a", "b"]
-    assert store.groups()[0].pending == 0
+    assert store.groups.list()[0].pending == 0
 
 
 def test_a_handler_may_return_nothing_or_several(store: Store) -> None:
@@ -64,12 +70,12 @@ def test_a_handler_may_return_nothing_or_several(store: Store) -> None:
 
 
 def test_a_worker_registers_its_group(store: Store) -> None:
-    worker(store, lambda claim: None)
+    worker(store, lambda claim: None).run_once()
 
-    assert store.consumer_group_active("group")
+    assert store.groups.is_active("group")
 
 
-def test_when_somebody_else_was_faster_it_decides_again(store: Store) -> None:
+def test_after_a_conflict_it_decides_again(store: Store) -> None:
     store.append(DeviceSeen(device_id="a", reading=1))
     seen: list[list[int]] = []
 
@@ -79,13 +85,11 @@ def test_when_somebody_else_was_faster_it_decides_again(store: Store) -> None:
         seen.append(positions(claim))
         return DeviceRemoved(device_id="a")
 
-    one = worker(store, handle)
-    while one.run_once():
-        pass
+    assert worker(store, handle).run_until_idle() == 2
 
     assert seen == [[1], [1, 2]]
     assert removed(store) == ["a"]
-    assert store.parked_partitions("group") == []
+    assert store.groups.parked("group") == []
 
 
 def test_what_a_failed_handler_wanted_is_not_appended_and_it_is_tried_again(store: Store) -> None:
@@ -98,8 +102,7 @@ def test_what_a_failed_handler_wanted_is_not_appended_and_it_is_tried_again(stor
         return DeviceRemoved(device_id=f"a after {claim.attempts}")
 
     one = worker(store, handle, on_failure=FailurePolicy.park(attempts=3, delay=0))
-    while one.run_once():
-        pass
+    one.run_until_idle()
 
     assert removed(store) == ["a after 3"]
 
@@ -114,16 +117,16 @@ def test_after_a_failure_the_partition_rests_and_the_others_go_on(store: Store) 
             raise ArithmeticError
 
     one = worker(store, handle, on_failure=FailurePolicy.park(delay=60, longest_delay=60))
-    while one.run_once():
-        pass
+    one.run_until_idle()
 
     assert handled == ["a", "b"]
-    assert store.parked_partitions("group") == []
+    assert store.groups.parked("group") == []
 
 
 def test_a_partition_whose_workers_die_again_and_again_is_parked(
     store: Store, database_url: str
 ) -> None:
+    store.groups.register("group")
     store.append(DeviceSeen(device_id="a"))
     one = worker(store, lambda claim: None, on_failure=FailurePolicy.park(attempts=1))
     assert claim_device(store, types=[DeviceSeen]) is not None  # and its worker dies
@@ -132,7 +135,7 @@ def test_a_partition_whose_workers_die_again_and_again_is_parked(
 
     one.run_once()
 
-    (parked,) = store.parked_partitions("group")
+    (parked,) = store.groups.parked("group")
     assert parked.error is not None
     assert "died" in parked.error
 
@@ -149,7 +152,7 @@ def test_a_claim_that_was_taken_over_appends_nothing(store: Store, database_url:
     worker(store, hang).run_once()
 
     assert removed(store) == []
-    assert store.groups()[0].claimed == 1
+    assert store.groups.list()[0].claimed == 1
 
 
 def test_the_lease_is_extended_while_the_handler_works(store: Store, database_url: str) -> None:
@@ -165,7 +168,7 @@ def test_the_lease_is_extended_while_the_handler_works(store: Store, database_ur
         )
         extended.extend(sql(store, is_extended))
 
-    worker(store, work, lease=1.2).run_once()
+    worker(store, work, lease=timedelta(seconds=1.2)).run_once()
 
     assert extended == [(True,)]
 
@@ -190,9 +193,9 @@ def test_a_worker_stops_after_the_claim_in_hand(store: Store) -> None:
     assert removed(store) == ["a"]
 
 
-def test_a_worker_outlasts_a_pool_that_is_used_up(database_url: str) -> None:
+def test_a_worker_outlasts_a_pool_that_is_used_up(way: Way, database_url: str) -> None:
     with (
-        penstock.connect(database_url, pool_max_size=2, pool_timeout_ms=300) as store,
+        way.connect(database_url, pool_max_size=2, pool_timeout_ms=300) as store,
         ThreadPoolExecutor(1) as threads,
         told("all 2 connections stayed in use") as waits,
     ):
@@ -207,8 +210,8 @@ def test_a_worker_outlasts_a_pool_that_is_used_up(database_url: str) -> None:
         running.result(30)
 
 
-def test_a_handler_that_gets_no_connection_is_not_at_fault(database_url: str) -> None:
-    with penstock.connect(database_url, pool_max_size=2, pool_timeout_ms=300) as store:
+def test_a_handler_that_gets_no_connection_is_not_at_fault(way: Way, database_url: str) -> None:
+    with way.connect(database_url, pool_max_size=2, pool_timeout_ms=300) as store:
         store.append(DeviceSeen(device_id="a"))
 
         def handle(claim: Claim) -> None:
@@ -219,7 +222,7 @@ def test_a_handler_that_gets_no_connection_is_not_at_fault(database_url: str) ->
         for _ in range(3):  # given back at once each time, and not parked as if it had failed
             with pytest.raises(PoolExhausted):
                 one.run_once()
-        (status,) = store.groups()
+        (status,) = store.groups.list()
 
         assert (status.parked, status.claimed) == (0, 0)
 
@@ -243,11 +246,11 @@ def test_a_handler_whose_outcome_cannot_be_declared_yet_is_not_at_fault(store: S
     assert len(list(store.read_category("worker.newly_made"))) == 1
 
 
-def test_an_outcome_of_a_new_class_needs_no_second_connection(database_url: str) -> None:
+def test_an_outcome_of_a_new_class_needs_no_second_connection(way: Way, database_url: str) -> None:
     class Seldom(TypedMessage, type="worker.seldom"):
         device_id: str
 
-    with penstock.connect(database_url, pool_max_size=1, pool_timeout_ms=300) as store:
+    with way.connect(database_url, pool_max_size=1, pool_timeout_ms=300) as store:
         store.append(DeviceSeen(device_id="a"))
         one = worker(store, lambda claim: Seldom(**claim.partition_value))
 
@@ -255,14 +258,16 @@ def test_an_outcome_of_a_new_class_needs_no_second_connection(database_url: str)
         assert len(list(store.read_category("worker.seldom"))) == 1
 
 
-def test_what_an_interceptor_cannot_read_parks_its_partition_alone(database_url: str) -> None:
+def test_what_an_interceptor_cannot_read_parks_its_partition_alone(
+    way: Way, database_url: str
+) -> None:
     class Decrypting(Interceptor):
         def on_read(self, message: RecordedMessage) -> RecordedMessage:
             if message.data.get("reading") == 7:
                 raise RuntimeError("no key for this one")
             return message
 
-    with penstock.connect(database_url, interceptors=[Decrypting()]) as store:
+    with way.connect(database_url, interceptors=[Decrypting()]) as store:
         store.append([DeviceSeen(device_id="a", reading=7), DeviceSeen(device_id="b")])
         handled: list[str] = []
         one = worker(
@@ -270,9 +275,8 @@ def test_what_an_interceptor_cannot_read_parks_its_partition_alone(database_url:
             lambda claim: handled.append(claim.partition_key),
             on_failure=FailurePolicy.park(1),
         )
-        while one.run_once():
-            pass
-        (parked,) = store.parked_partitions("group")
+        one.run_until_idle()
+        (parked,) = store.groups.parked("group")
 
     assert handled == ["device_id:b"]
     assert parked.partition_key == "device_id:a"
@@ -300,33 +304,19 @@ def test_the_pauses_between_attempts_grow(store: Store, database_url: str) -> No
     assert pauses[2] > pauses[0] * 1.5  # the chance in each is a factor of two at most
 
 
-def test_a_worker_ends_after_the_claim_in_hand_when_it_is_told_to_by_sigterm(
-    store: Store,
-) -> None:
-    store.append([DeviceSeen(device_id="a"), DeviceSeen(device_id="b")])
-
-    def handle(claim: Claim) -> DeviceRemoved:
-        os.kill(os.getpid(), signal.SIGTERM)
-        return DeviceRemoved(**claim.partition_value)
-
-    worker(store, handle).run()
-
-    assert removed(store) == ["a"]
-
-
 def test_the_parked_partitions_of_a_group_that_was_never_registered_are_an_error(
     store: Store,
 ) -> None:
     with pytest.raises(GroupNotFound):
-        store.parked_partitions("nobody")
+        store.groups.parked("nobody")
 
 
 def test_a_worker_of_a_stopped_group_rests(store: Store) -> None:
     store.append(DeviceSeen(device_id="a"))
-    one = worker(store, lambda claim: None)
-    store.stop_consumer_group("group")
+    store.groups.register("group")
+    store.groups.stop("group")
 
-    assert not one.run_once()
+    assert not worker(store, lambda claim: None).run_once()
 
 
 def test_a_policy_that_does_not_park_is_refused(store: Store) -> None:
@@ -350,16 +340,17 @@ def test_a_message_that_cannot_be_decoded_parks_its_partition_alone(store: Store
         on_failure=policy,
     )
 
-    while one.run_once():
-        pass
+    one.run_until_idle()
 
     assert sorted(handled) == [("device_id:a", 1), ("device_id:b", 2)]
-    [parked] = store.parked_partitions("group")
+    [parked] = store.groups.parked("group")
     assert (parked.partition_key, parked.attempts) == ("device_id:a", 2)
     assert str(parked.error).startswith("DecodingError: ")
 
 
-def test_a_partition_that_is_always_too_late_is_parked_and_the_others_go_on(store: Store) -> None:
+def test_a_partition_with_a_conflict_at_every_attempt_is_parked_and_the_others_go_on(
+    store: Store,
+) -> None:
     store.append([DeviceSeen(device_id="a"), DeviceSeen(device_id="b")])
     handled: list[str] = []
 
@@ -370,18 +361,18 @@ def test_a_partition_that_is_always_too_late_is_parked_and_the_others_go_on(stor
 
     policy = FailurePolicy.park(attempts=2, delay=0.1, longest_delay=0.1)
     one = worker(store, handle, on_failure=policy)
-    while not store.parked_partitions("group"):
+    one.run_once()
+    while not store.groups.parked("group"):
         one.run_once()
 
     assert "device_id:b" in handled[:4]
-    assert store.parked_partitions("group")[0].partition_key == "device_id:a"
+    assert store.groups.parked("group")[0].partition_key == "device_id:a"
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
         {"handler": None},
-        {"handler": asyncio.sleep},
         {"lease": float("nan")},
         {"partition_by": []},
         {"partition_by": None},
@@ -398,27 +389,23 @@ def test_a_worker_that_could_only_fail_is_refused(store: Store, wrong: dict[str,
     fine = {"handler": print, "partition_by": "device_id", "handled_types": [DeviceSeen]}
 
     with pytest.raises(ValidationError):
-        Worker(store, "group", **{**fine, **wrong})
+        way_of(store).Worker(store, "group", **{**fine, **wrong})
 
-    assert store.groups() == []
+    assert store.groups.list() == []
 
 
-def test_an_attribute_that_no_handled_type_has_is_told_of(
+def test_an_attribute_that_no_handled_type_has_is_logged(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     terms: dict[str, Any] = {"partition_by": ["device_id", "divice_id"]}
 
-    Worker(store, "group", print, handled_types=[DeviceSeen], **terms)
-    Worker(store, "group", print, handled_types=["device.seen"], **terms)  # who knows what it has
+    make = way_of(store).Worker
+    make(store, "group", print, handled_types=[DeviceSeen], **terms)
+    make(store, "group", print, handled_types=["device.seen"], **terms)  # which may have it
 
     assert [one.partition(":")[0] for one in caplog.messages] == [
         "no handled type indexes divice_id"
     ]
-
-
-def test_a_worker_without_a_store_is_refused() -> None:
-    with pytest.raises(ValidationError, match="store must be a Store"):
-        worker(None, print)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -438,23 +425,25 @@ def test_a_worker_without_a_store_is_refused() -> None:
         ),
         lambda store, claim: store.declare("device.seen"),
         lambda store, claim: penstock.Guard(None),  # type: ignore[arg-type]
-        lambda store, claim: store.claim_next("g", partition_by=5, handled_types=[DeviceSeen]),
-        lambda store, claim: store.claim_next("g", partition_by="a", handled_types=[5]),
-        lambda store, claim: store.claim_next(
+        lambda store, claim: store.groups.claim_next(
+            "g", partition_by=5, handled_types=[DeviceSeen]
+        ),
+        lambda store, claim: store.groups.claim_next("g", partition_by="a", handled_types=[5]),
+        lambda store, claim: store.groups.claim_next(
             "g", partition_by="a", handled_types=[DeviceSeen], batch_size=2**31
         ),
-        lambda store, claim: store.ack(None),
-        lambda store, claim: store.release(5),
-        lambda store, claim: store.extend(None),
-        lambda store, claim: store.release(claim, delay=float("nan")),
-        lambda store, claim: store.release(claim, delay=float("inf")),
-        lambda store, claim: store.release(claim, park=5),
+        lambda store, claim: store.groups.ack(None),
+        lambda store, claim: store.groups.release(5),
+        lambda store, claim: store.groups.extend(None),
+        lambda store, claim: store.groups.release(claim, delay=float("nan")),
+        lambda store, claim: store.groups.release(claim, delay=float("inf")),
+        lambda store, claim: store.groups.release(claim, park=5),
     ],
 )
 def test_what_is_of_a_wrong_type_is_refused_by_name(
     store: Store, call: Callable[[Store, Claim], object]
 ) -> None:
-    store.register_consumer_group("group")
+    store.groups.register("group")
     store.append(DeviceSeen(device_id="a"))
     claim = claim_device(store)
     assert claim is not None
@@ -462,46 +451,48 @@ def test_what_is_of_a_wrong_type_is_refused_by_name(
     with pytest.raises(ValidationError):
         call(store, claim)
 
-    assert store.groups()[0].claimed == 1
+    assert store.groups.list()[0].claimed == 1
 
 
 def test_no_more_is_acknowledged_than_was_claimed(store: Store) -> None:
-    store.register_consumer_group("group")
+    store.groups.register("group")
     store.append([DeviceSeen(device_id="a") for _ in range(3)])
-    claim = store.claim_next(
+    claim = store.groups.claim_next(
         "group", partition_by="device_id", handled_types=[DeviceSeen], batch_size=1
     )
     assert claim is not None
 
     with pytest.raises(penstock.errors.InvalidAck):
-        store.ack(claim, claim.last_position + 1)
-    store.ack(claim)
+        store.groups.ack(claim, claim.last_position + 1)
+    store.groups.ack(claim)
 
     assert positions(claim_device(store)) == [2, 3]
 
 
 def test_a_group_is_not_bound_to_a_name_that_no_message_has(store: Store) -> None:
-    store.register_consumer_group("group")
+    store.groups.register("group")
     store.append(DeviceSeen(device_id="a"))
 
-    mistyped = store.claim_next("group", partition_by="devise", handled_types=[DeviceSeen])
+    mistyped = store.groups.claim_next("group", partition_by="devise", handled_types=[DeviceSeen])
     claim = claim_device(store)
 
     assert mistyped is None
     assert positions(claim) == [1]
     with pytest.raises(penstock.errors.PartitionByChanged):
-        store.claim_next("group", partition_by="devise", handled_types=[DeviceSeen])
+        store.groups.claim_next("group", partition_by="devise", handled_types=[DeviceSeen])
 
 
-def test_a_group_that_nobody_works_for_tells_how_long_its_messages_wait(store: Store) -> None:
-    store.register_consumer_group("group")
+def test_a_group_without_workers_shows_how_long_its_messages_wait(store: Store) -> None:
+    store.groups.register("group")
     store.append(DeviceSeen(device_id="a"))
     claim = claim_device(store)
     assert claim is not None
-    store.ack(claim)
-    done = store.groups()[0]
+    store.groups.ack(claim)
+    done = store.groups.list()[0]
 
     store.append(DeviceSeen(device_id="b"))
 
     assert done.oldest_pending is None
-    assert store.groups()[0].oldest_pending == store.get_category_messages("device.seen")[1].time
+    assert (
+        store.groups.list()[0].oldest_pending == store.get_category_messages("device.seen")[1].time
+    )

@@ -8,7 +8,10 @@ from contextlib import ExitStack
 import psycopg
 import pytest
 
+from tests.both_ways import event_loop_thread, way
 from tests.log.client import Client
+
+__all__ = ["event_loop_thread", "way"]
 
 
 @pytest.fixture

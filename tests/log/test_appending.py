@@ -10,7 +10,7 @@ import pytest
 from penstock import ConcurrentAppendError, Guard, Store, Transaction, WrongExpectedVersion
 from penstock.errors import DuplicateMessageId
 from penstock.log.append import SEEN_AT_MOST
-from penstock.log.guard import runs
+from penstock.log.guard import ranges_of
 from tests.groups.school import UserJoinedCourse
 
 ALGEBRA = UserJoinedCourse.to_conditions(course_name="Algebra")
@@ -29,7 +29,7 @@ def test_a_retry_returns_the_first_result_where_the_version_no_longer_holds(stor
     assert again == first
 
 
-def test_an_id_that_exists_is_told_before_the_version_and_the_guard(store: Store) -> None:
+def test_an_id_that_exists_is_reported_before_the_version_and_the_guard(store: Store) -> None:
     _, guard = store.read(ALGEBRA)
     present = joined("joe")
     store.append(present, stream_name="enrolment-1")
@@ -42,7 +42,7 @@ def test_an_id_that_exists_is_told_before_the_version_and_the_guard(store: Store
     assert len(store.get_stream_messages("enrolment-1")) == 1
 
 
-def test_the_version_is_told_before_the_guard(store: Store) -> None:
+def test_the_version_is_reported_before_the_guard(store: Store) -> None:
     _, guard = store.read(ALGEBRA)
     store.append(joined("joe"), stream_name="enrolment-1")
 
@@ -100,7 +100,7 @@ def long_chain(store: Store) -> Guard:
     """Return a guard that carries as many runs along as it may: others wrote between them."""
     courses = ["Algebra", "History"] * SEEN_AT_MOST
     written = store.append([joined(str(n), course) for n, course in enumerate(courses)])
-    return Guard(tuple(ALGEBRA), 0, runs(written.positions[::2]))
+    return Guard(tuple(ALGEBRA), 0, ranges_of(written.positions[::2]))
 
 
 def test_a_guard_does_not_move_past_a_writer_that_is_open(store: Store) -> None:

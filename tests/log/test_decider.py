@@ -1,14 +1,27 @@
-"""A decider: from what has happened, and a command, to what happens next."""
+"""A decider: past events and a command give new events. `store.decide` is tested both ways."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from penstock import AsyncStore, ConcurrentAppendError, Decider, Store
+import penstock
+from penstock import ConcurrentAppendError, Decider, Store
 from penstock.errors import ValidationError
-from tests.groups.school import CourseClosed, CourseCreated, UserJoinedCourse
+from tests import both_ways
+from tests.groups.school import CourseClosed, CourseCreated, DeviceSeen, UserJoinedCourse
+
+store = both_ways.store
+
+
+@pytest.fixture
+def rival(database_url: str) -> Iterator[Store]:
+    """Another client of the same database, which a decider calls while it decides."""
+    with penstock.connect(database_url) as store:
+        yield store
 
 
 class CourseFull(Exception):
@@ -47,7 +60,7 @@ def test_a_command_may_be_refused() -> None:
     ENROLMENT.given(CREATED, JOE, JAKE).when(MARY).then_raises(CourseFull)
 
 
-def test_a_wrong_expectation_is_told() -> None:
+def test_a_wrong_expectation_is_reported() -> None:
     with pytest.raises(AssertionError, match="expected"):
         ENROLMENT.given(CREATED).when(JOE).then(JAKE)
     with pytest.raises(AssertionError, match="CourseFull"):
@@ -64,10 +77,10 @@ def test_a_command_is_decided_on_the_log_and_appended(store: Store) -> None:
     ]
 
     for command in (JOE, JAKE):
-        assert ENROLMENT.handle(store, command, conditions) is not None
+        assert store.decide(ENROLMENT, command, conditions) is not None
 
     with pytest.raises(CourseFull):
-        ENROLMENT.handle(store, MARY, conditions)
+        store.decide(ENROLMENT, MARY, conditions)
     assert ENROLMENT.state(store.read(conditions)[0]) == 0
 
 
@@ -76,16 +89,16 @@ def test_nothing_to_append_is_nothing(store: Store) -> None:
         initial=0, evolve=evolve, decide=lambda seats, command: []
     )
 
-    assert idle.handle(store, JOE, CourseCreated.to_conditions(course_name="Algebra")) is None
+    assert store.decide(idle, JOE, CourseCreated.to_conditions(course_name="Algebra")) is None
 
 
-def test_a_conflict_is_decided_again_and_given_up_in_the_end(store: Store) -> None:
+def test_a_conflict_is_decided_again_and_given_up_in_the_end(store: Store, rival: Store) -> None:
     store.append(CREATED)
     decided = []
 
     def interrupted(seats: int, command: UserJoinedCourse) -> list[UserJoinedCourse]:
         decided.append(seats)
-        store.append(CourseClosed(course_name="Algebra"))  # always somebody else
+        rival.append(CourseClosed(course_name="Algebra"))  # another writer, each time
         return [command]
 
     unlucky = Decider[int, UserJoinedCourse](initial=0, evolve=evolve, decide=interrupted)
@@ -95,7 +108,7 @@ def test_a_conflict_is_decided_again_and_given_up_in_the_end(store: Store) -> No
     ]
 
     with pytest.raises(ConcurrentAppendError):
-        unlucky.handle(store, JOE, conditions, attempts=3)
+        store.decide(unlucky, JOE, conditions, attempts=3)
 
     assert decided == [2, 0, 0]
 
@@ -112,28 +125,58 @@ def test_what_one_command_made_of_the_state_is_not_there_for_the_next(store: Sto
     in_history = UserJoinedCourse(course_name="History", user_id="joe")
     for joining in (JOE, JAKE, in_history):  # to decide on jake, joe's joining is read
         conditions = UserJoinedCourse.to_conditions(course_name=joining.course_name)
-        assert members.handle(store, joining, conditions) is not None
+        assert store.decide(members, joining, conditions) is not None
 
     assert members.initial == []
 
 
-def test_in_a_transaction_a_conflict_is_told_and_not_tried_again(store: Store) -> None:
+def test_in_a_transaction_a_conflict_is_raised_and_not_tried_again(
+    store: Store, rival: Store
+) -> None:
     store.append(CREATED)
     attempts = []
 
     def too_late(seats: int, command: UserJoinedCourse) -> list[UserJoinedCourse]:
         attempts.append(seats)
-        store.append(JAKE)
+        rival.append(JAKE)
         return [command]
 
     late = Decider[int, UserJoinedCourse](initial=0, evolve=evolve, decide=too_late)
     conditions = UserJoinedCourse.to_conditions(course_name="Algebra")
     with pytest.raises(ConcurrentAppendError), store.transaction() as transaction:
-        late.handle(transaction, JOE, conditions)
+        transaction.decide(late, JOE, conditions)
 
     assert len(attempts) == 1
 
 
-async def test_a_decider_says_that_it_takes_a_blocking_store(async_store: AsyncStore) -> None:
-    with pytest.raises(ValidationError, match="store must be a Store"):
-        ENROLMENT.handle(async_store, JOE, JOE.to_conditions(user_id="joe"))  # type: ignore[arg-type]
+@pytest.mark.parametrize("on", ["store", "transaction"])
+def test_what_is_no_decider_is_refused(store: Store, on: str) -> None:
+    with store.transaction() as transaction:
+        decides = store if on == "store" else transaction
+        with pytest.raises(ValidationError, match="decider must be a Decider"):
+            decides.decide(decide, JOE, JOE.to_conditions(user_id="joe"))  # type: ignore[arg-type]
+
+
+def test_conditions_are_read_again_though_they_come_from_an_iterator(
+    store: Store, rival: Store
+) -> None:
+    store.append(CREATED)
+    others = iter([JAKE])
+
+    def interrupted(seats: int, command: UserJoinedCourse) -> list[UserJoinedCourse]:
+        rival.append(list(others) or [DeviceSeen(device_id="a")])
+        return [command]
+
+    unlucky = Decider[int, UserJoinedCourse](initial=0, evolve=evolve, decide=interrupted)
+
+    conditions = iter(UserJoinedCourse.to_conditions(course_name="Algebra"))
+    assert store.decide(unlucky, JOE, conditions) is not None
+
+
+@pytest.mark.parametrize("name", ["evolve", "decide"])
+@pytest.mark.parametrize("wrong", [None, asyncio.sleep])
+def test_a_decider_is_made_of_plain_functions(name: str, wrong: object) -> None:
+    functions: dict[str, Any] = {"evolve": evolve, "decide": decide, name: wrong}
+
+    with pytest.raises(ValidationError, match=f"{name} must be a plain function"):
+        Decider(initial=0, **functions)

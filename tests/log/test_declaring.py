@@ -110,7 +110,7 @@ def test_a_guard_of_your_own_is_refused_while_such_a_transaction_is_open(
 def test_a_group_gets_the_messages_of_such_a_transaction(
     store: Store, old_snapshot: psycopg.Connection
 ) -> None:
-    store.register_consumer_group("group")
+    store.groups.register("group")
     store.append(DeviceSeen(device_id="a"))
     old_snapshot.execute(
         "insert into message_store.messages (stream_name, position, type, data)"
@@ -121,7 +121,7 @@ def test_a_group_gets_the_messages_of_such_a_transaction(
     assert positions(claim_device(store, types=[DeviceSeen])) == [1, 2]
 
 
-def test_two_who_declare_different_attributes_at_once_declare_both(
+def test_two_that_declare_different_attributes_at_once_declare_both(
     store: Store, database_url: str
 ) -> None:
     def declare(name: str) -> None:
@@ -328,7 +328,7 @@ def test_a_trigger_of_yours_may_append_during_an_append(store: Store, database_u
     assert len(store.read(DeviceSeen.to_conditions(device_id="b"))[0]) == 3
 
 
-def test_who_writes_gets_through_while_a_declaration_waits(store: Store, database_url: str) -> None:
+def test_a_writer_does_not_wait_while_a_declaration_waits(store: Store, database_url: str) -> None:
     with store.transaction() as writing, ThreadPoolExecutor() as threads:
         writing.write_message("other-1", "Other")
         declaring = threads.submit(store.declare, DeviceSeen)

@@ -21,7 +21,7 @@ from penstock import (
     TypedMessage,
     new_id,
 )
-from penstock.log.guard import runs
+from penstock.log.guard import ranges_of
 
 #: texts that an array, JSON or SQL would like to read as something else
 VALUES = ["a", "b", "", "NULL", 'say "a"', "\\", "{a,b}", "a,b", " ", "'; --", "é\n"]
@@ -100,7 +100,7 @@ def test_an_append_conflicts_exactly_where_the_rule_says_so(
     store.declare(Lent, Returned)
     beginning = store.append(Message("beginning")).position
     written = [store.append(one.with_id(new_id())).position for one in log]
-    guard = Guard(tuple(watched), beginning, runs(written[:seen]))
+    guard = Guard(tuple(watched), beginning, ranges_of(written[:seen]))
     message = Message("note") if plain else appended.with_id(new_id())
 
     try:

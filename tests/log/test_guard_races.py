@@ -42,8 +42,8 @@ def stores(database_url: str) -> Iterator[list[Store]]:
 def attempt(store: Store, course: str, user: str) -> bool:
     """Enrol somebody if there is a seat, and tell whether there was."""
     return (
-        SEAT.handle(
-            store,
+        store.decide(
+            SEAT,
             UserJoinedCourse(course_name=course, user_id=user),
             UserJoinedCourse.to_conditions(course_name=course),
             attempts=200,
@@ -134,7 +134,7 @@ def wait_until_waiting_or_done(store: Store, done: Callable[[], bool]) -> None:
                 return
 
 
-def test_of_two_who_take_the_last_seat_at_once_one_is_refused(store: Store) -> None:
+def test_of_two_that_take_the_last_seat_at_once_one_is_refused(store: Store) -> None:
     with pytest.raises(penstock.ConcurrentAppendError):
         decide_twice_at_once(store)
 

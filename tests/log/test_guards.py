@@ -135,7 +135,7 @@ WRITES = [write_alone, write_a_batch, write_a_bulk, write_a_guarded_bulk]
 
 @pytest.mark.parametrize("decide", DECISIONS)
 @pytest.mark.parametrize("write", WRITES)
-def test_a_decision_waits_for_whoever_is_writing_and_sees_the_messages(
+def test_a_decision_waits_for_open_writers_and_sees_their_messages(
     school: Store,
     waiting: Waiting,
     decide: Callable[[Store, Guard], object],
@@ -152,7 +152,7 @@ def test_a_decision_waits_for_whoever_is_writing_and_sees_the_messages(
 
 @pytest.mark.parametrize("decide", DECISIONS)
 @pytest.mark.parametrize("write", WRITES)
-def test_whoever_writes_waits_for_a_decision_in_flight(
+def test_a_writer_waits_for_a_decision_in_flight(
     school: Store,
     waiting: Waiting,
     decide: Callable[[Transaction, Guard], object],
@@ -359,7 +359,7 @@ def copy(connection: psycopg.Connection) -> None:
 
 @pytest.mark.parametrize("write", [write_message, insert, copy])
 @pytest.mark.parametrize("edition", ["penstock", "beside"])
-def test_whoever_writes_past_penstock_is_a_conflict(
+def test_a_write_past_penstock_is_a_conflict(
     write: Callable[[psycopg.Connection], None],
     edition: str,
     new_database: Callable[[str], str],
@@ -381,7 +381,7 @@ def test_whoever_writes_past_penstock_is_a_conflict(
 
 
 @pytest.mark.parametrize("write", [write_message, insert, copy])
-def test_whoever_writes_past_penstock_waits_for_a_decision_in_flight(
+def test_a_write_past_penstock_waits_for_a_decision_in_flight(
     write: Callable[[psycopg.Connection], None],
     school: Store,
     database_url: str,
@@ -457,7 +457,7 @@ def test_many_writes_past_penstock_in_one_transaction_take_a_bounded_number_of_l
     assert locks < 600
 
 
-def test_two_guarded_bulk_appends_take_turns(school: Store, waiting: Waiting) -> None:
+def test_two_guarded_bulk_appends_run_one_after_the_other(school: Store, waiting: Waiting) -> None:
     _, guard = school.read(ALGEBRA)
     with school.transaction() as first:
         first.append([joined(f"user {number}") for number in range(600)], guard)
@@ -469,7 +469,7 @@ def test_two_guarded_bulk_appends_take_turns(school: Store, waiting: Waiting) ->
         second.result()
 
 
-def test_guarded_bulk_appends_that_waited_together_take_turns(
+def test_guarded_bulk_appends_that_waited_together_run_one_after_the_other(
     school: Store, database_url: str
 ) -> None:
     closed = [CourseClosed(course_name="Drawing") for _ in range(600)]
@@ -498,7 +498,7 @@ def test_writers_of_messages_with_the_same_attributes_do_not_wait_for_each_other
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_decisions_on_the_same_attributes_in_opposite_orders_take_turns(
+def test_decisions_on_the_same_attributes_in_opposite_orders_do_not_deadlock(
     school: Store, database_url: str, count: int
 ) -> None:
     courses = ["Algebra", "History", "Physics"]
@@ -553,7 +553,7 @@ def test_a_guard_and_an_expected_version_go_together(school: Store) -> None:
     assert [one.position for one in school.get_stream_messages("enrolment-joe")] == [0]
 
 
-def test_a_decision_with_a_stream_waits_its_turn(school: Store, waiting: Waiting) -> None:
+def test_a_decision_with_a_stream_waits_for_the_one_before(school: Store, waiting: Waiting) -> None:
     _, guard = school.read(ALGEBRA)
     with school.transaction() as first:
         first.append(joined("jake"), guard, stream_name="enrolment-jake")

@@ -392,7 +392,7 @@ def test_what_a_partitioned_group_has_not_handled_stays(store: Store) -> None:
     assert claim is not None
 
     waiting = store.admin.retain("device-1", keep_count=1)
-    store.ack(claim)
+    store.groups.ack(claim)
     handled = store.admin.retain("device-1", keep_count=1)
 
     assert (waiting.removed, waiting.held_back_by) == (0, "group")
@@ -403,7 +403,7 @@ def test_what_a_partitioned_group_has_not_routed_stays(store: Store) -> None:
     write_readings(store, 1)
     claim = claim_device(store)
     assert claim is not None
-    store.ack(claim)
+    store.groups.ack(claim)
 
     write_readings(store, 3)
 
@@ -416,10 +416,10 @@ def test_what_a_parked_partition_has_not_handled_stays(store: Store) -> None:
     claim = claim_device(store)
     assert claim is not None
 
-    store.release(claim, park=True)
+    store.groups.release(claim, park=True)
 
     assert store.admin.retain("device-1", keep_count=1) == Retained(0, "group")
-    store.resume_partitions("group")
+    store.groups.resume("group")
     assert count_handled(store) == 3
 
 
@@ -434,7 +434,7 @@ def test_what_a_partitioned_group_has_to_route_again_stays(store: Store) -> None
     unindexed = moved("device_id")
     for _ in range(3):
         store.write_message("device-1", unindexed(device_id="1", house="a"))
-    store.register_consumer_group("group")
+    store.groups.register("group")
     before = count_handled(store, unindexed)
 
     store.declare(moved())  # only now the messages have a partition
@@ -449,8 +449,8 @@ def write_readings(store: Store, count: int) -> None:
 
 
 def claim_device(store: Store, type: type[TypedMessage] = ReadingTaken) -> Claim | None:
-    store.register_consumer_group("group")
-    return store.claim_next("group", partition_by="device_id", handled_types=[type])
+    store.groups.register("group")
+    return store.groups.claim_next("group", partition_by="device_id", handled_types=[type])
 
 
 def count_handled(store: Store, type: type[TypedMessage] = ReadingTaken) -> int:
@@ -458,5 +458,5 @@ def count_handled(store: Store, type: type[TypedMessage] = ReadingTaken) -> int:
     count = 0
     while claim := claim_device(store, type):
         count += len(claim.messages)
-        store.ack(claim)
+        store.groups.ack(claim)
     return count

@@ -81,7 +81,7 @@ def write(store: Store, count: int, first: int = 0) -> None:
 
 
 def claim(store: Store) -> Claim | None:
-    return store.claim_next("group", partition_by="room", handled_types=[Heard])
+    return store.groups.claim_next("group", partition_by="room", handled_types=[Heard])
 
 
 def test_what_becomes_of_each_table_was_decided(store: Store) -> None:
@@ -120,12 +120,12 @@ def test_a_guard_of_the_old_log_is_refused(store: Store, database_url: str, coun
 
 
 def test_a_group_handles_the_new_messages(store: Store, clear: Any) -> None:
-    store.register_consumer_group("group")
+    store.groups.register("group")
     store.append([Heard(room="1"), Heard(room="2"), Heard(room="1")])
     for _ in range(2):
         claimed = claim(store)
         assert claimed is not None
-        store.ack(claimed)
+        store.groups.ack(claimed)
     clear()
 
     store.append([Heard(room="1"), Heard(room="1")])
@@ -134,12 +134,12 @@ def test_a_group_handles_the_new_messages(store: Store, clear: Any) -> None:
     assert claimed is not None
     assert len(claimed.messages) == 2
     assert not claimed.replaying
-    store.ack(claimed)
+    store.groups.ack(claimed)
     assert claim(store) is None
 
 
 def test_a_claim_in_flight_is_stale(store: Store, clear: Any) -> None:
-    store.register_consumer_group("group")
+    store.groups.register("group")
     store.append(Heard(room="1"))
     claimed = claim(store)
     assert claimed is not None
@@ -147,7 +147,7 @@ def test_a_claim_in_flight_is_stale(store: Store, clear: Any) -> None:
     clear()
 
     with pytest.raises(StaleClaim):
-        store.ack(claimed)
+        store.groups.ack(claimed)
 
 
 @pytest.mark.parametrize("positions", ["stream", "table", "hybrid"])
@@ -337,14 +337,14 @@ def test_what_retention_removed_before_is_not_missed(store: Store, clear: Any) -
 
 def test_what_people_declared_and_what_is_to_be_done_stays(store: Store, clear: Any) -> None:
     store.declare(Heard)
-    store.register_consumer_group("group")
-    store.stop_consumer_group("group")
+    store.groups.register("group")
+    store.groups.stop("group")
     store.outbox.enqueue("mail", {"to": "joe"})
     join = store.joins.start_join("customer-7", 2)
     clear()
 
     assert store.read(ROOM)[0] == []
-    assert [(one.group_id, one.status) for one in store.groups()] == [("group", "stopped")]
+    assert [(one.group_id, one.status) for one in store.groups.list()] == [("group", "stopped")]
     assert [one.topic for one in store.outbox.list()] == ["mail"]
     assert store.joins.get_join(join).expected_steps == 2
 

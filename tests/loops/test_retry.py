@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -98,6 +99,12 @@ class TestAFunction:
             penstock.retry(**options)
 
         assert (caught.value.name, repr(caught.value.value)) == (name, repr(value))
+
+    def test_takes_delays_in_seconds_or_as_timedelta(self) -> None:
+        work = Failing(CONFLICT)
+
+        soon = timedelta(microseconds=100)
+        assert penstock.retry(attempts=2, delay=soon, longest_delay=soon)(work)() == 2
 
 
 class TestAnAsyncFunction:

@@ -42,11 +42,11 @@ def filled(server: Server, devices: list[str]) -> Iterator[Store]:
     with penstock.connect(server.url(name)) as store:
         for first in range(0, len(devices), 300):
             store.append([ReadingTaken(device=one) for one in devices[first : first + 300]])
-        store.register_consumer_group("group")
-        while store.groups()[0].routed_to < store.category_head("$all"):
+        store.groups.register("group")
+        while store.groups.list()[0].routed_to < store.category_head("$all"):
             claim = claim_next(store)
             assert claim is not None
-            store.release(claim)
+            store.groups.release(claim)
         yield store
     server.drop_database(name)
 
@@ -70,7 +70,7 @@ def hot(server: Server) -> Iterator[Store]:
 
 
 def claim_next(store: Store | BorrowedConnection) -> Claim | None:
-    return store.claim_next(
+    return store.groups.claim_next(
         "group", partition_by="device", handled_types=[ReadingTaken], batch_size=10
     )
 
@@ -109,7 +109,7 @@ def claim(log: BorrowedConnection) -> None:
 def claim_and_acknowledge(log: BorrowedConnection) -> None:
     claimed = claim_next(log)
     assert claimed is not None
-    log.ack(claimed)
+    log.groups.ack(claimed)
 
 
 OPERATIONS = [write, append, claim, claim_and_acknowledge]
@@ -168,9 +168,9 @@ def test_a_claim_that_finds_nothing_reads_next_to_nothing(
     for some in (devices[:20], devices):
         with filled(server, some) as store:
             while (claimed := claim_next(store)) is not None:
-                store.ack(claimed)
+                store.groups.ack(claimed)
             read.append(entries_read(store, find_nothing))
-            (status,) = store.groups()
+            (status,) = store.groups.list()
             assert (status.partitions, status.pending) == (min(partitions, len(some)), 0)
 
     small, large = read

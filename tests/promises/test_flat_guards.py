@@ -117,7 +117,7 @@ def interleaved(store: Store, other: Store, count: int) -> Guard:
     return guard
 
 
-def test_a_guard_of_many_runs_finds_what_was_written_between_them(
+def test_a_guard_of_many_ranges_finds_what_was_written_between_them(
     store: Store, database_url: str
 ) -> None:
     store.declare(SeatTaken)

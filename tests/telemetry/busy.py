@@ -37,7 +37,7 @@ def park_one(store: Store, category: str = "order", consumer_id: str = "mailer")
 
 def hold_claim(store: Store) -> None:
     """Claim a partition of the group, and keep it."""
-    store.register_consumer_group("group")
+    store.groups.register("group")
     store.append(DeviceSeen(device_id="held"))
     assert claim_device(store) is not None
 
@@ -47,7 +47,7 @@ def park_partition(store: Store) -> None:
     store.append(DeviceSeen(device_id="parked"))
     claim = claim_device(store)
     assert claim is not None
-    store.release(claim, error="no seats", park=True)
+    store.groups.release(claim, error="no seats", park=True)
 
 
 def an_hour_passes(store: Store) -> None:

@@ -69,11 +69,11 @@ class TestGroups:
     @pytest.fixture
     def group(self, store: Store) -> Store:
         """A group that has handled what there was."""
-        store.register_consumer_group("group")
+        store.groups.register("group")
         store.append(DeviceSeen(device_id="a"))
         claim = claim_device(store)
         assert claim is not None
-        store.ack(claim)
+        store.groups.ack(claim)
         return store
 
     def test_do_not_lag_once_all_is_handled(self, group: Store) -> None:
@@ -92,7 +92,7 @@ class TestGroups:
         group.append([DeviceSeen(device_id="a"), DeviceSeen(device_id="b")])
         claim = claim_device(group)
         assert claim is not None
-        group.ack(claim)
+        group.groups.ack(claim)
         an_hour_passes(group)
 
         assert figure(group, "group.lag", group_id="group") >= HOUR
@@ -119,7 +119,7 @@ class TestGroups:
         assert figure(group, "group.lag", group_id="group") == 0
 
     def test_that_nobody_ever_claimed_from_have_no_lag_to_tell(self, store: Store) -> None:
-        store.register_consumer_group("group")
+        store.groups.register("group")
         store.append(DeviceSeen(device_id="a"))
 
         assert details(store, "group.lag") == []

@@ -48,7 +48,7 @@ def test_a_batch_tells_how_many_messages_and_a_read_how_many_rows(
 def test_what_is_about_a_group_or_nothing_in_particular_has_a_name_too(
     traced: Store, spans: InMemorySpanExporter
 ) -> None:
-    traced.register_consumer_group("enrolment")
+    traced.groups.register("enrolment")
     traced.outbox.enqueue("mail")
 
     group, outbox = spans.get_finished_spans()

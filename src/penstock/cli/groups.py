@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -30,8 +31,8 @@ def overview(
     if context.invoked_subcommand:
         return
     with open_existing(settings_for(url, folder)) as store:
-        found = store.groups()
-        parked = [one for group in found for one in store.parked_partitions(group.group_id)]
+        found = store.groups.list()
+        parked = [one for group in found for one in store.groups.parked(group.group_id)]
         now = store.run(server_time())
     if json:
         print_json({"groups": found, "parked": parked})
@@ -46,7 +47,7 @@ def overview(
 def stop(group_id: GroupId, url: Url = None, folder: Folder = None) -> None:
     """Stop giving out claims. Claims in flight can finish."""
     with open_existing(settings_for(url, folder)) as store:
-        store.stop_consumer_group(group_id)
+        store.groups.stop(group_id)
     note(f"{printable(group_id)} stopped")
 
 
@@ -54,7 +55,7 @@ def stop(group_id: GroupId, url: Url = None, folder: Folder = None) -> None:
 def start(group_id: GroupId, url: Url = None, folder: Folder = None) -> None:
     """Start giving out claims again."""
     with open_existing(settings_for(url, folder)) as store:
-        store.start_consumer_group(group_id)
+        store.groups.start(group_id)
     note(f"{printable(group_id)} started")
 
 
@@ -62,7 +63,7 @@ def start(group_id: GroupId, url: Url = None, folder: Folder = None) -> None:
 def reset(group_id: GroupId, url: Url = None, folder: Folder = None) -> None:
     """Delete all offsets, so that every partition starts again and claims become stale."""
     with open_existing(settings_for(url, folder)) as store:
-        store.reset_consumer_group(group_id)
+        store.groups.reset(group_id)
     note(f"{printable(group_id)} reset to the beginning of the log")
 
 
@@ -78,13 +79,13 @@ def retry(
 ) -> None:
     """Resume parked partitions, at the message that failed."""
     with open_existing(settings_for(url, folder)) as store:
-        resumed = store.resume_partitions(group_id, partition_key)
+        resumed = store.groups.resume(group_id, partition_key)
     if partition_key is not None and not resumed:
         raise ValidationError("PARTITION", partition_key, f"a parked partition of {group_id}")
     note(f"{resumed} {'partition' if resumed == 1 else 'partitions'} resumed")
 
 
-def _print_groups(found: list[GroupStatus], now: datetime) -> None:
+def _print_groups(found: Sequence[GroupStatus], now: datetime) -> None:
     listed = table(
         group="left",
         status="left",

@@ -118,7 +118,7 @@ class GroupNotFound(GroupError):
     sqlstates: ClassVar[tuple[str, ...]] = ("PS044",)
 
     def __str__(self) -> str:
-        return f"no consumer group {self.group_id}: call register_consumer_group() first"
+        return f"no consumer group {self.group_id}: call store.groups.register() first"
 
 
 @dataclass(eq=False)

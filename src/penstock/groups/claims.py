@@ -1,4 +1,4 @@
-"""Claims on the partitions of a consumer group: what a worker asks for, and gives back.
+"""Claims on the partitions of a consumer group: claim the next one, acknowledge it, release it.
 
 The mechanism is described in `sql/penstock/33_groups.sql`.
 """
@@ -15,19 +15,20 @@ from uuid import UUID
 from penstock.database.arrays import text_array
 from penstock.database.operation import Operation, Row, call
 from penstock.errors import DecodingError, InvalidAck, ValidationError, first_line
-from penstock.groups.groups import check_group
+from penstock.groups.operations import check_group
 from penstock.log.boundary import MessageType, check_types
 from penstock.log.context import LogContext, check_position
-from penstock.log.guard import Guard, runs
+from penstock.log.guard import Guard, ranges_of
+from penstock.loops.durations import Duration, seconds
 from penstock.loops.failure_policy import kept_error
 from penstock.message import RecordedMessage, check_text
 from penstock.message.conditions import QueryCondition
 from penstock.message.typed import type_name
 
-_LONGEST_DELAY = 366 * 86_400  # seconds
 #: which partition a claim gets, see `claim_next`
 ClaimOrder = Literal["oldest", "round_robin"]
 
+LONGEST_LEASE = 86_400.0  # seconds
 MOST_ATTRIBUTES = 5  # a partition of n attributes reads 2^n - 1 feeds
 
 
@@ -43,21 +44,21 @@ class Claim:
     partition_key: str
     #: such as {"course_name": "Algebra", "user_id": "joe"}
     partition_value: dict[str, str]
-    #: what the partition has not handled yet, oldest first
+    #: the unhandled messages of the partition, oldest first
     messages: list[RecordedMessage]
-    #: covers everything of the partition that is visible now, whether it is among the messages
+    #: covers all messages of the partition that are visible now, whether claimed or not
     guard: Guard
     token: UUID
-    #: whether these messages were handled before, until the group was reset
+    #: whether these messages were handled before the group was reset
     replaying: bool
-    #: how often the partition was claimed since it last moved on
+    #: how often the partition was claimed since its last ack
     attempts: int
-    #: why the message after these cannot be read, if it cannot; there may be none before it
+    #: why the message after these cannot be decoded, if it cannot; `messages` may be empty then
     undecodable: DecodingError | None = None
-    _last: int | None = field(init=False, repr=False, compare=False)  # whoever empties the list
+    _last: int | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Remember what there is to acknowledge."""
+        """Keep what to acknowledge, also if a handler empties the list of messages."""
         last = self.messages[-1].global_position if self.messages else None
         object.__setattr__(self, "_last", last)
 
@@ -77,10 +78,10 @@ def claim_next(
     handled_types: Sequence[MessageType],
     worker_id: str,
     batch_size: int,
-    lease: float,
+    lease: Duration,
     order: ClaimOrder,
 ) -> Operation[Claim | None]:
-    """Claim the partition that comes first."""
+    """Claim the next partition."""
     check_group(context, group_id)
     attributes = partition_attributes(partition_by)
     check_types(handled_types)
@@ -103,7 +104,7 @@ def claim_next(
             claim["partition_key"],
             dict(zip(claim["partition_by"], claim["partition_values"], strict=True)),
             messages,
-            Guard(_conditions(claim["conditions"]), claim["low"], runs(claim["seen"])),
+            Guard(_conditions(claim["conditions"]), claim["low"], ranges_of(claim["seen"])),
             UUID(claim["token"]),
             claim["replaying"],
             claim["attempts"],
@@ -119,7 +120,7 @@ def claim_next(
             text_array(types),
             worker_id,
             batch_size,
-            as_lease(lease),
+            timedelta(seconds=checked_lease(lease)),
             order,
         ),
         decode,
@@ -128,7 +129,7 @@ def claim_next(
 
 
 def ack(context: LogContext, claim: Claim, position: int | None) -> Operation[None]:
-    """Note that a partition is handled up to a position, and give it back."""
+    """Mark a partition as handled up to a position, and give it back."""
     _check_claim(claim)
     until = claim.last_position if position is None else check_position("position", position)
     if until > claim.last_position:
@@ -143,31 +144,30 @@ def ack(context: LogContext, claim: Claim, position: int | None) -> Operation[No
 
 
 def release(
-    context: LogContext, claim: Claim, *, delay: float, error: str | None, park: bool
+    context: LogContext, claim: Claim, *, delay: Duration, error: str | None, park: bool
 ) -> Operation[None]:
-    """Give a partition back as it was."""
+    """Give a partition back unhandled."""
     _check_claim(claim)
-    if not isinstance(delay, int | float) or not 0 <= delay <= _LONGEST_DELAY:
-        raise ValidationError("delay", delay, "from 0 seconds to a year of them")
+    pause = timedelta(seconds=seconds("delay", delay))
     if not isinstance(park, bool):
         raise ValidationError("park", park, "True or False")
     kept = None if error is None else kept_error(error)
     return call(
         "release",
         "select penstock.release(%s, %s, %s, %s, %s, %s)",
-        (claim.group_id, claim.offset_id, claim.token, timedelta(seconds=delay), kept, park),
+        (claim.group_id, claim.offset_id, claim.token, pause, kept, park),
         lambda _: None,
         group_id=claim.group_id,
     )
 
 
-def extend(context: LogContext, claim: Claim, lease: float) -> Operation[None]:
+def extend(context: LogContext, claim: Claim, lease: Duration) -> Operation[None]:
     """Keep a claim for another lease."""
     _check_claim(claim)
     return call(
         "extend",
         "select penstock.extend(%s, %s, %s, %s)",
-        (claim.group_id, claim.offset_id, claim.token, as_lease(lease)),
+        (claim.group_id, claim.offset_id, claim.token, timedelta(seconds=checked_lease(lease))),
         lambda _: None,
         group_id=claim.group_id,
     )
@@ -187,36 +187,34 @@ def partition_attributes(partition_by: str | Sequence[str]) -> list[str]:
 
 
 def check_batch_size(batch_size: int) -> None:
-    """Refuse a number of messages that no claim can have."""
+    """Refuse a batch size that the database cannot hold."""
     if check_position("batch_size", batch_size, 1) >= 2**31:
         raise ValidationError("batch_size", batch_size, "less than 2,147,483,648")
 
 
 def check_order(order: str) -> None:
-    """Refuse an order that is none."""
+    """Refuse an unknown order."""
     if order not in get_args(ClaimOrder):
         raise ValidationError("order", order, "'oldest' or 'round_robin'")
 
 
-def as_lease(seconds: float) -> timedelta:
-    """Return a checked lease."""
-    if not isinstance(seconds, int | float) or not 0 < seconds <= 86_400:
-        raise ValidationError("lease", seconds, "above 0 and at most 86400 seconds")
-    return timedelta(seconds=seconds)
+def checked_lease(lease: Duration) -> float:
+    """Return a lease in seconds."""
+    return seconds("lease", lease, least=0.001, most=LONGEST_LEASE)
 
 
 def _check_claim(claim: Claim) -> None:
     if not isinstance(claim, Claim):
-        raise ValidationError("claim", claim, "what claim_next() returned")
+        raise ValidationError("claim", claim, "a Claim that claim_next() returned")
 
 
 def _readable(
     context: LogContext, rows: list[Row]
 ) -> tuple[list[RecordedMessage], DecodingError | None]:
-    """Return the messages up to one that cannot be read, and what is wrong with that.
+    """Return the messages before the first that cannot be decoded, and the error of that one.
 
-    Whatever an interceptor raises is told so, too: the partition is claimed by now, and whoever has
-    claimed it has to learn of that.
+    An error that an interceptor raises is returned too: the partition is claimed by now, so the
+    caller has to get the claim.
     """
     with suppress(Exception):
         return context.decode(rows), None

@@ -17,7 +17,7 @@ from penstock.log.write import check_stream_name, check_version, checked_message
 from penstock.message import Message
 from penstock.message.typed import TypedMessage
 
-SEEN_AT_MOST = 50  # runs, or new positions, that a guard has before its `low` is moved
+SEEN_AT_MOST = 50  # ranges, or new positions, of a guard before its `low` is moved
 _GUARDED: LiteralString = (
     "penstock.append_one(%s, %s::uuid, %s, %s::jsonb, %s::jsonb, %s, "
     "%s::text[], %s::text[], %s::text[], %s, %s::int8multirange)"
@@ -32,7 +32,7 @@ class Appended:
     position: int
     #: the global positions of all of them
     positions: tuple[int, ...]
-    #: the guard that was used, having seen these messages too; None if there was none
+    #: the guard for the next append, which covers these messages too; None if there was no guard
     guard: Guard | None
 
 
@@ -44,7 +44,7 @@ def append(
     stream_name: str | None = None,
     expected_version: int | None = None,
 ) -> Operation[Appended]:
-    """Append messages, all or none, if nothing that the guard watches has been written since."""
+    """Append messages, all or none, unless a message that the guard watches was written since."""
     context.require_penstock("append")
     if stream_name is not None:
         check_stream_name(stream_name)
@@ -85,7 +85,7 @@ def append(
 def _append_one(
     row: SentMessage, guard: Guard | None, stream_name: str | None, expected_version: int | None
 ) -> Operation[Appended]:
-    """Append one message, the shorter way."""
+    """Append one message, through a function that is faster than `penstock.append`."""
     id, type, data, metadata = row
     sent = (stream_name, id.hex, type, data, metadata, expected_version)
     if guard is None:
@@ -132,7 +132,7 @@ def _lists(guard: Guard, type: str) -> tuple[str | None, str, str, str, str]:
 
 
 def _is_long(guard: Guard | None, appended: int) -> bool:
-    """Whether it is time to move a guard's `low`."""
+    """Whether a guard has so many ranges that its `low` should be moved."""
     return guard is not None and max(len(guard.seen), appended) >= SEEN_AT_MOST
 
 
@@ -148,7 +148,7 @@ def _rows(
         for message in messages:
             if "-" in message.type:
                 raise ValidationError("type", message.type, "a name without '-', or give a stream")
-    named = context.interceptors  # nobody else asks for the name that a message's own stream has
+    named = context.interceptors  # only they need the name of a message's own stream
     return [
         context.encode(stream_name or (f"{message.type}-{message.id}" if named else ""), message)
         for message in messages

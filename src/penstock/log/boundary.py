@@ -1,4 +1,4 @@
-"""Read what a decision needs, and lock what it was made on."""
+"""Consistency boundaries: read the messages of a decision, and lock its conditions."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from penstock.database.operation import Operation, Row, call
 from penstock.errors import ValidationError
 from penstock.log.context import LogContext, check_position
-from penstock.log.guard import Guard, grouped_json, runs
+from penstock.log.guard import Guard, grouped_json, ranges_of
 from penstock.message import RecordedMessage, check_text
 from penstock.message.conditions import QueryCondition
 from penstock.message.typed import TypedMessage, class_of, is_typed_class, type_name
 
 MOST_CONDITIONS = 5_000
-MOST_TYPES = 400  # each may be a lock, and PostgreSQL has room for some thousands in all
+MOST_TYPES = 400  # each may be a lock, and PostgreSQL has room for a few thousand in all
 MessageType = str | type[TypedMessage]
 
 
@@ -23,10 +23,10 @@ def read_boundary(
     after: int = 0,
     limit: int | None = None,
 ) -> Operation[tuple[list[RecordedMessage], Guard]]:
-    """Read the messages that match, and the guard that says so."""
+    """Read the messages that match, and the guard that covers them."""
     context.require_penstock("read")
     wanted = tuple(conditions)
-    guard = Guard(wanted)  # refuses an empty list, and what is no condition
+    guard = Guard(wanted)  # refuses an empty list, and anything but conditions
     check_position("after", after)
     if limit is not None:
         check_position("limit", limit, 1)
@@ -34,7 +34,7 @@ def read_boundary(
     def decode(rows: list[Row]) -> tuple[list[RecordedMessage], Guard]:
         low, seen = rows[0][:2]
         found = [row[2:] for row in rows if row[2] is not None]
-        return context.decode(found), Guard(guard.conditions, low, runs(seen))
+        return context.decode(found), Guard(guard.conditions, low, ranges_of(seen))
 
     return call(
         "read",
@@ -46,7 +46,7 @@ def read_boundary(
 
 
 def lock_guard(context: LogContext, guard: Guard | Iterable[QueryCondition]) -> Operation[None]:
-    """Keep others from deciding on the same boundary until the transaction ends."""
+    """Block other decisions on the same boundary until the transaction ends."""
     conditions = as_guard(guard).conditions
     return call(
         "lock",

@@ -1,16 +1,18 @@
-"""Append under a guard, and read what a decision needs."""
+"""Append under a guard, read what a decision is made on, and decide."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from penstock.database.operation import Operation
+from penstock.errors import ValidationError
 from penstock.log import append, boundary
 from penstock.log.append import Appended
 from penstock.log.boundary import MessageType
 from penstock.log.context import LogContext
+from penstock.log.decider import Command, Decider
 from penstock.log.declarations import classes_of, watched_classes
 from penstock.log.declare_async import declare_and_index, declare_missing
 from penstock.log.guard import Guard
@@ -50,8 +52,8 @@ class AsyncBoundaryCalls(ABC):
     ) -> Appended:
         """Append messages, typed or plain, all or none.
 
-        Under a guard, `ConcurrentAppendError` is raised if a message that it watches has been
-        written since it was made; then nothing is appended. Each message gets a stream of its own,
+        Under a guard, `ConcurrentAppendError` is raised if a message that it watches was written
+        after it was made; then nothing is appended. Each message gets a stream of its own,
         `{type}-{id}`, unless `stream_name` names one, which may have an `expected_version`. A retry
         with the same messages returns the first result.
         """
@@ -72,10 +74,10 @@ class AsyncBoundaryCalls(ABC):
     async def read(
         self, conditions: Iterable[QueryCondition], after: int = 0, limit: int | None = None
     ) -> tuple[list[RecordedMessage], Guard]:
-        """Return the messages that match, after a global position, and the guard for deciding on.
+        """Return the messages that match, after a global position, and a guard for the decision.
 
-        They are all that is visible at this moment, whatever is being written. The guard covers
-        everything that matches, whether it was fetched or not.
+        These are all that are visible now, including those above the watermark. The guard covers
+        every message that matches, whether it was fetched or not.
         """
         wanted = Guard(conditions).conditions  # type: ignore[arg-type] # which checks them
         await declare_missing(self, watched_classes(wanted))
@@ -90,12 +92,29 @@ class AsyncBoundaryCalls(ABC):
     ) -> tuple[list[RecordedMessage], Guard]:
         """Return the messages of a partition, such as `{"course_name": "Algebra"}`, and its guard.
 
-        `handled_types` are the typed message classes (or their types) that matter. A message
+        `handled_types` are the typed message classes (or their types) to read. A message
         matches if each of the attributes that it carries has that value.
         """
         return await self.read(
             boundary.partition_conditions(attributes, handled_types), after, limit
         )
+
+    async def decide(
+        self,
+        decider: Decider[Any, Command],
+        command: Command,
+        conditions: Iterable[QueryCondition],
+    ) -> Appended | None:
+        """Decide a command on the messages that match, and append the outcome under their guard.
+
+        Returns None if the decider returned no events. Raises `ConcurrentAppendError` if another
+        writer appended to the boundary meanwhile.
+        """
+        if not isinstance(decider, Decider):
+            raise ValidationError("decider", decider, "a Decider")
+        messages, guard = await self.read(conditions)
+        events = decider.events(messages, command)
+        return await self.append(events, guard) if events else None
 
     async def declare(
         self,

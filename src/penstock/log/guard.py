@@ -1,12 +1,12 @@
-"""Guards: which messages a decision has seen, so that an append can tell whether it still holds.
+"""Guards: the messages that a decision was made on, so that an append can check it still holds.
 
-A guard says which messages that match its conditions have been seen: all of them at or below
-`low`, and those within `seen` above it. An append under a guard fails if another one has been
-written. A guard is a value: it can be kept, sent and used again. How conditions match is in
-`message/conditions.py`.
+A guard states which of the messages that match its conditions have been seen: all of them at or
+below `low`, and above it those within `seen`. An append under a guard fails if any other matching
+message has been written. A guard is a value: it can be kept, sent and used again. How conditions
+match is in `message/conditions.py`.
 
-`seen` is a list of runs of positions, first and last of each. A bulk append has one run, or few, so
-its guard is as small as that of a single message.
+`seen` is a list of ranges of positions, first and last of each. A bulk append is one range, or a
+few, so its guard is as small as that of a single message.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.errors import ValidationError
 from penstock.message.conditions import QueryCondition
 
 #: the first and the last of consecutive global positions
-Run = tuple[int, int]
+PositionRange = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +29,13 @@ class Guard:
     """Conditions, and which of the messages that match them have been seen."""
 
     conditions: tuple[QueryCondition, ...]
-    #: everything that matches, at or below this global position, was seen
+    #: all matching messages at or below this global position were seen
     low: int = 0
-    #: and so was what matches within these runs, above it: the first and last position of each
-    seen: tuple[Run, ...] = ()
+    #: and so were those above it within these ranges: the first and last position of each
+    seen: tuple[PositionRange, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse a guard that guards nothing."""
+        """Refuse a guard without conditions, and what is no position."""
         conditions, seen = _tuple("conditions", self.conditions), _tuple("seen", self.seen)
         if not conditions:
             raise ValidationError("conditions", conditions, "at least one condition")
@@ -44,10 +44,10 @@ class Guard:
                 raise ValidationError("conditions", one, "QueryCondition objects")
         if not _is_position(self.low):
             raise ValidationError("low", self.low, "a global position")
-        for run in seen:
-            if not _is_run(run):
+        for one in seen:
+            if not _is_range(one):
                 raise ValidationError(
-                    "seen", run, "first and last position of a run, such as (5, 7)"
+                    "seen", one, "ranges of positions, first and last, such as (5, 7)"
                 )
         if conditions is not self.conditions:
             object.__setattr__(self, "conditions", conditions)
@@ -57,33 +57,33 @@ class Guard:
     def after(self, positions: Iterable[int], low: int | None = None) -> Guard:
         """Return the guard that has seen these positions too, and everything up to `low`."""
         low = self.low if low is None else max(low, self.low)
-        above = [run for run in self.seen if run[1] > low]
-        seen = merged([*above, *runs([one for one in positions if one > low])])
-        made = object.__new__(Guard)  # of what has been checked already
+        above = [one for one in self.seen if one[1] > low]
+        seen = merged([*above, *ranges_of([one for one in positions if one > low])])
+        made = object.__new__(Guard)  # all its values are checked already
         object.__setattr__(made, "conditions", self.conditions)
         object.__setattr__(made, "low", low)
         object.__setattr__(made, "seen", seen)
         return made
 
     def as_json(self) -> str:
-        """Return the guard as the database reads it."""
+        """Return the guard as JSON, as the database takes it."""
         conditions = _grouped(self.conditions)
         return _json({"conditions": conditions, "low": self.low, "seen": self.seen_ranges()})
 
     def seen_ranges(self) -> str:
-        """Return what was seen above `low`, as PostgreSQL reads a multirange."""
+        """Return `seen` as the text of a PostgreSQL multirange."""
         return "{" + ",".join([f"[{first},{last}]" for first, last in self.seen]) + "}"
 
 
-def runs(positions: Iterable[int]) -> tuple[Run, ...]:
-    """Return the runs of consecutive positions."""
+def ranges_of(positions: Iterable[int]) -> tuple[PositionRange, ...]:
+    """Return the ranges of consecutive positions."""
     return merged([(one, one) for one in positions])
 
 
-def merged(several: Iterable[Run]) -> tuple[Run, ...]:
-    """Return runs in order, with those that meet or overlap made one."""
-    result: list[Run] = []
-    for first, last in sorted(several):
+def merged(ranges: Iterable[PositionRange]) -> tuple[PositionRange, ...]:
+    """Return ranges in order, with those that touch or overlap merged."""
+    result: list[PositionRange] = []
+    for first, last in sorted(ranges):
         if result and first <= result[-1][1] + 1:
             result[-1] = (result[-1][0], max(last, result[-1][1]))
         else:
@@ -92,7 +92,7 @@ def merged(several: Iterable[Run]) -> tuple[Run, ...]:
 
 
 def grouped_json(conditions: Iterable[QueryCondition]) -> str:
-    """Return one compound condition for each type, as the database reads them."""
+    """Return one compound condition for each type, as JSON, as the database takes them."""
     return _json(_grouped(conditions))
 
 
@@ -129,7 +129,7 @@ def _is_position(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63 - 1
 
 
-def _is_run(value: object) -> bool:
+def _is_range(value: object) -> bool:
     if type(value) is not tuple or len(value) != 2:
         return False
     first, last = value

@@ -24,10 +24,13 @@ __all__ = [
     "IS_ASYNC",
     "StopEvent",
     "background",
+    "check_handler",
     "is_coroutine_function",
+    "is_interrupt",
     "is_supported",
     "run_handler",
     "run_in_thread",
+    "shielded",
     "sleep",
     "stopping_on_signals",
     "wait_for",
@@ -83,3 +86,20 @@ def is_coroutine_function(function: Any) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         getattr(function, "__call__", None)  # noqa: B004 - what it is, not whether it is
     )
+
+
+def check_handler(handler: Callable[..., Any], class_name: str) -> None:
+    """Refuse a handler that `run_handler` cannot run, and name the class that could."""
+    if not is_supported(handler) or inspect.isasyncgenfunction(handler):
+        expected = f"a plain function; Async{class_name} takes async ones"
+        raise ValidationError("handler", handler, expected)
+
+
+def shielded(work: Callable[[], Result]) -> Result:
+    """Do work that must not be left half done."""
+    return work()
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether the error interrupts the program, and is not a handler's own."""
+    return isinstance(error, KeyboardInterrupt)

@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
+from penstock.errors import ValidationError
 from penstock.loops.concurrency import is_coroutine_function
 from penstock.loops.signals import stopping_loop_on_signals as stopping_on_signals
 
@@ -23,10 +24,13 @@ __all__ = [
     "IS_ASYNC",
     "StopEvent",
     "background",
+    "check_handler",
     "is_coroutine_function",
+    "is_interrupt",
     "is_supported",
     "run_handler",
     "run_in_thread",
+    "shielded",
     "sleep",
     "stopping_on_signals",
     "wait_for",
@@ -45,7 +49,8 @@ class StopEvent(asyncio.Event):
         """Wait until it is set, for at most `timeout` seconds. Return whether it is set."""
         if not self.is_set() and timeout > 0:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self.wait(), timeout)
+                async with asyncio.timeout(timeout):  # in 3.11 wait_for may lose a cancellation
+                    await self.wait()
         return self.is_set()
 
 
@@ -98,3 +103,32 @@ async def run_handler(handler: Callable[..., Any], *arguments: Any) -> Any:
 def is_supported(handler: Callable[..., Any]) -> bool:
     """Whether `run_handler` can run it."""
     return callable(handler)
+
+
+def check_handler(handler: Callable[..., Any], class_name: str) -> None:
+    """Refuse a handler that `run_handler` cannot run."""
+    if not is_supported(handler):
+        raise ValidationError("handler", handler, HANDLERS)
+
+
+async def shielded(work: Callable[[], Awaitable[Result]]) -> Result:
+    """Do work that must not be left half done: a cancellation meanwhile is raised after it."""
+    task = asyncio.ensure_future(work())
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        task.exception()  # so that asyncio does not report it as lost
+        raise cancelled
+    return task.result()
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether the error interrupts this task, or the program, and is not a handler's own."""
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    return isinstance(error, KeyboardInterrupt)

@@ -1,4 +1,4 @@
-"""What a consumer does when a handler fails."""
+"""What a consumer, worker or dispatcher does when a handler fails."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import random
 from dataclasses import dataclass
 
 from penstock.errors import ValidationError
+from penstock.loops.durations import Duration, seconds
 
 _LONGEST_ERROR = 10_000
-_LONGEST_DELAY = 366 * 86_400
 
 
 @dataclass(frozen=True, slots=True)
 class FailurePolicy:
     """How often to try a message, how long to wait between, and what to do when all tries failed.
 
-    Make one with `FailurePolicy.stop()`, `.retry(...)` or `.park(...)`.
+    Create one with `FailurePolicy.stop()`, `.retry(...)` or `.park(...)`, which take delays in
+    seconds or as timedelta.
     """
 
     attempts: int = 1
@@ -27,11 +28,8 @@ class FailurePolicy:
         """Refuse a policy that could never try."""
         if not isinstance(self.attempts, int) or self.attempts < 1:
             raise ValidationError("attempts", self.attempts, "at least 1")
-        longest = self.longest_delay
-        if not isinstance(longest, int | float) or not 0 <= longest <= _LONGEST_DELAY:
-            raise ValidationError("longest_delay", longest, "from 0 seconds to a year of them")
-        if not isinstance(self.delay, int | float) or not 0 <= self.delay <= longest:
-            raise ValidationError("delay", self.delay, "from 0 to longest_delay, in seconds")
+        if seconds("delay", self.delay) > seconds("longest_delay", self.longest_delay):
+            raise ValidationError("delay", self.delay, "at most longest_delay")
 
     @classmethod
     def stop(cls) -> FailurePolicy:
@@ -40,17 +38,19 @@ class FailurePolicy:
 
     @classmethod
     def retry(
-        cls, attempts: int = 5, delay: float = 0.1, longest_delay: float = 30.0
+        cls, attempts: int = 5, delay: Duration = 0.1, longest_delay: Duration = 30.0
     ) -> FailurePolicy:
         """Try again, with doubling pauses and jitter; stop the consumer when all tries failed."""
-        return cls(attempts, delay, longest_delay)
+        return cls(attempts, seconds("delay", delay), seconds("longest_delay", longest_delay))
 
     @classmethod
     def park(
-        cls, attempts: int = 5, delay: float = 0.1, longest_delay: float = 30.0
+        cls, attempts: int = 5, delay: Duration = 0.1, longest_delay: Duration = 30.0
     ) -> FailurePolicy:
         """Try again; when all tries failed, park the message with its error and go on."""
-        return cls(attempts, delay, longest_delay, parks=True)
+        return cls(
+            attempts, seconds("delay", delay), seconds("longest_delay", longest_delay), parks=True
+        )
 
     def pause(self, attempt: int) -> float:
         """Return the seconds to wait after this attempt (the first is 1) has failed."""
@@ -68,7 +68,7 @@ def checked_policy(policy: FailurePolicy | None, default: FailurePolicy) -> Fail
 
 
 def kept_error(error: object) -> str:
-    """Return the text of an error as PostgreSQL can hold it, and not at any length."""
+    """Return the text of an error, shortened, without characters that PostgreSQL cannot hold."""
     if not isinstance(error, str):
         raise ValidationError("error", error, "a text")
     return error[:_LONGEST_ERROR].encode(errors="backslashreplace").decode().replace("\0", "\\0")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import math
 import random
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, cast, overload
 
 from penstock.errors import PenstockError, ValidationError
+from penstock.loops.durations import Duration, seconds
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -22,7 +22,7 @@ def retry(function: Function, /) -> Function: ...
 
 @overload
 def retry(
-    *, attempts: int = 5, delay: float = 0.01, longest_delay: float = 1.0
+    *, attempts: int = 5, delay: Duration = 0.01, longest_delay: Duration = 1.0
 ) -> Callable[[Function], Function]: ...
 
 
@@ -31,25 +31,23 @@ def retry(
     /,
     *,
     attempts: int = 5,
-    delay: float = 0.01,
-    longest_delay: float = 1.0,
+    delay: Duration = 0.01,
+    longest_delay: Duration = 1.0,
 ) -> Function | Callable[[Function], Function]:
     """Make a function, plain or async, run again when it raises a retryable error.
 
     Put the reading and the deciding inside it, so that each attempt decides on what is true then.
-    The pause before each new attempt doubles from `delay` seconds to `longest_delay`, with jitter.
-    After the last attempt its error is raised.
+    The pause before each new attempt doubles from `delay` to `longest_delay` (in seconds, or as
+    timedelta), with jitter. After the last attempt its error is raised.
     """
     if not isinstance(attempts, int) or isinstance(attempts, bool) or attempts < 1:
         raise ValidationError("attempts", attempts, "a whole number of at least 1")
-    for name, seconds in (("delay", delay), ("longest_delay", longest_delay)):
-        if not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
-            raise ValidationError(name, seconds, "a number of seconds")
+    pause, longest = seconds("delay", delay), seconds("longest_delay", longest_delay)
 
     def decorate(function: Function) -> Function:
         if inspect.iscoroutinefunction(function):
-            return cast(Function, _retrying_async(function, attempts, delay, longest_delay))
-        return cast(Function, _retrying(function, attempts, delay, longest_delay))
+            return cast(Function, _retrying_async(function, attempts, pause, longest))
+        return cast(Function, _retrying(function, attempts, pause, longest))
 
     return decorate if function is None else decorate(function)
 

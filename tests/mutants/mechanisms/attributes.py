@@ -12,7 +12,7 @@ APPEND_ONE = "database/sql/penstock/32_append_one.sql"
 APPLIED = "tests/log/test_applied_rows.py::TestASubscription"
 DECLARING = "tests/log/test_declaring.py"
 GUARDS = "tests/log/test_guards.py"
-PAST_PENSTOCK = f"{GUARDS}::test_whoever_writes_past_penstock_is_a_conflict"
+PAST_PENSTOCK = f"{GUARDS}::test_a_write_past_penstock_is_a_conflict"
 NO_DECLARATION = f"{DECLARING}::test_an_append_that_waits_for_its_locks_does_not_miss_a_declaration"
 LOCKS_MESSAGES = "lock table message_store.messages in row exclusive mode;"
 
@@ -51,7 +51,7 @@ PAST_US = (
             ),
         ),
         (
-            f"{GUARDS}::test_whoever_writes_past_penstock_waits_for_a_decision_in_flight[insert]",
+            f"{GUARDS}::test_a_write_past_penstock_waits_for_a_decision_in_flight[insert]",
             f"{PAST_PENSTOCK}[penstock-copy]",
         ),
     ),

@@ -15,7 +15,7 @@ GUARDS = "tests/log/test_guards.py"
 RACES = "tests/log/test_guard_races.py"
 SPECIFICATION = "tests/groups/test_specification.py"
 TRUNCATE = "tests/log/test_truncate.py"
-DECISION_WAITS = f"{GUARDS}::test_a_decision_waits_for_whoever_is_writing_and_sees_the_messages"
+DECISION_WAITS = f"{GUARDS}::test_a_decision_waits_for_open_writers_and_sees_their_messages"
 TWO_DECISIONS = f"{GUARDS}::test_of_two_decisions_at_once_the_second_is_refused"
 OLD_SNAPSHOT = f"{GUARDS}::test_a_guard_is_refused_where_the_transaction_keeps_its_snapshot"
 
@@ -66,10 +66,10 @@ CHECKS = (
             ),
         ),
         (
-            f"{GUARDS}::test_whoever_writes_past_penstock_is_a_conflict[penstock-write_message]",
+            f"{GUARDS}::test_a_write_past_penstock_is_a_conflict[penstock-write_message]",
             f"{SPECIFICATION}::test_19_the_guard_detects_concurrent_conflicting_writes",
             f"{DECIDER}::test_a_conflict_is_decided_again_and_given_up_in_the_end",
-            "tests/groups/test_worker.py::test_when_somebody_else_was_faster_it_decides_again",
+            "tests/groups/test_worker.py::test_after_a_conflict_it_decides_again",
         ),
     ),
     Mutant(
@@ -77,7 +77,7 @@ CHECKS = (
         "If what came between the messages that a guard has seen were not looked for",
         (Edit(BOUNDARIES, "        and not seen @> a.global_position\n", "        and false\n"),),
         (
-            f"{FLAT}::test_a_guard_of_many_runs_finds_what_was_written_between_them",
+            f"{FLAT}::test_a_guard_of_many_ranges_finds_what_was_written_between_them",
             f"{GUARDS}::test_a_writer_that_was_open_at_the_read_is_a_conflict_once_it_commits",
             f"{DECISION_WAITS}[write_alone-decide_in_a_batch]",
         ),
@@ -256,7 +256,7 @@ IN_PYTHON = (
         (
             Edit(
                 "log/guard.py",
-                "seen = merged([*above, *runs([one for one in positions if one > low])])",
+                "seen = merged([*above, *ranges_of([one for one in positions if one > low])])",
                 "seen = merged(above)",
             ),
         ),
@@ -268,7 +268,7 @@ IN_PYTHON = (
     Mutant(
         "decide-again",
         "If a conflict were not decided again",
-        (Edit("log/decider.py", "@retry(attempts=attempts)", "@retry(attempts=1)"),),
+        (Edit("store.py", "retry(attempts=attempts)", "retry(attempts=1)"),),
         (f"{DECIDER}::test_a_conflict_is_decided_again_and_given_up_in_the_end",),
     ),
     Mutant(
@@ -276,13 +276,10 @@ IN_PYTHON = (
         "If a conflict were decided again on what was read before",
         (
             Edit(
-                "log/decider.py",
-                "        @retry(attempts=attempts)\n"
-                "        def attempt() -> Appended | None:\n"
-                "            messages, guard = store.read(wanted)\n",
-                "        messages, guard = store.read(wanted)\n\n"
-                "        @retry(attempts=attempts)\n"
-                "        def attempt() -> Appended | None:\n",
+                "log/boundary_calls.py",
+                "        messages, guard = self.read(conditions)\n",
+                "        read = self.read(conditions)\n"
+                "        messages, guard = self.__dict__.setdefault('first', read)\n",
             ),
         ),
         (f"{DECIDER}::test_a_conflict_is_decided_again_and_given_up_in_the_end",),
@@ -290,8 +287,16 @@ IN_PYTHON = (
     Mutant(
         "decide-again-in-a-transaction",
         "If a conflict within a transaction, which it ends, were decided again",
-        (Edit("log/decider.py", "            attempts = 1\n", "            pass\n"),),
-        (f"{DECIDER}::test_in_a_transaction_a_conflict_is_told_and_not_tried_again",),
+        (
+            Edit(
+                "store.py",
+                "    def lock_categories(self",
+                "    def decide(self, *given):\n"
+                "        return retry(attempts=10)(super().decide)(*given)\n\n"
+                "    def lock_categories(self",
+            ),
+        ),
+        (f"{DECIDER}::test_in_a_transaction_a_conflict_is_raised_and_not_tried_again",),
     ),
     Mutant(
         "state-of-the-last-decision",

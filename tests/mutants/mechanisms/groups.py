@@ -12,8 +12,9 @@ WORKER = "groups/worker.py"
 
 DECIDED = "tests/groups/test_decided.py::"
 ROUTED = "tests/groups/test_routing.py::"
-TURNS = "tests/groups/test_turns.py::"
+ORDER = "tests/groups/test_claim_order.py::"
 WORKERS = "tests/groups/test_worker.py::"
+ENDS = "tests/groups/test_worker_ends.py::"
 LOCKS = "tests/groups/test_group_locks.py::"
 COSTS = "tests/groups/test_group_costs.py::"
 NO_CALL = f"{COSTS}test_no_call_reads_more_after_many_were_handled_under_an_old_snapshot"
@@ -33,7 +34,7 @@ LEASES = (
         (
             f"{DECIDED}test_a_claim_has_a_lease_and_a_lapsed_one_can_be_taken_over",
             f"{WORKERS}test_a_partition_whose_workers_die_again_and_again_is_parked",
-            f"{TURNS}test_many_partitions_whose_leases_end_at_once_are_all_claimed_again",
+            f"{ORDER}test_many_partitions_whose_leases_end_at_once_are_all_claimed_again",
         ),
     ),
     Mutant(
@@ -51,7 +52,7 @@ LEASES = (
     Mutant(
         "lease-extension",
         "If a worker did not extend its lease",
-        (Edit(WORKER, "self._store.extend(claim, self._lease)", "pass"),),
+        (Edit(WORKER, "self._groups.extend(claim, self._lease)", "pass"),),
         (f"{WORKERS}test_the_lease_is_extended_while_the_handler_works",),
     ),
     Mutant(
@@ -104,16 +105,16 @@ TOKENS = (
             ),
         ),
         (
-            f"{TURNS}test_an_ack_that_is_repeated_answers_as_the_first_did",
-            f"{TURNS}test_a_release_that_is_repeated_answers_as_the_first_did",
-            f"{TURNS}test_an_async_ack_and_release_may_be_repeated",
+            f"{ORDER}test_an_ack_that_is_repeated_answers_as_the_first_did",
+            f"{ORDER}test_a_release_that_is_repeated_answers_as_the_first_did",
+            f"{ORDER}test_an_async_ack_and_release_may_be_repeated",
         ),
     ),
     Mutant(
         "repeated-call",
         "If any call with a token that was used were taken for a repeated one",
         (Edit(CLAIMS, " and held.finished_call = call then", " then"),),
-        (f"{TURNS}test_another_call_with_a_token_that_was_used_changes_nothing",),
+        (f"{ORDER}test_another_call_with_a_token_that_was_used_changes_nothing",),
     ),
     Mutant(
         "ack-bounds",
@@ -257,7 +258,7 @@ STATES = (
         "resume-lock",
         "If whoever resumes a partition did not lock it",
         (Edit(CLAIMS, "    order by p.offset_id\n    for update of p);", "  );"),),
-        (f"{LOCKS}test_who_resumes_a_partition_second_leaves_the_claim_of_the_first_alone",),
+        (f"{LOCKS}test_a_second_resume_leaves_the_claim_after_the_first_alone",),
     ),
     Mutant(
         "old-snapshot-ack",
@@ -335,7 +336,7 @@ ROUTERS = (
         "reset-lock",
         "If a group could be reset while somebody routes",
         (Edit(GROUPS, "  perform pg_advisory_xact_lock(1885693286, own.id);\n", ""),),
-        (f"{LOCKS}test_a_reset_waits_for_who_routes_and_makes_the_claim_stale",),
+        (f"{LOCKS}test_a_reset_waits_for_the_router_and_makes_the_claim_stale",),
     ),
     Mutant(
         "reset-partition-locks",
@@ -431,7 +432,7 @@ ROUTERS = (
                 "where false)",
             ),
         ),
-        (f"{TURNS}test_partitions_whose_hashes_collide_are_kept_apart",),
+        (f"{ORDER}test_partitions_whose_hashes_collide_are_kept_apart",),
     ),
     Mutant(
         "removed-messages",
@@ -452,7 +453,7 @@ FLOORS = (
                 "false and s.queued",
             ),
         ),
-        (f"{TURNS}test_an_ack_that_commits_after_a_floor_was_made_is_found",),
+        (f"{ORDER}test_an_ack_that_commits_after_a_claim_cursor_was_made_is_found",),
     ),
     Mutant(
         "after-cursor",
@@ -464,7 +465,7 @@ FLOORS = (
                 "false and s.queued",
             ),
         ),
-        (f"{TURNS}test_a_partition_that_returns_before_the_floor_is_found",),
+        (f"{ORDER}test_a_partition_that_returns_before_the_claim_cursor_is_found",),
     ),
     Mutant(
         "own-cursor",
@@ -476,7 +477,7 @@ FLOORS = (
                 "    and false",
             ),
         ),
-        (f"{TURNS}test_what_a_transaction_gives_back_after_it_made_a_floor_is_found",),
+        (f"{ORDER}test_what_a_transaction_gives_back_after_it_made_a_claim_cursor_is_found",),
     ),
     Mutant(
         "before-cursor",
@@ -488,7 +489,7 @@ FLOORS = (
                 "'{}',",
             ),
         ),
-        (f"{TURNS}test_a_claim_that_is_rolled_back_after_a_floor_was_made_is_found",),
+        (f"{ORDER}test_a_claim_that_is_rolled_back_after_a_claim_cursor_was_made_is_found",),
     ),
     Mutant(
         "cursor-moves-back",
@@ -502,13 +503,13 @@ FLOORS = (
                 "to_position,\n    to_version,",
             ),
         ),
-        (f"{TURNS}test_many_claims_that_are_rolled_back_after_a_floor_was_made_are_found",),
+        (f"{ORDER}test_many_claims_that_are_rolled_back_after_a_claim_cursor_was_made_are_found",),
     ),
     Mutant(
         "cursor-of-fewer-types",
         "If a partition that a claim skipped kept its state when a message is routed to it",
         (Edit(ROUTING, "\n      or own.narrowed and f.queue_position is not null", ""),),
-        (f"{TURNS}test_a_message_of_a_named_type_for_a_partition_that_was_passed_over_is_found",),
+        (f"{ORDER}test_a_message_of_a_named_type_for_a_partition_that_was_passed_over_is_found",),
     ),
     Mutant(
         "cursor-lock",
@@ -520,7 +521,7 @@ FLOORS = (
                 "if false then",
             ),
         ),
-        (f"{LOCKS}test_a_claim_does_not_wait_for_one_that_makes_a_floor",),
+        (f"{LOCKS}test_a_claim_does_not_wait_for_one_that_makes_a_claim_cursor",),
     ),
 )
 
@@ -531,7 +532,7 @@ FAILURES = (
         (Edit(CLAIMS, "claimed.attempts := state.attempts + 1;", "claimed.attempts := 1;"),),
         (
             f"{WORKERS}test_a_partition_whose_workers_die_again_and_again_is_parked",
-            f"{TURNS}test_a_handler_that_always_ends_the_program_is_parked",
+            f"{ENDS}test_a_handler_that_always_ends_the_program_is_parked",
         ),
     ),
     Mutant(
@@ -546,9 +547,9 @@ FAILURES = (
         (
             Edit(
                 WORKER,
-                "NOT_ITS_FAULT = (DatabaseUnreachable, PoolExhausted, DeclarationBlocked,"
+                "NOT_THE_HANDLER = (DatabaseUnreachable, PoolExhausted, DeclarationBlocked,"
                 " IndexingUnfinished)",
-                "NOT_ITS_FAULT = ()",
+                "NOT_THE_HANDLER = ()",
             ),
         ),
         (
@@ -562,15 +563,16 @@ FAILURES = (
         (
             Edit(
                 WORKER,
-                "        except BaseException as error:  # a CancelledError or GeneratorExit is the"
-                " handler's own\n            self._fail(claim, error)",
-                "        except BaseException:\n            self._settle(claim, None)",
+                "            if not is_interrupt(error):\n"
+                "                self._fail(claim, error)\n",
+                "            if not is_interrupt(error):\n"
+                "                self._settle(claim, None)\n",
             ),
         ),
         (
             f"{WORKERS}test_what_a_failed_handler_wanted_is_not_appended_and_it_is_tried_again",
             f"{DECIDED}test_poison_stops_its_partition_and_not_the_group",
-            f"{TURNS}test_any_other_exception_is_a_failure_of_the_handler",
+            f"{ENDS}test_any_other_exception_is_a_failure_of_the_handler",
         ),
     ),
 )
@@ -587,10 +589,10 @@ EXACTLY_ONCE: tuple[Mutant, ...] = (
                 """        with self._store.transaction() as transaction:
             if messages:
                 transaction.append(messages, guard=claim.guard)
-            transaction.ack(claim)""",
+            transaction.groups.ack(claim)""",
                 """        if messages:
             self._store.append(messages, guard=claim.guard)
-        self._store.ack(claim)""",
+        self._groups.ack(claim)""",
             ),
         ),
         (f"{WORKERS}test_a_claim_that_was_taken_over_appends_nothing",),
@@ -621,7 +623,7 @@ EXACTLY_ONCE: tuple[Mutant, ...] = (
                 "transaction.append(messages)",
             ),
         ),
-        (f"{WORKERS}test_when_somebody_else_was_faster_it_decides_again",),
+        (f"{WORKERS}test_after_a_conflict_it_decides_again",),
     ),
     Mutant(
         "claim-low",
@@ -723,8 +725,8 @@ $$;
         "If a partition that is always ready came before all others",
         (Edit(GROUPS, "then greatest(next_position, routed_to + 1)", "then next_position"),),
         (
-            f"{TURNS}test_two_hot_partitions_do_not_hold_up_the_others",
-            f"{TURNS}test_partitions_that_are_always_ready_are_handled_one_after_the_other",
+            f"{ORDER}test_two_hot_partitions_do_not_hold_up_the_others",
+            f"{ORDER}test_partitions_that_are_always_ready_are_handled_one_after_the_other",
         ),
     ),
     Mutant(
@@ -738,7 +740,7 @@ $$;
                 "",
             ),
         ),
-        (f"{COSTS}test_a_claim_that_is_extended_for_long_costs_who_has_no_work_no_more",),
+        (f"{COSTS}test_a_claim_that_is_extended_for_long_costs_idle_workers_no_more",),
     ),
     Mutant(
         "retention-cursor",
@@ -770,7 +772,7 @@ $$;
                 "  if only_ids is null then\n",
             ),
         ),
-        (f"{COSTS}test_a_backlog_that_nobody_handles_costs_a_claim_nothing[not_handled]",),
+        (f"{COSTS}test_a_backlog_without_workers_costs_a_claim_nothing[not_handled]",),
     ),
     Mutant(
         "feed-types",

@@ -10,8 +10,8 @@ APPEND_ONE = "database/sql/penstock/32_append_one.sql"
 FLAT = "tests/promises/test_flat_guards.py"
 GUARDS = "tests/log/test_guards.py"
 RACES = "tests/log/test_guard_races.py"
-DECISION_WAITS = f"{GUARDS}::test_a_decision_waits_for_whoever_is_writing_and_sees_the_messages"
-WRITER_WAITS = f"{GUARDS}::test_whoever_writes_waits_for_a_decision_in_flight"
+DECISION_WAITS = f"{GUARDS}::test_a_decision_waits_for_open_writers_and_sees_their_messages"
+WRITER_WAITS = f"{GUARDS}::test_a_writer_waits_for_a_decision_in_flight"
 TWO_DECISIONS = f"{GUARDS}::test_of_two_decisions_at_once_the_second_is_refused"
 
 KEYS = (
@@ -26,7 +26,7 @@ KEYS = (
             ),
         ),
         (
-            f"{RACES}::test_of_two_who_take_the_last_seat_at_once_one_is_refused",
+            f"{RACES}::test_of_two_that_take_the_last_seat_at_once_one_is_refused",
             f"{GUARDS}::test_a_second_decision_on_the_same_boundary_waits_for_the_first",
             f"{TWO_DECISIONS}[decide_on_another_type]",
             f"{WRITER_WAITS}[write_alone-decide_alone]",

@@ -27,7 +27,7 @@ SAME_ATTRIBUTES = (
 )
 DISJOINT = f"{GUARDS}::test_decisions_on_disjoint_boundaries_do_not_wait_for_each_other"
 BULKS = f"{GUARDS}::test_bulk_writers_of_different_types_do_not_wait_for_each_other"
-OPPOSITE = f"{GUARDS}::test_decisions_on_the_same_attributes_in_opposite_orders_take_turns"
+OPPOSITE = f"{GUARDS}::test_decisions_on_the_same_attributes_in_opposite_orders_do_not_deadlock"
 
 ALONE = (
     Mutant(
@@ -253,7 +253,7 @@ RINGS = (
                 "lock table penstock.boundary_gate in share mode;",
             ),
         ),
-        (f"{GUARDS}::test_guarded_bulk_appends_that_waited_together_take_turns",),
+        (f"{GUARDS}::test_guarded_bulk_appends_that_waited_together_run_one_after_the_other",),
     ),
     Mutant(
         "upgrade-that-waits",

@@ -226,7 +226,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
         (
             f"{GUARDS}::test_an_id_that_exists_in_another_stream_is_refused",
-            f"{APPENDING}::test_an_id_that_exists_is_told_before_the_version_and_the_guard",
+            f"{APPENDING}::test_an_id_that_exists_is_reported_before_the_version_and_the_guard",
         ),
     ),
 )

@@ -153,7 +153,7 @@ STREAMS = (
         ),
         (
             f"{GUARDS}::test_a_guard_and_an_expected_version_go_together",
-            f"{APPENDING}::test_the_version_is_told_before_the_guard",
+            f"{APPENDING}::test_the_version_is_reported_before_the_guard",
         ),
     ),
     Mutant(

@@ -1,14 +1,10 @@
-"""Partitions take turns; a repeated call is recognised; a program that ends frees its partition."""
+"""In which order partitions are claimed, claim cursors, and calls that are repeated."""
 
 from __future__ import annotations
 
-import asyncio
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,7 +25,7 @@ from tests.outbox.outboxes import sql
 
 @pytest.fixture
 def group(store: Store) -> Store:
-    store.register_consumer_group("group")
+    store.groups.register("group")
     store.declare(DeviceSeen, DeviceRemoved)
     return store
 
@@ -42,7 +38,7 @@ def worker(store: Store, handler: Callable[[Claim], Any], **options: Any) -> Wor
 
 
 def handled(store: Store, count: int, **options: Any) -> list[str]:
-    """Let two workers take turns, and return which devices they handled."""
+    """Run two workers one after the other, and return which devices they handled."""
     seen: list[str] = []
     two = [
         worker(store, lambda claim: seen.append(claim.partition_value["device_id"]), **options)
@@ -81,43 +77,43 @@ def test_another_order_is_refused(group: Store) -> None:
     with pytest.raises(ValidationError, match="round_robin"):
         worker(group, lambda claim: None, order="newest")
     with pytest.raises(ValidationError, match="round_robin"):
-        group.claim_next("group", partition_by="a", handled_types=[DeviceSeen], order="x")  # type: ignore[arg-type]
+        group.groups.claim_next("group", partition_by="a", handled_types=[DeviceSeen], order="x")  # type: ignore[arg-type]
 
 
 def test_an_ack_that_is_repeated_answers_as_the_first_did(group: Store) -> None:
     group.append([DeviceSeen(device_id="a"), DeviceSeen(device_id="a")])
     claim = claim_device(group)
     assert claim is not None
-    group.ack(claim, positions(claim)[0])
+    group.groups.ack(claim, positions(claim)[0])
 
-    group.ack(claim, positions(claim)[0])  # its answer was lost
+    group.groups.ack(claim, positions(claim)[0])  # its answer was lost
 
     assert positions(claim_device(group)) == [2]
-    group.ack(claim, positions(claim)[0])  # also while somebody else holds the partition
+    group.groups.ack(claim, positions(claim)[0])  # also while another worker holds the partition
 
 
 def test_a_release_that_is_repeated_answers_as_the_first_did(group: Store) -> None:
     group.append(DeviceSeen(device_id="a"))
     claim = claim_device(group)
     assert claim is not None
-    group.release(claim, error="it failed", park=True)
+    group.groups.release(claim, error="it failed", park=True)
 
-    group.release(claim, error="it failed", park=True)
+    group.groups.release(claim, error="it failed", park=True)
 
-    assert [parked.attempts for parked in group.parked_partitions("group")] == [1]
+    assert [parked.attempts for parked in group.groups.parked("group")] == [1]
 
 
 def test_another_call_with_a_token_that_was_used_changes_nothing(group: Store) -> None:
     group.append([DeviceSeen(device_id="a"), DeviceSeen(device_id="a")])
     claim = claim_device(group)
     assert claim is not None
-    group.ack(claim, 1)
+    group.groups.ack(claim, 1)
 
     others: list[Callable[[], None]] = [
-        lambda: group.ack(claim, 2),
-        lambda: group.release(claim),
-        lambda: group.release(claim, park=True),
-        lambda: group.extend(claim),
+        lambda: group.groups.ack(claim, 2),
+        lambda: group.groups.release(claim),
+        lambda: group.groups.release(claim, park=True),
+        lambda: group.groups.extend(claim),
     ]
     for call in others:
         with pytest.raises(StaleClaim):
@@ -127,11 +123,11 @@ def test_another_call_with_a_token_that_was_used_changes_nothing(group: Store) -
 
 
 async def test_an_async_ack_and_release_may_be_repeated(async_store: AsyncStore) -> None:
-    await async_store.register_consumer_group("group")
+    await async_store.groups.register("group")
     await async_store.append([DeviceSeen(device_id="a"), DeviceSeen(device_id="a")])
 
     async def claim_one() -> Claim:
-        claim = await async_store.claim_next(
+        claim = await async_store.groups.claim_next(
             "group", partition_by="device_id", handled_types=[DeviceSeen], batch_size=1
         )
         assert claim is not None
@@ -139,88 +135,12 @@ async def test_an_async_ack_and_release_may_be_repeated(async_store: AsyncStore)
 
     first = await claim_one()
     for _ in range(2):
-        await async_store.release(first)
+        await async_store.groups.release(first)
     second = await claim_one()
     for _ in range(2):
-        await async_store.ack(second)
+        await async_store.groups.ack(second)
 
     assert positions(await claim_one()) == [2]
-
-
-@pytest.mark.parametrize("ending", [SystemExit, KeyboardInterrupt])
-def test_a_program_that_is_to_end_gives_its_partition_back(
-    group: Store, ending: type[BaseException]
-) -> None:
-    group.append(DeviceSeen(device_id="a"))
-
-    def handle(claim: Claim) -> None:
-        raise ending
-
-    with pytest.raises(ending):
-        worker(group, handle).run()
-
-    assert claim_device(group, types=[DeviceSeen]) is not None
-
-
-@pytest.mark.parametrize("error", [GeneratorExit, asyncio.CancelledError])
-def test_any_other_exception_is_a_failure_of_the_handler(
-    group: Store, error: type[BaseException]
-) -> None:
-    group.append([DeviceSeen(device_id="a"), DeviceSeen(device_id="b")])
-    seen = []
-
-    def handle(claim: Claim) -> None:
-        seen.append(claim.partition_value["device_id"])
-        raise error
-
-    one = worker(group, handle)
-
-    assert (one.run_once(), one.run_once(), one.run_once()) == (True, True, False)
-    assert seen == ["a", "b"]
-    (status,) = group.groups()
-    assert (status.claimed, status.pending) == (0, 2)
-
-
-def test_a_handler_that_always_ends_the_program_is_parked(group: Store) -> None:
-    group.append(DeviceSeen(device_id="a"))
-
-    def handle(claim: Claim) -> None:
-        sys.exit("no more")
-
-    one = worker(group, handle)
-    for _ in range(5):
-        with pytest.raises(SystemExit):
-            one.run_once()
-
-    (parked,) = group.parked_partitions("group")
-    assert parked.error == "SystemExit: no more"
-
-
-PROGRAM = """
-import sys
-import penstock
-from tests.groups.school import DeviceSeen
-
-with penstock.connect(sys.argv[1]) as store:
-    penstock.Worker(
-        store, "group", lambda claim: sys.exit(3), partition_by="device_id",
-        handled_types=[DeviceSeen],
-    ).run()
-"""
-
-
-def test_a_process_whose_handler_calls_exit_ends_with_its_code(
-    group: Store, database_url: str
-) -> None:
-    group.append(DeviceSeen(device_id="a"))
-
-    ended = subprocess.run(
-        [sys.executable, "-c", PROGRAM, database_url], cwd=Path.cwd(), check=False, timeout=60
-    )
-
-    assert ended.returncode == 3
-    assert group.groups()[0].claimed == 0
-    assert claim_device(group, types=[DeviceSeen]) is not None
 
 
 def test_partitions_whose_hashes_collide_are_kept_apart(store: Store) -> None:
@@ -229,7 +149,7 @@ def test_partitions_whose_hashes_collide_are_kept_apart(store: Store) -> None:
         "create or replace function penstock.feed_key(projection text[]) returns bigint"
         " language sql immutable parallel safe as $$ select 7::bigint $$",
     )
-    store.register_consumer_group("group")
+    store.groups.register("group")
     store.append([
         UserJoinedCourse(course_name="Algebra", user_id="joe"),
         UserJoinedCourse(course_name="Algebra", user_id="jake"),
@@ -239,7 +159,7 @@ def test_partitions_whose_hashes_collide_are_kept_apart(store: Store) -> None:
     seen = {}
     while (claim := claim_student(store)) is not None:
         seen[claim.partition_key] = positions(claim)
-        store.ack(claim)
+        store.groups.ack(claim)
 
     assert seen == {
         "course_name:Algebra|user_id:joe": [1],
@@ -256,13 +176,13 @@ def test_after_a_reset_partitions_whose_hashes_collide_know_what_each_has_handle
         "create or replace function penstock.feed_key(projection text[]) returns bigint"
         " language sql immutable parallel safe as $$ select 7::bigint $$",
     )
-    store.register_consumer_group("group")
+    store.groups.register("group")
     store.append([DeviceSeen(device_id="a"), DeviceSeen(device_id="b")])
     claim = claim_device(store)
     assert claim is not None
-    store.ack(claim)
-    store.reset_consumer_group("group")
-    store.reset_consumer_group("group")
+    store.groups.ack(claim)
+    store.groups.reset("group")
+    store.groups.reset("group")
 
     first, second = claim_device(store), claim_device(store)
 
@@ -271,7 +191,7 @@ def test_after_a_reset_partitions_whose_hashes_collide_know_what_each_has_handle
     assert (first.replaying, second.replaying) == (True, False)
 
 
-def test_an_ack_that_commits_after_a_floor_was_made_is_found(
+def test_an_ack_that_commits_after_a_claim_cursor_was_made_is_found(
     group: Store, database_url: str
 ) -> None:
     group.append([DeviceSeen(device_id="slow"), DeviceSeen(device_id="slow")])
@@ -279,17 +199,18 @@ def test_an_ack_that_commits_after_a_floor_was_made_is_found(
     slow = claim_device(group)
     assert slow is not None
     with group.transaction() as acknowledging:
-        acknowledging.ack(slow, 1)  # its next message is the oldest of all, and not visible yet
+        # its next message is the oldest of all, and not visible yet
+        acknowledging.groups.ack(slow, 1)
         for _ in range(40):
             claim = claim_device(group)
             assert claim is not None
-            group.ack(claim)
+            group.groups.ack(claim)
 
     with penstock.connect(database_url) as other:
         assert positions(claim_device(other)) == [2]
 
 
-def test_a_partition_that_returns_before_the_floor_is_found(group: Store) -> None:
+def test_a_partition_that_returns_before_the_claim_cursor_is_found(group: Store) -> None:
     group.append([DeviceSeen(device_id="slow"), DeviceSeen(device_id="slow")])
     group.append([DeviceSeen(device_id=str(n)) for n in range(60)])
     slow = claim_device(group)
@@ -297,43 +218,45 @@ def test_a_partition_that_returns_before_the_floor_is_found(group: Store) -> Non
     for _ in range(40):
         claim = claim_device(group)
         assert claim is not None
-        group.ack(claim)
+        group.groups.ack(claim)
 
-    group.ack(slow, 1)  # its next message is the oldest of all
+    group.groups.ack(slow, 1)  # its next message is the oldest of all
 
     assert positions(claim_device(group)) == [2]
 
 
-def test_a_claim_that_is_rolled_back_after_a_floor_was_made_is_found(group: Store) -> None:
+def test_a_claim_that_is_rolled_back_after_a_claim_cursor_was_made_is_found(group: Store) -> None:
     group.append([DeviceSeen(device_id=str(n)) for n in range(60)])
     claim = claim_device(group)
     assert claim is not None
-    group.release(claim)
+    group.groups.release(claim)
     claiming = group.begin_transaction()
     assert positions(claim_device(claiming)) == [1]  # type: ignore[arg-type]
     for _ in range(40):
         claim = claim_device(group)
         assert claim is not None
-        group.ack(claim)
+        group.groups.ack(claim)
 
     claiming.rollback()
 
     assert positions(claim_device(group)) == [1]
 
 
-def test_many_claims_that_are_rolled_back_after_a_floor_was_made_are_found(group: Store) -> None:
+def test_many_claims_that_are_rolled_back_after_a_claim_cursor_was_made_are_found(
+    group: Store,
+) -> None:
     group.append([DeviceSeen(device_id=str(n)) for n in range(80)])
     claim = claim_device(group)
     assert claim is not None
-    group.release(claim)
+    group.groups.release(claim)
     claiming = [group.begin_transaction() for _ in range(3)]
-    for number in range(30):  # more than a floor lists
+    for number in range(30):  # more than a claim cursor lists
         transaction = claiming[number // 10]
         assert claim_device(transaction) is not None  # type: ignore[arg-type]
     for _ in range(40):
         claim = claim_device(group)
         assert claim is not None
-        group.ack(claim)
+        group.groups.ack(claim)
 
     for transaction in claiming:
         transaction.rollback()
@@ -342,7 +265,7 @@ def test_many_claims_that_are_rolled_back_after_a_floor_was_made_are_found(group
     assert found == [[n] for n in range(1, 31)]
 
 
-def test_what_a_transaction_gives_back_after_it_made_a_floor_is_found(group: Store) -> None:
+def test_what_a_transaction_gives_back_after_it_made_a_claim_cursor_is_found(group: Store) -> None:
     group.append([DeviceSeen(device_id="a"), DeviceSeen(device_id="a"), DeviceSeen(device_id="b")])
     with group.transaction() as transaction:
         first = claim_device(transaction)  # type: ignore[arg-type]
@@ -350,8 +273,8 @@ def test_what_a_transaction_gives_back_after_it_made_a_floor_is_found(group: Sto
         for _ in range(3):
             other = claim_device(transaction)  # type: ignore[arg-type]
             assert other is not None
-            transaction.release(other)
-        transaction.ack(first, 1)
+            transaction.groups.release(other)
+        transaction.groups.ack(first, 1)
 
     assert positions(claim_device(group)) == [2]
 
@@ -386,7 +309,7 @@ def test_after_the_log_was_emptied_a_group_begins_again(group: Store) -> None:
     group.append([DeviceSeen(device_id="a"), DeviceSeen(device_id="b")])
     claim = claim_device(group)
     assert claim is not None
-    group.ack(claim)
+    group.groups.ack(claim)
     other = claim_device(group)
     assert other is not None
 
@@ -399,7 +322,7 @@ def test_after_the_log_was_emptied_a_group_begins_again(group: Store) -> None:
     assert [positions(claim) for claim in again] == [[1], [2]]
     assert not any(claim.replaying for claim in again if claim is not None)
     with pytest.raises(StaleClaim):
-        group.ack(other)
+        group.groups.ack(other)
 
 
 def test_workers_that_claim_at_once_get_every_message_once(group: Store) -> None:
@@ -410,7 +333,7 @@ def test_workers_that_claim_at_once_get_every_message_once(group: Store) -> None
         with penstock.connect(group.settings.conninfo()) as store:
             while (claim := claim_device(store, f"w-{number}")) is not None:
                 seen.extend(positions(claim))
-                store.ack(claim)
+                store.groups.ack(claim)
 
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(work, range(4)))

@@ -1,0 +1,120 @@
+"""Partitioned consumer groups: `store.groups`.
+
+In a transaction (`tx.groups`) and on a connection of your own they are part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.groups import claims, operations
+from penstock.groups.claims import Claim, ClaimOrder
+from penstock.groups.operations import GroupStatus, ParkedPartition
+from penstock.log.boundary import MessageType
+from penstock.log.declarations import known_classes
+from penstock.log.declare_async import declare_missing
+from penstock.log.runs_async import AsyncRuns
+from penstock.loops.durations import Duration
+from penstock.loops.signals import this_process
+from penstock.message.typed import type_name
+
+
+class AsyncGroups:
+    """Consumer groups: manage them, and claim, acknowledge and release their partitions."""
+
+    def __init__(self, runs: AsyncRuns) -> None:
+        self._runs = runs
+
+    async def register(self, group_id: str) -> None:
+        """Create a consumer group, active. Does nothing if it exists."""
+        await self._runs.run(operations.register(self._runs.context, group_id))
+
+    async def is_active(self, group_id: str) -> bool:
+        """Return whether the group exists and gives out claims."""
+        return await self._runs.run(operations.is_active(self._runs.context, group_id))
+
+    async def stop(self, group_id: str) -> None:
+        """Give out no more claims of this group. Claims in flight can still be acknowledged."""
+        await self._runs.run(operations.stop(self._runs.context, group_id))
+
+    async def start(self, group_id: str) -> None:
+        """Give out claims of this group again."""
+        await self._runs.run(operations.start(self._runs.context, group_id))
+
+    async def reset(self, group_id: str) -> None:
+        """Delete all offsets: every partition starts again, and claims in flight become stale."""
+        await self._runs.run(operations.reset(self._runs.context, group_id))
+
+    async def clear(self) -> None:
+        """Delete all consumer groups with their offsets. For tests."""
+        await self._runs.run(operations.clear(self._runs.context))
+
+    async def claim_next(
+        self,
+        group_id: str,
+        *,
+        partition_by: str | Sequence[str],
+        handled_types: Sequence[MessageType],
+        worker_id: str | None = None,
+        batch_size: int = 100,
+        lease: Duration = 30.0,
+        order: ClaimOrder = "oldest",
+    ) -> Claim | None:
+        """Claim the partition whose first unhandled message is the oldest; None if none is ready.
+
+        A partition is one combination of the values of `partition_by`. It is created by the first
+        message that has all of them. The claim has the partition's unhandled messages of
+        `handled_types` (classes or type names), at most `batch_size`, and a guard. It is yours for
+        `lease` (seconds or a timedelta); `ack`, `release` or `extend` it before that.
+
+        With `order="round_robin"` a partition that is given back goes behind all others that are
+        ready, however old its next message is: a hot partition does not delay the others.
+        """
+        operation = claims.claim_next(
+            self._runs.context,
+            group_id,
+            partition_by=partition_by,
+            handled_types=handled_types,
+            worker_id=worker_id or this_process(),
+            batch_size=batch_size,
+            lease=lease,
+            order=order,
+        )
+        await declare_missing(self._runs, known_classes(type_name(one) for one in handled_types))
+        return await self._runs.run(operation)
+
+    async def ack(self, claim: Claim, position: int | None = None) -> None:
+        """Mark the claim's messages up to `position` (default: all) as handled; give it back.
+
+        Raises `StaleClaim`, and changes nothing, if the claim is no longer yours. The same call
+        again, after a lost answer, does nothing: until a later claim of the partition is given
+        back.
+        """
+        await self._runs.run(claims.ack(self._runs.context, claim, position))
+
+    async def release(
+        self, claim: Claim, *, delay: Duration = 0.0, error: str | None = None, park: bool = False
+    ) -> None:
+        """Give the claim back unhandled, to be claimed again after `delay` (default: at once).
+
+        With `park`, only after `resume`. `error` is kept for operators to see.
+        """
+        await self._runs.run(
+            claims.release(self._runs.context, claim, delay=delay, error=error, park=park)
+        )
+
+    async def extend(self, claim: Claim, lease: Duration = 30.0) -> None:
+        """Keep the claim for another `lease` from now."""
+        await self._runs.run(claims.extend(self._runs.context, claim, lease))
+
+    async def list(self) -> Sequence[GroupStatus]:
+        """Return the state of each consumer group."""
+        return await self._runs.run(operations.listing(self._runs.context))
+
+    async def parked(self, group_id: str) -> Sequence[ParkedPartition]:
+        """Return the parked partitions of a group, with their errors."""
+        return await self._runs.run(operations.parked(self._runs.context, group_id))
+
+    async def resume(self, group_id: str, partition_key: str | None = None) -> int:
+        """Resume one parked partition, or all of the group, and return how many."""
+        return await self._runs.run(operations.resume(self._runs.context, group_id, partition_key))

@@ -1,0 +1,330 @@
+"""A worker: claim a partition, handle its messages, append the outcome and acknowledge, at once.
+
+The promise: every message of every partition is handled in order, at least once, by one worker at a
+time; and what a handler returns is appended exactly once, under the partition's guard, in the same
+transaction as the acknowledgement. If another writer appends to the boundary meanwhile, nothing is
+appended and the partition is claimed again, with the messages of then.
+
+A worker that dies loses its claim when the lease ends; while it lives, the lease is extended. A
+partition that keeps failing is parked, alone; the others go on.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
+
+from penstock.errors import (
+    AuthenticationFailed,
+    ConcurrencyError,
+    DatabaseUnreachable,
+    DeclarationBlocked,
+    IndexingUnfinished,
+    PoolExhausted,
+    StaleClaim,
+    UnavailableError,
+    ValidationError,
+    first_line,
+)
+from penstock.groups.claims import (
+    Claim,
+    ClaimOrder,
+    check_batch_size,
+    check_order,
+    checked_lease,
+    partition_attributes,
+)
+from penstock.groups.groups_async import AsyncGroups
+from penstock.log import paging
+from penstock.log.append import several
+from penstock.log.boundary import MessageType, check_types
+from penstock.log.boundary_calls_async import Messages
+from penstock.log.declarations import classes_of
+from penstock.log.declare_async import declare_missing
+from penstock.log.runs_async import AsyncRunsTransactions
+from penstock.loops.concurrency_async import (
+    IS_ASYNC,
+    StopEvent,
+    background,
+    check_handler,
+    is_coroutine_function,
+    is_interrupt,
+    run_handler,
+    shielded,
+    stopping_on_signals,
+)
+from penstock.loops.durations import Duration
+from penstock.loops.failure_policy import FailurePolicy, checked_policy
+from penstock.loops.outage import Outage
+from penstock.loops.signals import this_process
+from penstock.message import Message, check_text
+from penstock.message.typed import TypedMessage
+
+logger = logging.getLogger("penstock")
+
+#: how many conflicts in a row, on one partition, count as a failure
+MOST_CONFLICTS = 20
+#: the partitions whose conflicts in a row are counted
+MOST_COUNTED = 1_000
+
+#: not caused by the handler: the partition is given back, and no attempt is used up
+NOT_THE_HANDLER = (DatabaseUnreachable, PoolExhausted, DeclarationBlocked, IndexingUnfinished)
+
+#: what a handler returns: the messages to append, or None
+Outcome = Messages | AsyncIterable[Message | TypedMessage] | None
+ClaimHandler = Callable[[Claim], Outcome | Awaitable[Outcome]]
+
+_numbers = itertools.count(1)
+
+
+class AsyncWorker:
+    """Handles the partitions of a consumer group, one after the other. Run as many as you like.
+
+    `handler` gets a claim and returns messages to append, or None. It should write nothing itself:
+    what it returns is appended under the claim's guard, together with the acknowledgement. When it
+    raises, the partition is tried again as `on_failure` says, and then parked with its error. So is
+    one whose worker died or hung that often.
+
+    The lease is extended for as long as the handler runs. In async code this needs the event loop:
+    a plain handler that blocks the loop for longer than the lease loses its claim.
+
+    KeyboardInterrupt and SystemExit end the worker, and so does the cancellation of its task, where
+    it runs in one. The partition can be claimed again at once.
+
+    Ready partitions are handled in turn: one that has been handled goes behind all others that are
+    ready. With `order="oldest"` the partition with the oldest unhandled message is always the next.
+    """
+
+    def __init__(
+        self,
+        store: AsyncRunsTransactions,
+        group_id: str,
+        handler: ClaimHandler,
+        *,
+        partition_by: str | Sequence[str],
+        handled_types: Sequence[MessageType],
+        worker_id: str | None = None,
+        batch_size: int = 100,
+        lease: Duration = 30.0,
+        order: ClaimOrder = "round_robin",
+        on_failure: FailurePolicy | None = None,
+        polling_interval_ms: int = 100,
+    ) -> None:
+        _check_store(store)
+        check_text("group_id", group_id)
+        check_handler(handler, "Worker")
+        attributes = partition_attributes(partition_by)
+        check_types(handled_types)
+        if worker_id is not None:
+            check_text("worker_id", worker_id)
+        check_batch_size(batch_size)
+        check_order(order)
+        paging.check_interval(polling_interval_ms)
+        self.group_id = group_id
+        self.worker_id = worker_id or f"{this_process()}:{next(_numbers)}"
+        self._store = store
+        self._groups = AsyncGroups(store)
+        self._handler = handler
+        self._partition_by = attributes
+        self._handled_types = list(handled_types)
+        self._batch_size = batch_size
+        self._lease = checked_lease(lease)
+        self._order: ClaimOrder = order
+        self._policy = checked_policy(on_failure, FailurePolicy.park())
+        if not self._policy.parks:
+            raise ValidationError("on_failure", on_failure, "a FailurePolicy.park(...)")
+        self._polling_interval = polling_interval_ms / 1000
+        self._stopping = StopEvent()
+        self._outage = Outage(f"worker {self.worker_id}", logger)
+        self._is_registered = False
+        self._conflicts: dict[int, int] = {}  # in a row, by partition
+        _warn_of_unindexed(attributes, handled_types)
+
+    async def run(self) -> None:
+        """Handle partitions as they become ready, until `stop()`, SIGTERM or SIGINT."""
+        with stopping_on_signals(self.stop):
+            while not self._stopping.is_set():
+                if not await self._run_once_or_wait():
+                    await self._stopping.wait_for(self._polling_interval)
+
+    async def run_until_idle(self) -> int:
+        """Handle partitions until none is ready, and return how many claims were handled.
+
+        A partition that waits for its next attempt is not ready. `stop()` and signals end it too.
+        """
+        handled = 0
+        with stopping_on_signals(self.stop):
+            while not self._stopping.is_set() and await self.run_once():
+                handled += 1
+        return handled
+
+    async def run_once(self) -> bool:
+        """Claim one partition and handle it. Return False if none was ready."""
+        claim = await self._claim()
+        if claim is None:
+            return False
+        failure = self._why_not_handled(claim)
+        if failure is None:
+            await self._handle(claim)
+        else:
+            await self._fail(claim, failure)
+        return True
+
+    def stop(self) -> None:
+        """End `run()` and `run_until_idle()` after the claim in hand.
+
+        A signal handler and any thread may call it; of an async worker, the loop's thread only.
+        """
+        self._stopping.set()
+
+    async def _run_once_or_wait(self) -> bool:
+        """Handle one partition, as `run_once` does. Log why it was not possible, if it was not."""
+        try:
+            busy = await self.run_once()
+            self._outage.is_over()
+            return busy
+        except AuthenticationFailed:
+            raise
+        except UnavailableError as error:
+            self._outage.goes_on(error)
+        except (*NOT_THE_HANDLER, ConcurrencyError) as error:
+            logger.warning("worker %s waits: %s", self.worker_id, error)
+        return False
+
+    async def _claim(self) -> Claim | None:
+        if not self._is_registered:
+            await self._groups.register(self.group_id)
+            self._is_registered = True
+        return await self._groups.claim_next(
+            self.group_id,
+            partition_by=self._partition_by,
+            handled_types=self._handled_types,
+            worker_id=self.worker_id,
+            batch_size=self._batch_size,
+            lease=self._lease,
+            order=self._order,
+        )
+
+    def _why_not_handled(self, claim: Claim) -> Exception | None:
+        """Return why the handler is not called, None if it is."""
+        if claim.attempts > self._policy.attempts:
+            return RuntimeError("the workers that claimed it died, or hung")
+        return None if claim.messages else claim.undecodable
+
+    async def _handle(self, claim: Claim) -> None:
+        try:
+            async with self._keeping_alive(claim):
+                await self._settle(claim, await run_handler(self._handler, claim))
+            self._conflicts.pop(claim.offset_id, None)
+        except StaleClaim as error:
+            logger.warning("worker %s: %s", self.worker_id, error)
+        except ConcurrencyError as error:
+            await self._decide_again(claim, error)
+        except NOT_THE_HANDLER:
+            with suppress(UnavailableError):
+                await self._give_back(claim)
+            raise
+        except SystemExit as error:
+            with suppress(Exception):
+                await self._fail(claim, error, at_once=True)
+            raise
+        except BaseException as error:  # a CancelledError or GeneratorExit may be the handler's own
+            if not is_interrupt(error):
+                await self._fail(claim, error)
+                return
+            with suppress(Exception):
+                await self._give_back(claim)
+            raise
+
+    async def _settle(self, claim: Claim, outcome: Outcome) -> None:
+        """Append what the handler returned and acknowledge the claim, in one transaction."""
+        messages = await _listed(outcome)
+        await declare_missing(self._store, classes_of(messages))  # not from within a transaction
+        async with self._store.transaction() as transaction:
+            if messages:
+                await transaction.append(messages, guard=claim.guard)
+            await transaction.groups.ack(claim)
+
+    async def _decide_again(self, claim: Claim, error: ConcurrencyError) -> None:
+        """Give the partition back: at first without delay, then with one, so that others go first.
+
+        A conflict is not a failure, unless there is one at every attempt.
+        """
+        conflicts = self._conflicts.pop(claim.offset_id, 0) + 1
+        self._conflicts[claim.offset_id] = conflicts
+        if len(self._conflicts) > MOST_COUNTED:  # the oldest: probably handled by another worker
+            del self._conflicts[next(iter(self._conflicts))]
+        if conflicts > MOST_CONFLICTS:
+            await self._fail(claim, error)
+        else:
+            logger.info("worker %s decides again: %s", self.worker_id, error)
+            await self._give_back(claim, 0.0 if conflicts == 1 else self._policy.pause(1))
+
+    async def _fail(self, claim: Claim, error: BaseException, *, at_once: bool = False) -> None:
+        park = claim.attempts >= self._policy.attempts
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        logger.warning(
+            "worker %s: attempt %d on %s failed%s: %s",
+            self.worker_id,
+            claim.attempts,
+            claim.partition_key,
+            ", so it is parked" if park else "",
+            reason,
+        )
+        pause = 0.0 if at_once else self._policy.pause(claim.attempts)
+        await self._give_back(claim, pause, reason, park)
+
+    async def _give_back(
+        self, claim: Claim, delay: float = 0.0, error: str | None = None, park: bool = False
+    ) -> None:
+        try:
+            await shielded(lambda: self._groups.release(claim, delay=delay, error=error, park=park))
+        except StaleClaim as stale:
+            logger.warning("worker %s: %s", self.worker_id, stale)
+
+    def _keeping_alive(self, claim: Claim) -> AbstractAsyncContextManager[None]:
+        """Extend the lease again and again for as long as the block runs."""
+
+        async def extend(done: StopEvent) -> None:
+            while not await done.wait_for(self._lease / 3):
+                try:
+                    await self._groups.extend(claim, self._lease)
+                except StaleClaim:
+                    return
+                except Exception as error:
+                    logger.warning("worker %s cannot extend its lease: %s", self.worker_id, error)
+
+        return background(extend, f"lease of {claim.offset_id}")
+
+
+async def _listed(outcome: Outcome) -> list[Message | TypedMessage]:
+    if outcome is None:
+        return []
+    if isinstance(outcome, AsyncIterable):
+        return [one async for one in outcome]
+    return several(outcome)
+
+
+def _check_store(store: AsyncRunsTransactions) -> None:
+    run = getattr(store, "run", None)
+    if not hasattr(store, "transaction") or is_coroutine_function(run) != IS_ASYNC:
+        raise ValidationError("store", store, "a store that penstock.connect_async() returned")
+
+
+def _warn_of_unindexed(attributes: Iterable[str], handled_types: Sequence[MessageType]) -> None:
+    """Warn of attributes that no handled class indexes: a typing error would go unnoticed."""
+    indexed = {
+        name
+        for one in handled_types
+        if not isinstance(one, str)
+        for name in one.indexed_attribute_names
+    }
+    missing = [name for name in attributes if name not in indexed]
+    if missing and not any(isinstance(one, str) for one in handled_types):
+        logger.warning(
+            "no handled type indexes %s: a partition is created by a message that has all "
+            "attributes of partition_by",
+            ", ".join(missing),
+        )
