@@ -88,7 +88,7 @@ class Worker:
     raises, the partition is tried again as `on_failure` says, and then parked with its error. So is
     one whose worker died or hung that often.
 
-    The lease is extended for as long as the handler runs. In blocking code this needs the event loop:
+    The lease is extended for as long as the handler runs. Under asyncio this needs the event loop:
     a plain handler that blocks the loop for longer than the lease loses its claim.
 
     KeyboardInterrupt and SystemExit end the worker, and so does the cancellation of its task, where
