@@ -11,7 +11,7 @@ makes a `Consumer` or an `AsyncConsumer`, `way.connect(url)` calls `connect` or 
 The facade runs each call on an event loop in a thread of its own, and waits for the result. Results
 that are async themselves (transactions, queues, sessions, iterators) get a facade too. A function
 that is passed to it, such as a handler, becomes an async function that runs it in another thread,
-so handlers may use the facade. To pass a function unchanged, write `as_is(function)`.
+so handlers may use the facade. To pass a function unchanged, write `way.as_is(function)`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+import psycopg
 import pytest
 
 import penstock
@@ -52,7 +53,10 @@ class EventLoopThread:
             result = function(*arguments, **options)
             return await result if inspect.isawaitable(result) else result
 
-        return asyncio.run_coroutine_threadsafe(call(), self.loop).result()
+        try:
+            return asyncio.run_coroutine_threadsafe(call(), self.loop).result()
+        except CancelledError:
+            raise asyncio.CancelledError from None
 
     def _call_here(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         result = function(*arguments, **options)
@@ -114,9 +118,6 @@ class AsIs:
     function: Callable[..., Any]
 
 
-as_is = AsIs
-
-
 def to_blocking(thread: EventLoopThread, value: Any) -> Any:
     """Return what blocking code gets in place of a value that async code returned."""
     if hasattr(value, "penstock_original"):
@@ -171,6 +172,16 @@ class Blocking:
     """The package `penstock`, as it is."""
 
     is_async = False
+    #: what breaks a call off that is under way
+    interruption: type[BaseException] = KeyboardInterrupt
+
+    def as_is(self, function: Callable[..., Any]) -> Any:
+        """Pass a function on unchanged."""
+        return function
+
+    def open_connection(self, url: str, **options: Any) -> Any:
+        """Open a psycopg connection, for `store.using(connection)`."""
+        return psycopg.connect(url, **options)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(penstock, name)
@@ -180,9 +191,19 @@ class Async:
     """The package `penstock` with facades of the async classes under the blocking names."""
 
     is_async = True
+    #: what breaks a call off that is under way
+    interruption: type[BaseException] = asyncio.CancelledError
 
     def __init__(self, thread: EventLoopThread) -> None:
         self._thread = thread
+
+    def as_is(self, function: Callable[..., Any]) -> Any:
+        """Pass a function on unchanged: it runs on the event loop."""
+        return AsIs(function)
+
+    def open_connection(self, url: str, **options: Any) -> Any:
+        """Open a psycopg connection, for `store.using(connection)`."""
+        return to_blocking(self._thread, psycopg.AsyncConnection.connect)(url, **options)
 
     def __getattr__(self, name: str) -> Any:
         for async_name in (f"Async{name}", f"{name}_async"):

@@ -13,6 +13,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+import penstock
 from penstock import CommitMode, Record, Store
 from tests.racing import wait_until_blocked
 
@@ -65,6 +66,11 @@ def said(process: subprocess.Popen[str]) -> str:
 
 
 class TestKilled:
+    @pytest.fixture
+    def shared_store(self, shared_stores: dict[bool, Store]) -> Store:
+        """A blocking store: the sessions that are killed are in other processes."""
+        return shared_stores[False]
+
     @pytest.mark.parametrize(
         ("mode", "expected"),
         [
@@ -169,6 +175,11 @@ class TestCost:
         "penstock.seek_session(%(stream)s, 'worker', 1, null, true)",
         "penstock.committed_offset(%(stream)s, 'worker', 1)",
     )
+
+    @pytest.fixture
+    def store(self, database_url: str) -> Iterator[Store]:
+        with penstock.connect(database_url) as store:
+            yield store
 
     def test_does_not_grow_with_the_queue(self, database_url: str, store: Store) -> None:
         queue = store.queue("orders")

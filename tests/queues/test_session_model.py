@@ -26,7 +26,7 @@ from penstock.errors import (
     SessionFenced,
     UndecodableRecord,
 )
-from tests.queues.driving import Driven, retain_from
+from tests.queues.polling import retain_from
 
 GOOD, FOREIGN = "good", "foreign"
 KINDS = [
@@ -272,20 +272,9 @@ def walk(both: Both, dice: Random, length: int) -> None:
 
 
 @pytest.fixture
-def new_both(
-    queue: Any, shared_store: Store, driven_store: Driven, shared_url: str
-) -> Callable[[], Both]:
-    """Makes an empty queue and its model, of the queue's kind."""
-
-    def new() -> Both:
-        name = f"orders-{uuid4()}"
-        if isinstance(queue, Driven):
-            another: Any = Driven(driven_store.queue(name), driven_store._loop)
-        else:
-            another = shared_store.queue(name)
-        return Both(another, shared_store, shared_url)
-
-    return new
+def new_both(shared_store: Store, shared_url: str) -> Callable[[], Both]:
+    """Makes an empty queue and its model."""
+    return lambda: Both(shared_store.queue(f"orders-{uuid4()}"), shared_store, shared_url)
 
 
 def test_sessions_do_what_the_model_does(new_both: Callable[[], Both]) -> None:

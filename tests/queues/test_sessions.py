@@ -11,7 +11,7 @@ from penstock import CommitMode, Store
 from penstock.errors import NothingToCommit, OffsetBeyondTail, SessionClosed, ValidationError
 from penstock.queues import operations
 from penstock.queues.operations import SessionId
-from tests.queues.driving import offsets
+from tests.queues.polling import offsets
 
 AUTO = CommitMode.AUTO_COMMIT
 MANUAL = CommitMode.MANUAL_COMMIT
