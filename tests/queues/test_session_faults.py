@@ -131,9 +131,9 @@ def test_a_poll_whose_connection_dies_returns_the_record_it_would_have(
 
 
 def test_two_processes_offer_and_a_session_reads_all_in_order(
-    shared_url: str, shared_store: Store
+    shared_url: str, shared_stores: dict[bool, Store]
 ) -> None:
-    queue = shared_store.queue(f"orders-{uuid4()}")
+    queue = shared_stores[False].queue(f"orders-{uuid4()}")
     session = queue.create_consumer("worker", CommitMode.MANUAL_COMMIT, read_ahead=True)
 
     with (

@@ -270,7 +270,7 @@ class TestUndecodableRecords:
             ("Placed", {"value": 1}, None, "a message of type 'Placed' is not a record"),
             ("Offered", {}, None, "its data should have one field, 'value'"),
             ("Offered", {"value": 1, "x": 2}, None, "its data should have one field, 'value'"),
-            ("Offered", {"value": 1}, {"key": 7}, "its key should be a text"),
+            ("Offered", {"value": 1}, {"key": 7}, "its key should be text"),
             ("Offered", {"value": 1}, {"key_base64": "%"}, "Only base64 data is allowed"),
             ("Offered", {"value": 1}, {"key_base64": 7}, "..."),
             (

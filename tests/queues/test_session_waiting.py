@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -38,6 +39,7 @@ class TestWaiting:
 
         assert session.poll(0) is None
         assert session.poll(0.005) is None
+        assert session.poll(timedelta(milliseconds=5)) is None
 
     def test_returns_at_once_what_is_there(self, queue: Any) -> None:
         queue.offer("a")

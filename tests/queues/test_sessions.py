@@ -9,8 +9,8 @@ import pytest
 
 from penstock import CommitMode, Store
 from penstock.errors import NothingToCommit, OffsetBeyondTail, SessionClosed, ValidationError
-from penstock.queues import operations
-from penstock.queues.operations import SessionId
+from penstock.queues import session_operations
+from penstock.queues.session_operations import SessionId
 from tests.queues.polling import offsets
 
 AUTO = CommitMode.AUTO_COMMIT
@@ -63,7 +63,7 @@ class TestAutoCommit:
         queue = shared_store.queue(f"orders-{uuid4()}")
         queue.offer_many(["a", "b"])
         queue.create_consumer("worker")
-        poll = operations.poll(
+        poll = session_operations.poll(
             shared_store.context, SessionId(queue.stream_name, "worker", 1), 0, True
         )
 
