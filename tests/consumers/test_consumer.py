@@ -1,4 +1,4 @@
-"""A consumer reads a category at its own pace, resumes where it was, and stops in good order."""
+"""A consumer reads a category, resumes from its position, and stops after the current message."""
 
 from __future__ import annotations
 
@@ -310,7 +310,7 @@ class TestStopping:
 
         counts = [consumer.run_once(), consumer.run_once()]
 
-        assert counts == [2, 0]  # so `while consumer.run_once()` comes to its end
+        assert counts == [2, 0]  # so `while consumer.run_once()` ends
 
 
 class TestTransactional:

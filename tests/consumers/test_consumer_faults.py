@@ -51,11 +51,11 @@ class Processes:
         return int(self.next())
 
     def next(self) -> str:
-        """Return the next line that is said."""
+        """Return the next line of output."""
         return self._said.readline().strip()
 
     def wait_for(self, line: str) -> None:
-        """Return once this is said."""
+        """Return once this line was printed."""
         while (said := self.next()) != line:
             assert said, "the process has gone"
 
@@ -153,7 +153,7 @@ def test_crashed_between_handling_and_storing(
     processes.start(category, run="run_until_idle", **options)
     assert processes.end() == 0
 
-    again = [] if transactional else [3]  # handled, and not known to be
+    again = [] if transactional else [3]  # handled, and the position was not saved
     assert copied(shared_store, done) == [0, 1, 2, 3, *again, 4, 5]
 
 
@@ -285,7 +285,7 @@ def test_a_pool_that_is_used_up_is_waited_for(
 class TestSignals:
     @pytest.fixture
     def before(self) -> Iterator[list[int]]:
-        """The signals that came to the handler which was there before."""
+        """The signals that the previous handler got."""
         came: list[int] = []
         was = signal.signal(signal.SIGTERM, lambda number, frame: came.append(number))
         yield came

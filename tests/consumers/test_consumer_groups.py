@@ -48,7 +48,7 @@ def member(store: Store, number: int, size: int = SIZE) -> tuple[Consumer, list[
 
 
 def assigned_by_message_db(url: str, names: list[str]) -> Iterator[set[str]]:
-    """The streams that genuine Message DB gives to each member."""
+    """The streams that a genuine Message DB assigns to each member."""
     with psycopg.connect(url) as connection:
         connection.execute("set search_path = message_store, public")
         connection.cursor().executemany(

@@ -1,4 +1,4 @@
-"""What a failing handler does: the consumer stops, tries again, or parks the message."""
+"""When a handler fails, the consumer stops, retries, or parks the message."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RETRY = FailurePolicy.retry(attempts=3, delay=0)
 
 
 class Failing(list[int]):
-    """A handler that notes each call, and fails on number 1 for so many calls."""
+    """A handler that records each call, and fails on number 1 for so many calls."""
 
     def __init__(self, times: int = 10**9, done: Callable[[], None] = lambda: None) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Which handler gets a message, and what middleware does around it."""
+"""Which handler gets a message, and middleware around handlers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def category(shared_store: Store) -> str:
 
 
 class Seen(list[str]):
-    """Handlers that note what they got."""
+    """Handlers that record their messages."""
 
     def by(self, name: str) -> Callable[..., None]:
         return lambda message, *more: self.append(f"{name} {message.type}")
@@ -100,8 +100,8 @@ class TestRoutes:
             consumer.handler()(print)
 
 
-class TestNotToBeOverlooked:
-    """What would have every message passed over, and nobody notice."""
+class TestMistakes:
+    """Mistakes that would make a consumer ignore every message without an error."""
 
     def test_a_decorator_without_parentheses_is_refused(self, shared_store: Store) -> None:
         consumer: Any = new_consumer(shared_store, "order", "mailer")

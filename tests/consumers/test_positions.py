@@ -1,4 +1,4 @@
-"""Where a consumer keeps its position: a stream, a table, or both; and who may move it."""
+"""Positions in a stream, in a table, or in both: saving, conflicts, moving, and their overview."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ every_kind = pytest.mark.parametrize("positions", KINDS)
 
 
 def history(store: Store, category: str) -> list[int]:
-    """The positions that the position stream holds."""
+    """The positions in the position stream."""
     stream_name = f"{category}:position-mailer"
     return [one.data["position"] for one in store.get_stream_messages(stream_name)]
 
 
 def row(url: str, category: str) -> int | None:
-    """The position that the table holds."""
+    """The position in the table."""
     with psycopg.connect(url) as connection:
         found = connection.execute(
             "select position from penstock.consumer_positions where consumer_id = %s",
@@ -239,7 +239,7 @@ class TestAtOnce:
 
 
 class Noted:
-    """Positions in the table that note which saves had to be durable."""
+    """Positions in the table that record which saves had to be durable."""
 
     def __init__(self, category: str, consumer_id: str) -> None:
         self.durable: list[bool] = []
@@ -303,7 +303,7 @@ class TestIdling:
 
 
 class TestDurability:
-    """A position alone need not wait for the disk; whatever is written with it does."""
+    """A position that is saved alone need not be durable; one that is saved with writes must be."""
 
     @pytest.mark.parametrize(("durable", "expected"), [(False, "off"), (True, "on")])
     def test_of_one_transaction_only(self, shared_url: str, durable: bool, expected: str) -> None:

@@ -17,7 +17,7 @@ def retain_from(url: str, queue: Any, offset: int) -> None:
 
 
 def offsets(session: Any) -> list[int]:
-    """Poll until there is no more."""
+    """Poll until there are no more records."""
     found = []
     while (record := session.poll()) is not None:
         found.append(record.offset)

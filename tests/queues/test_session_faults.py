@@ -1,4 +1,4 @@
-"""Processes killed, processes that offer at once, and what a call costs in a long queue."""
+"""Killed processes, processes that offer concurrently, and the cost of a call in a long queue."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ class TestCost:
 
 
 def pages_read(connection: psycopg.Connection[Any], call: str, stream_name: str, tail: int) -> int:
-    """How many pages a call reads, once its plan and the catalog are known."""
+    """How many pages a call reads, once its plan and the catalog are cached."""
     arguments = {"stream": stream_name, "middle": tail // 2, "tail": tail}
     pages = 0
     for _ in range(8):

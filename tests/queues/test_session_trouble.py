@@ -1,4 +1,4 @@
-"""What a session meets: another session, records removed, records that cannot be decoded."""
+"""Sessions and other sessions, removed records, undecodable records, and rollbacks."""
 
 from __future__ import annotations
 
@@ -250,9 +250,8 @@ class TestRetention:
         queue.offer_many(range(3))
         queue.commit_offset("worker", 3)
         session = queue.create_consumer("worker", mode)
-        retain_from(
-            shared_url, queue, 3
-        )  # what retention never does: the last record holds the version
+        # retention itself keeps the last record, which holds the version
+        retain_from(shared_url, queue, 3)
 
         with pytest.raises(OffsetBeyondTail) as error:
             session.poll()
@@ -396,7 +395,7 @@ class TestUndecodableRecords:
 
 
 class Forgetful(penstock.JsonSerializer):
-    """Cannot read what it wrote."""
+    """Cannot decode some of what it encoded."""
 
     def decode(self, type: str, text: str) -> dict[str, Any]:
         decoded = super().decode(type, text)
@@ -404,7 +403,7 @@ class Forgetful(penstock.JsonSerializer):
 
 
 class TestARollback:
-    """In a transaction of the caller's it takes the stored offset back, and the session with it."""
+    """In your own transaction, it also undoes commits, and the session goes back."""
 
     @pytest.mark.parametrize("mode", CommitMode)
     def test_lets_the_record_come_again(
@@ -466,7 +465,7 @@ class TestARollback:
 
 
 def offsets_committed(session: ConsumerSession) -> list[int]:
-    """Poll and commit until there is no more."""
+    """Poll and commit until there are no more records."""
     found = []
     while (record := session.poll()) is not None:
         found.append(record.offset)

@@ -1,4 +1,4 @@
-"""Waiting for a record, and who may use a session meanwhile: blocking and async."""
+"""Polls that wait for a record, and concurrent use of a session."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.both_ways import Way
 
 
 class AfterEachLook(Interceptor):
-    """Does something each time a session has looked for a record, before it goes on."""
+    """Calls a function each time a session has looked for a record."""
 
     def __init__(self, act: Callable[[], None]) -> None:
         self.act = act

@@ -1,4 +1,4 @@
-"""A session's table of behaviour, in both commit modes, for blocking and async code."""
+"""What each call of a session does, in both commit modes."""
 
 from __future__ import annotations
 
@@ -67,10 +67,8 @@ class TestAutoCommit:
             shared_store.context, SessionId(queue.stream_name, "worker", 1), 0, True
         )
 
-        first, again = (
-            shared_store.run(poll),
-            shared_store.run(poll),
-        )  # as after a reply that got lost
+        # as after a reply that was lost
+        first, again = shared_store.run(poll), shared_store.run(poll)
 
         assert first.fetched == again.fetched
         assert queue.create_consumer("worker").committed_offset() == 1

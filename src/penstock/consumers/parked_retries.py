@@ -51,9 +51,10 @@ class ParkedRetries:
         version = self._store.run(read.stream_version(context, self._stream_name))
         if version is None or version == self._version:
             return 0
-        self._version = version
         waiting = parked.fold(list(self._events())).values()
-        return sum([self._retry(one) for one in waiting if one.retry_requested])
+        succeeded = sum([self._retry(one) for one in waiting if one.retry_requested])
+        self._version = version  # not before: if one raises, the next run retries it
+        return succeeded
 
     def forget(self) -> None:
         """Read the whole stream at the next look."""
@@ -62,8 +63,8 @@ class ParkedRetries:
     def _retry(self, waiting: ParkedMessage) -> bool:
         """Handle a parked message again, and park it again if that fails."""
         message = waiting.message
-        handler = self._routes.handler_of(message)
-        if handler is None or self._calls.is_stopping:
+        handler = None if self._calls.is_stopping else self._routes.handler_of(message)
+        if handler is None:
             return False
         error = self._calls.attempt(lambda: self._call(handler, message), message)
         if error is not None and not self._calls.is_stopping:
