@@ -1,4 +1,4 @@
-"""What tests of consumers share: a category of its own for each, messages, and what was handled."""
+"""What tests of consumers share: categories, messages, handlers that record, and consumers."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from typing import Any
 from uuid import uuid4
 
 from penstock import Consumer, RecordedMessage, Store
+from tests.both_ways import way_of
 
 #: so long that a test which waits for it fails
 AN_HOUR = 3_600_000
 
 
 def new_category(base: str = "order") -> str:
-    """Return a category that nobody else uses."""
+    """Return a category that no other test uses."""
     return f"{base}{uuid4().hex}"
 
 
@@ -23,8 +24,16 @@ def fill(store: Store, category: str, count: int, streams: int = 3) -> list[int]
     return [one.global_position for one in store.read_category(category)][-count:]
 
 
+def new_consumer(
+    store: Store, category: str, consumer_id: str = "mailer", **options: Any
+) -> Consumer:
+    """Make a consumer of the store's form: blocking, or async behind a blocking facade."""
+    consumer: Consumer = way_of(store).Consumer(store, category, consumer_id, **options)
+    return consumer
+
+
 class Numbers(list[int]):
-    """A handler that notes the number of each message, and may stop its consumer after so many."""
+    """A handler that records the number of each message. Stops its consumer after so many."""
 
     def __init__(self, consumer: Any = None, stop_after: int = 0) -> None:
         super().__init__()
@@ -38,9 +47,9 @@ class Numbers(list[int]):
 
 
 def consume(store: Store, category: str, consumer_id: str = "mailer", **options: Any) -> list[int]:
-    """Run a consumer until there is no more, and return the numbers it handled."""
+    """Run a consumer until there are no more messages, and return the numbers it handled."""
     numbers = Numbers()
-    consumer = Consumer(store, category, consumer_id, handlers={"Placed": numbers}, **options)
+    consumer = new_consumer(store, category, consumer_id, handlers={"Placed": numbers}, **options)
     while consumer.run_once():
         pass
     return numbers

@@ -1,28 +1,25 @@
-"""A consumer reads a category at its own pace, resumes where it was, and stops in good order."""
+"""A consumer reads a category, resumes from its position, and stops after the current message."""
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Thread
 from typing import Any
 
-import psycopg
 import pytest
 
-import penstock
 from penstock import (
     AsyncConsumer,
     AsyncStore,
-    AsyncTransaction,
     Call,
     Consumer,
     FailurePolicy,
     Interceptor,
     RecordedMessage,
     Store,
+    Transaction,
     handles,
 )
 from penstock.consumers.positions import (
@@ -35,12 +32,22 @@ from penstock.database.operation import Operation, Row
 from penstock.errors import (
     ConditionNotActivated,
     DecodingError,
+    HandlerFailed,
     UnsupportedEdition,
     ValidationError,
 )
 from penstock.log.context import LogContext
 from penstock.message.serializer import JsonSerializer
-from tests.consumers.consuming import AN_HOUR, Numbers, consume, fill, new_category, run_until
+from tests.both_ways import Way
+from tests.consumers.consuming import (
+    AN_HOUR,
+    Numbers,
+    consume,
+    fill,
+    new_category,
+    new_consumer,
+    run_until,
+)
 
 
 class TestReading:
@@ -67,7 +74,7 @@ class TestReading:
     def test_after_a_full_page_the_next_is_read_at_once(self, shared_store: Store) -> None:
         category = new_category()
         fill(shared_store, category, 5)
-        consumer = Consumer(
+        consumer = new_consumer(
             shared_store, category, "mailer", batch_size=2, polling_interval_ms=AN_HOUR
         )
 
@@ -75,7 +82,7 @@ class TestReading:
 
     def test_messages_that_are_written_while_it_runs_come_too(self, shared_store: Store) -> None:
         category = new_category()
-        consumer = Consumer(shared_store, category, "mailer", polling_interval_ms=10)
+        consumer = new_consumer(shared_store, category, "mailer", polling_interval_ms=10)
         numbers: list[int] = []
 
         @consumer.handler("Placed")
@@ -108,11 +115,11 @@ class TestReading:
 
         assert consume(shared_store, category, correlation=asking) == [0]
 
-    def test_a_condition_selects_too(self, shared_url: str, shared_store: Store) -> None:
+    def test_a_condition_selects_too(self, way: Way, shared_url: str, shared_store: Store) -> None:
         category = new_category()
         fill(shared_store, category, 3)
 
-        with penstock.connect(shared_url, sql_condition=True) as store:
+        with way.connect(shared_url, sql_condition=True) as store:
             numbers = consume(store, category, condition="data ->> 'number' = '1'")
 
         assert numbers == [1]
@@ -125,17 +132,17 @@ class TestReading:
         category = new_category()
         *_, head = fill(shared_store, category, 3)
         handlers = {"Placed": Numbers()}
-        consumer = Consumer(
+        consumer = new_consumer(
             shared_store, category, "mailer", handlers=handlers, correlation="nobody"
         )
 
         consumer.run_once()
 
         assert consumer.position == head
-        assert Consumer(shared_store, category, "mailer", handlers=handlers).run_once() == 0
+        assert new_consumer(shared_store, category, "mailer", handlers=handlers).run_once() == 0
 
     def test_what_is_written_after_the_page_was_read_is_not_passed_over(
-        self, shared_url: str, shared_store: Store
+        self, way: Way, shared_url: str, shared_stores: dict[bool, Store]
     ) -> None:
         category = new_category()
 
@@ -145,11 +152,11 @@ class TestReading:
                 yield
                 if call.name == "get_category_messages" and not handled:
                     handled.append(-1)
-                    fill(shared_store, category, 1)
+                    fill(shared_stores[False], category, 1)
 
         handled = Numbers()
-        with penstock.connect(shared_url, interceptors=[AfterThePage()]) as store:
-            consumer = Consumer(
+        with way.connect(shared_url, interceptors=[AfterThePage()]) as store:
+            consumer = new_consumer(
                 store,
                 category,
                 "mailer",
@@ -193,7 +200,7 @@ class TestWholeLog:
         self, store: Store, options: dict[str, Any]
     ) -> None:
         fill(store, "order", 3)
-        consumer = Consumer(store, "$all", "mailer", handlers={"Placed": Numbers()}, **options)
+        consumer = new_consumer(store, "$all", "mailer", handlers={"Placed": Numbers()}, **options)
 
         for _ in range(5):
             consumer.run_once()
@@ -203,7 +210,7 @@ class TestWholeLog:
 
     def test_what_it_parked_does_not_come_back(self, store: Store) -> None:
         fill(store, "order", 1)
-        consumer = Consumer(store, "$all", "mailer", on_failure=FailurePolicy.park(attempts=1))
+        consumer = new_consumer(store, "$all", "mailer", on_failure=FailurePolicy.park(attempts=1))
         seen: list[str] = []
 
         @consumer.handler()
@@ -264,7 +271,7 @@ class TestStopping:
     def test_the_message_in_hand_is_finished_and_no_more(self, shared_store: Store) -> None:
         category = new_category()
         positions = fill(shared_store, category, 5)
-        consumer = Consumer(shared_store, category, "mailer")
+        consumer = new_consumer(shared_store, category, "mailer")
 
         numbers = run_until(consumer, 2)
 
@@ -274,7 +281,7 @@ class TestStopping:
 
     def test_an_idle_consumer_wakes_up(self, shared_store: Store) -> None:
         handlers = {"Placed": Numbers()}
-        consumer = Consumer(
+        consumer = new_consumer(
             shared_store, new_category(), "mailer", polling_interval_ms=AN_HOUR, handlers=handlers
         )
         running = Thread(target=consumer.run)
@@ -288,7 +295,7 @@ class TestStopping:
     def test_before_it_runs(self, shared_store: Store) -> None:
         category, numbers = new_category(), Numbers()
         fill(shared_store, category, 2)
-        consumer = Consumer(shared_store, category, "mailer", handlers={"Placed": numbers})
+        consumer = new_consumer(shared_store, category, "mailer", handlers={"Placed": numbers})
         consumer.stop()
 
         consumer.run()
@@ -298,16 +305,122 @@ class TestStopping:
     def test_once_stopped_nothing_is_done_with(self, shared_store: Store) -> None:
         category = new_category()
         fill(shared_store, category, 3)
-        consumer = Consumer(shared_store, category, "mailer")
+        consumer = new_consumer(shared_store, category, "mailer")
         consumer.handler("Placed")(Numbers(consumer, stop_after=2))
 
         counts = [consumer.run_once(), consumer.run_once()]
 
-        assert counts == [2, 0]  # so `while consumer.run_once()` comes to its end
+        assert counts == [2, 0]  # so `while consumer.run_once()` ends
+
+
+class TestTransactional:
+    def test_a_failure_leaves_neither_writes_nor_position(self, store: Store) -> None:
+        store.write_message("order-1", "Placed")
+        consumer = new_consumer(store, "order", "mailer", transactional=True)
+
+        @consumer.handler("Placed")
+        def bill(message: RecordedMessage, transaction: Transaction) -> None:
+            transaction.write_message("invoice-1", "Billed")
+            raise RuntimeError
+
+        with pytest.raises(HandlerFailed):
+            consumer.run()
+
+        assert store.stream_version("invoice-1") is None
+        assert consumer.position == 0
+
+
+class TestUntilIdle:
+    def test_handles_all_pages_saves_the_position_and_returns_how_many(
+        self, any_store: Store
+    ) -> None:
+        *_, head = fill(any_store, "order", 7)
+        numbers = Numbers()
+        consumer = new_consumer(any_store, "order", handlers={"Placed": numbers}, batch_size=3)
+
+        handled = consumer.run_until_idle()
+
+        assert (handled, numbers) == (7, list(range(7)))
+        assert consumer.position == head
+        assert consume(any_store, "order") == []
+
+    def test_of_nothing_is_0(self, any_store: Store) -> None:
+        consumer = new_consumer(any_store, "order", handlers={"Placed": Numbers()})
+
+        assert consumer.run_until_idle() == 0
+
+    def test_leaves_what_is_written_meanwhile(self, shared_store: Store) -> None:
+        category, numbers = new_category(), []
+        fill(shared_store, category, 3)
+        consumer = new_consumer(shared_store, category, batch_size=2)
+
+        @consumer.handler("Placed")
+        def place_another(message: RecordedMessage) -> None:
+            numbers.append(message.data["number"])
+            shared_store.write_message(f"{category}-1", "Placed", {"number": 9})
+
+        handled = [consumer.run_until_idle(), consumer.run_until_idle()]
+
+        assert handled == [3, 3]
+        assert numbers == [0, 1, 2, 9, 9, 9]
+
+    @pytest.mark.parametrize("category", ["order", "$all"])
+    def test_with_a_filter_it_ends_at_the_head(self, store: Store, category: str) -> None:
+        *_, head = fill(store, "order", 5)
+        consumer = new_consumer(
+            store, category, handlers={"Placed": Numbers()}, correlation="nobody", batch_size=1
+        )
+
+        assert (consumer.run_until_idle(), consumer.position) == (0, head)
+
+    def test_ends_on_stop_after_the_current_message(self, shared_store: Store) -> None:
+        category = new_category()
+        fill(shared_store, category, 5)
+        consumer = new_consumer(shared_store, category, batch_size=2)
+        consumer.handler("Placed")(Numbers(consumer, stop_after=3))
+
+        assert consumer.run_until_idle() == 3
+        assert consume(shared_store, category) == [3, 4]
+
+    def test_a_failure_is_raised_and_the_position_before_it_saved(
+        self, shared_store: Store
+    ) -> None:
+        category = new_category()
+        fill(shared_store, category, 3)
+
+        def fail_at_1(message: RecordedMessage) -> None:
+            if message.data["number"] == 1:
+                raise RuntimeError
+
+        with pytest.raises(HandlerFailed):
+            new_consumer(shared_store, category, handlers={"Placed": fail_at_1}).run_until_idle()
+
+        assert consume(shared_store, category) == [1, 2]
+
+    def test_retries_parked_messages_that_were_requested(self, shared_store: Store) -> None:
+        category, calls = new_category(), []
+        positions = fill(shared_store, category, 2)
+        consumer = new_consumer(
+            shared_store, category, on_failure=FailurePolicy.park(attempts=1), batch_size=1
+        )
+
+        @consumer.handler("Placed")
+        def fail_once(message: RecordedMessage) -> None:
+            calls.append(message.data["number"])
+            if calls == [0, 1]:
+                raise RuntimeError
+
+        first = consumer.run_until_idle()
+        shared_store.admin.retry_parked(category, "mailer", positions[1])
+        second = consumer.run_until_idle()
+
+        assert (first, second) == (2, 1)
+        assert calls == [0, 1, 1]
+        assert shared_store.admin.parked(category, "mailer") == []
 
 
 class BrokenOff:
-    """Positions whose first save goes through and is broken off before the consumer knows."""
+    """Positions whose first save is committed and interrupted before the consumer sees that."""
 
     def __init__(self, positions: Positions, error: BaseException) -> None:
         self._positions = positions
@@ -331,24 +444,26 @@ class BrokenOff:
 
 @pytest.mark.parametrize("kind", [StreamPositions, TablePositions])
 def test_interrupted_while_it_saves_it_says_so_and_goes_on(
-    shared_store: Store, kind: type[StreamPositions | TablePositions]
+    way: Way, shared_store: Store, kind: type[StreamPositions | TablePositions]
 ) -> None:
     category = new_category()
-    fill(shared_store, category, 3)
+    positions = fill(shared_store, category, 3)
     numbers = Numbers()
-    consumer = Consumer(
+    consumer = new_consumer(
         shared_store,
         category,
         "mailer",
         handlers={"Placed": numbers},
-        positions=BrokenOff(kind(category, "mailer"), KeyboardInterrupt()),
+        positions=BrokenOff(kind(category, "mailer"), way.interruption()),
         position_update_interval=2,
     )
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(way.interruption):
         consumer.run()
+    saved = shared_store.run(kind(category, "mailer").load(shared_store.context))
     consumer.run_once()
 
+    assert saved.position == positions[1]
     assert numbers == [0, 1, 2]
 
 
@@ -361,15 +476,17 @@ class TestUndecodable:
 
     @pytest.mark.parametrize("options", [{}, {"correlation": "asking"}])
     def test_all_before_it_is_handled_then_it_stops(
-        self, shared_url: str, shared_store: Store, options: dict[str, Any]
+        self, way: Way, shared_url: str, shared_store: Store, options: dict[str, Any]
     ) -> None:
         category = new_category()
         for number in range(5):
             metadata = {"correlationStreamName": "asking-1"}
             shared_store.write_message(f"{category}-1", "Placed", {"number": number}, metadata)
         numbers = Numbers()
-        with penstock.connect(shared_url, serializer=self.Picky()) as store:
-            consumer = Consumer(store, category, "mailer", handlers={"Placed": numbers}, **options)
+        with way.connect(shared_url, serializer=self.Picky()) as store:
+            consumer = new_consumer(
+                store, category, "mailer", handlers={"Placed": numbers}, **options
+            )
 
             with pytest.raises(DecodingError) as raised:
                 consumer.run()
@@ -399,6 +516,7 @@ class TestBadInput:
             {"polling_interval_ms": 0},
             {"longest_polling_interval_ms": 0},
             {"position_update_interval": 0},
+            {"idle_save_delay": -1},
             {"consumer_group_member": 3, "consumer_group_size": 3},
             {"consumer_group_member": 0},
             {"consumer_group_size": 3},
@@ -416,34 +534,36 @@ class TestBadInput:
             {"store": None},
         ],
     )
-    def test_is_refused_at_once(self, shared_store: Store, wrong: dict[str, Any]) -> None:
+    def test_is_refused_at_once(self, way: Way, shared_store: Store, wrong: dict[str, Any]) -> None:
         right: dict[str, Any] = {"category": "order", "consumer_id": "mailer"}
 
         with pytest.raises(ValidationError):
-            Consumer(**{"store": shared_store, **right, **wrong})
+            way.Consumer(**{"store": shared_store, **right, **wrong})
 
-    def test_a_store_for_other_code_is_refused(self, shared_store: Any, async_store: Any) -> None:
+    def test_a_store_for_other_code_is_refused(self, store: Any, async_store: Any) -> None:
         with pytest.raises(ValidationError, match=r"connect\(\)"):
             Consumer(async_store, "order", "mailer")
         with pytest.raises(ValidationError, match=r"connect_async\(\)"):
-            AsyncConsumer(shared_store, "order", "mailer")
+            AsyncConsumer(store, "order", "mailer")
 
     @pytest.mark.parametrize(
         "options", [{"transactional": True}, {"on_failure": FailurePolicy.park()}]
     )
     def test_so_is_one_that_cannot_begin_a_transaction(
-        self, shared_store: Store, shared_url: str, options: dict[str, Any]
+        self, shared_store: Store, options: dict[str, Any]
     ) -> None:
-        with psycopg.connect(shared_url) as connection:
-            borrowed: Any = shared_store.using(connection)
+        with shared_store.transaction() as transaction:
+            borrowed: Any = shared_store.using(transaction.connection)
 
             with pytest.raises(ValidationError, match="transaction"):
-                Consumer(borrowed, "order", "mailer", **options)
+                new_consumer(borrowed, "order", "mailer", **options)
 
     @pytest.mark.parametrize("positions", ["table", "hybrid"])
-    def test_a_table_that_message_db_does_not_have(self, new_database: Any, positions: str) -> None:
+    def test_a_table_that_message_db_does_not_have(
+        self, way: Way, new_database: Any, positions: str
+    ) -> None:
         with (
-            penstock.connect(new_database("genuine")) as store,
+            way.connect(new_database("genuine")) as store,
             pytest.raises(UnsupportedEdition),
         ):
             consume(store, "order", positions=positions)
@@ -471,55 +591,6 @@ class TestAsync:
 
         assert seen == ["plain order-0", "async order-1", "plain order-2", "async order-3"]
 
-    async def test_it_resumes_where_it_was(self, async_store: AsyncStore) -> None:
-        await async_store.write_message("order-1", "Placed", {"number": 1})
-        for expected in ([1], [], [2]):
-            numbers = Numbers()
-            consumer = AsyncConsumer(async_store, "order", "mailer", handlers={"Placed": numbers})
-
-            await consumer.run_once()
-
-            assert numbers == expected
-            if not expected:
-                await async_store.write_message("order-1", "Placed", {"number": 2})
-
-    async def test_writes_and_position_are_one_transaction(self, async_store: AsyncStore) -> None:
-        await async_store.write_message("order-1", "Placed")
-        consumer = AsyncConsumer(async_store, "order", "mailer", transactional=True)
-
-        @consumer.handler("Placed")
-        async def bill(message: RecordedMessage, transaction: AsyncTransaction) -> None:
-            await transaction.write_message("invoice-1", "Billed")
-            raise RuntimeError
-
-        with pytest.raises(penstock.errors.HandlerFailed):
-            await consumer.run()
-
-        assert await async_store.stream_version("invoice-1") is None
-        assert consumer.position == 0
-
-    async def test_parked_and_retried(self, async_store: AsyncStore) -> None:
-        await async_store.write_message("order-1", "Placed", {"number": 1})
-        consumer = AsyncConsumer(
-            async_store, "order", "mailer", on_failure=FailurePolicy.park(attempts=1)
-        )
-        calls: list[int] = []
-
-        @consumer.handler("Placed")
-        async def fail_once(message: RecordedMessage) -> None:
-            calls.append(message.data["number"])
-            if len(calls) == 1:
-                raise RuntimeError("once")
-            consumer.stop()
-
-        await consumer.run_once()
-        (waiting,) = await async_store.admin.parked("order", "mailer")
-        await async_store.admin.retry_parked("order", "mailer", waiting.message.global_position)
-        await consumer.run()
-
-        assert calls == [1, 1]
-        assert await async_store.admin.parked("order", "mailer") == []
-
     async def test_a_cancelled_one_saves_how_far_it_came(self, async_store: AsyncStore) -> None:
         await async_store.write_message("order-1", "Placed", {"number": 1})
         handled = asyncio.Event()
@@ -534,29 +605,6 @@ class TestAsync:
 
         (status,) = await async_store.admin.consumers()
         assert status.position == 1
-
-    async def test_once_stopped_nothing_is_done_with(self, async_store: AsyncStore) -> None:
-        await async_store.write_message("order-1", "Placed", {"number": 1})
-        consumer = AsyncConsumer(async_store, "order", "mailer", handlers={"Placed": Numbers()})
-        consumer.stop()
-
-        assert await consumer.run_once() == 0
-
-    async def test_cancelled_while_it_saves_it_says_so(self, async_store: AsyncStore) -> None:
-        await async_store.write_message("order-1", "Placed", {"number": 1})
-        consumer = AsyncConsumer(
-            async_store,
-            "order",
-            "mailer",
-            handlers={"Placed": Numbers()},
-            positions=BrokenOff(StreamPositions("order", "mailer"), asyncio.CancelledError()),
-            position_update_interval=1,
-        )
-
-        with pytest.raises(asyncio.CancelledError):
-            await consumer.run()
-
-        assert await async_store.stream_version("order:position-mailer") == 0
 
     async def test_middleware_goes_around_plain_and_async_handlers(
         self, async_store: AsyncStore
@@ -580,14 +628,6 @@ class TestAsync:
             AsyncConsumer(async_store, "order", "mailer", middleware=[lambda one, call: call(one)])
 
 
-def test_the_twins_have_the_same_steps() -> None:
-    names = {name for name, _ in inspect.getmembers(Consumer) if not name.startswith("__")}
-    others = {name for name, _ in inspect.getmembers(AsyncConsumer) if not name.startswith("__")}
-
-    assert others - names == {"_pause"}
-    assert names - others == set()
-
-
 class Calls(Interceptor):
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -609,12 +649,12 @@ class Calls(Interceptor):
     ],
 )
 def test_an_idle_look_is_one_query_or_with_a_filter_two(
-    shared_url: str, options: dict[str, Any], expected: list[str]
+    way: Way, shared_url: str, options: dict[str, Any], expected: list[str]
 ) -> None:
     calls = Calls()
-    with penstock.connect(shared_url, interceptors=[calls]) as store:
+    with way.connect(shared_url, interceptors=[calls]) as store:
         handlers = {"Placed": Numbers()}
-        consumer = Consumer(store, new_category(), "mailer", handlers=handlers, **options)
+        consumer = new_consumer(store, new_category(), "mailer", handlers=handlers, **options)
         consumer.run_once()
         calls.names.clear()
 

@@ -20,16 +20,18 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock import Consumer, RecordedMessage, Store
+from penstock import RecordedMessage, Store
 from penstock.database.embedded import EmbeddedServer, start
 from penstock.loops.signals import StopEvent, stopping_loop_on_signals, stopping_on_signals
+from tests.both_ways import Way
 from tests.conftest import FAST
-from tests.consumers.consuming import fill, new_category
+from tests.consumers.consuming import fill, new_category, new_consumer
 from tests.log_output import told
 
-SCRIPT = Path(__file__).parent / "consumer_process.py"
+SCRIPT = "tests.consumers.consumer_process"
 KILLS = 9  # for each of six kinds of consumers
 MESSAGES = 120
+both_ways = pytest.mark.parametrize("is_async", [False, True], ids=["blocking", "async"])
 every_kind = pytest.mark.parametrize("positions", ["stream", "table", "hybrid"])
 both_patterns = pytest.mark.parametrize("transactional", [False, True])
 
@@ -49,11 +51,11 @@ class Processes:
         return int(self.next())
 
     def next(self) -> str:
-        """Return the next line that is said."""
+        """Return the next line of output."""
         return self._said.readline().strip()
 
     def wait_for(self, line: str) -> None:
-        """Return once this is said."""
+        """Return once this line was printed."""
         while (said := self.next()) != line:
             assert said, "the process has gone"
 
@@ -67,7 +69,7 @@ class Processes:
 @pytest.fixture(scope="module")
 def processes(shared_url: str) -> Iterator[Processes]:
     with subprocess.Popen(
-        [sys.executable, SCRIPT, shared_url],
+        [sys.executable, "-m", SCRIPT, shared_url],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -76,6 +78,12 @@ def processes(shared_url: str) -> Iterator[Processes]:
         assert process.stdin is not None
         process.stdin.close()
         process.wait(timeout=60)
+
+
+@pytest.fixture
+def shared_store(shared_stores: dict[bool, Store]) -> Store:
+    """A blocking store on the shared database: the consumers are in other processes."""
+    return shared_stores[False]
 
 
 @pytest.fixture
@@ -109,7 +117,7 @@ def test_killed_at_random_it_loses_nothing(
             processes.next()
         os.kill(process, signal.SIGKILL)
         assert processes.end() == signal.SIGKILL
-    processes.start(category, finish=True, **options)
+    processes.start(category, run="run_until_idle", **options)
     assert processes.end() == 0
 
     numbers = copied(shared_store, done)
@@ -121,8 +129,14 @@ def test_killed_at_random_it_loses_nothing(
 
 @every_kind
 @both_patterns
+@both_ways
 def test_crashed_between_handling_and_storing(
-    shared_store: Store, processes: Processes, done: str, positions: str, transactional: bool
+    shared_store: Store,
+    processes: Processes,
+    done: str,
+    positions: str,
+    transactional: bool,
+    is_async: bool,
 ) -> None:
     category = new_category()
     fill(shared_store, category, 6)
@@ -131,24 +145,26 @@ def test_crashed_between_handling_and_storing(
         "positions": positions,
         "transactional": transactional,
         "position_update_interval": 1,
+        "is_async": is_async,
     }
 
     processes.start(category, crash_at=3, **options)
     assert processes.end() == signal.SIGKILL
-    processes.start(category, finish=True, **options)
+    processes.start(category, run="run_until_idle", **options)
     assert processes.end() == 0
 
-    again = [] if transactional else [3]  # handled, and not known to be
+    again = [] if transactional else [3]  # handled, and the position was not saved
     assert copied(shared_store, done) == [0, 1, 2, 3, *again, 4, 5]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("run", ["run", "run_until_idle"])
 def test_told_to_end_it_finishes_the_message_in_hand(
-    shared_store: Store, processes: Processes, done: str, number: signal.Signals
+    shared_store: Store, processes: Processes, done: str, number: signal.Signals, run: str
 ) -> None:
     category = new_category()
     places = fill(shared_store, category, 6)
-    process = processes.start(category, done=done, hang_at=3)
+    process = processes.start(category, done=done, hang_at=3, run=run)
     processes.wait_for("before 3")
 
     os.kill(process, number)
@@ -160,12 +176,13 @@ def test_told_to_end_it_finishes_the_message_in_hand(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("run", ["run", "run_until_idle"])
 def test_told_to_end_all_consumers_of_an_event_loop_do(
-    shared_store: Store, processes: Processes, number: signal.Signals
+    shared_store: Store, processes: Processes, number: signal.Signals, run: str
 ) -> None:
     category = new_category()
     places = fill(shared_store, category, 4)
-    process = processes.start(category, consumers=2, hang_at=2)
+    process = processes.start(category, consumers=2, hang_at=2, run=run)
     assert {processes.next(), processes.next()} == {"hangs 0", "hangs 1"}
 
     os.kill(process, number)
@@ -203,12 +220,14 @@ def machine() -> Iterator[Machine]:
 
 
 @both_patterns
-def test_a_database_that_goes_away_is_waited_for(machine: Machine, transactional: bool) -> None:
+def test_a_database_that_goes_away_is_waited_for(
+    way: Way, machine: Machine, transactional: bool
+) -> None:
     url = machine.start()
     penstock.install(url)
     handled = [Event(), Event()]
-    with penstock.connect(url) as store, told("waits for the database") as waits:
-        consumer = Consumer(
+    with way.connect(url) as store, told("waits for the database") as waits:
+        consumer = new_consumer(
             store, "order", "mailer", transactional=transactional, longest_polling_interval_ms=100
         )
 
@@ -239,13 +258,15 @@ def test_a_database_that_goes_away_is_waited_for(machine: Machine, transactional
 
 
 @both_patterns
-def test_a_pool_that_is_used_up_is_waited_for(database_url: str, transactional: bool) -> None:
+def test_a_pool_that_is_used_up_is_waited_for(
+    way: Way, database_url: str, transactional: bool
+) -> None:
     handled = Event()
     with (
-        penstock.connect(database_url, pool_max_size=1, pool_timeout_ms=300) as store,
+        way.connect(database_url, pool_max_size=1, pool_timeout_ms=300) as store,
         told("all 1 connections stayed in use") as waits,
     ):
-        consumer = Consumer(
+        consumer = new_consumer(
             store, "order", "mailer", transactional=transactional, longest_polling_interval_ms=100
         )
         consumer.handler("Placed")(lambda *_: handled.set())
@@ -264,7 +285,7 @@ def test_a_pool_that_is_used_up_is_waited_for(database_url: str, transactional: 
 class TestSignals:
     @pytest.fixture
     def before(self) -> Iterator[list[int]]:
-        """The signals that came to the handler which was there before."""
+        """The signals that the previous handler got."""
         came: list[int] = []
         was = signal.signal(signal.SIGTERM, lambda number, frame: came.append(number))
         yield came
@@ -298,7 +319,7 @@ class TestSignals:
         with stopping_on_signals(stop.set):
             Thread(target=signal.pthread_kill, args=(waiter, signal.SIGTERM)).start()
 
-            assert stop.wait(3600)
+            assert stop.wait_for(3600)
 
     def test_in_an_event_loop_a_second_one_acts_as_it_did_before(self, before: list[int]) -> None:
         stopped: list[str] = []

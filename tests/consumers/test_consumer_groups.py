@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from penstock import Consumer, RecordedMessage, Store
-from tests.consumers.consuming import fill
+from tests.consumers.consuming import fill, new_consumer
 
 SIZE = 3
 
@@ -36,7 +36,7 @@ def written(store: Store, stream_names: list[str]) -> None:
 
 def member(store: Store, number: int, size: int = SIZE) -> tuple[Consumer, list[RecordedMessage]]:
     handled: list[RecordedMessage] = []
-    consumer = Consumer(
+    consumer = new_consumer(
         store,
         "order",
         f"mailer-{number}",
@@ -48,7 +48,7 @@ def member(store: Store, number: int, size: int = SIZE) -> tuple[Consumer, list[
 
 
 def assigned_by_message_db(url: str, names: list[str]) -> Iterator[set[str]]:
-    """The streams that genuine Message DB gives to each member."""
+    """The streams that a genuine Message DB assigns to each member."""
     with psycopg.connect(url) as connection:
         connection.execute("set search_path = message_store, public")
         connection.cursor().executemany(

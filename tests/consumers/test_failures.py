@@ -1,4 +1,4 @@
-"""What a failing handler does: the consumer stops, tries again, or parks the message."""
+"""When a handler fails, the consumer stops, retries, or parks the message."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ import pytest
 
 from penstock import Consumer, FailurePolicy, ParkedMessage, RecordedMessage, Store, Transaction
 from penstock.errors import HandlerFailed, ParkedMessageNotFound, PositionConflict, ValidationError
-from tests.consumers.consuming import consume, fill, new_category
+from tests.both_ways import Way
+from tests.consumers.consuming import consume, fill, new_category, new_consumer
 
 PARK = FailurePolicy.park(attempts=2, delay=0)
 RETRY = FailurePolicy.retry(attempts=3, delay=0)
 
 
 class Failing(list[int]):
-    """A handler that notes each call, and fails on number 1 for so many calls."""
+    """A handler that records each call, and fails on number 1 for so many calls."""
 
     def __init__(self, times: int = 10**9, done: Callable[[], None] = lambda: None) -> None:
         super().__init__()
@@ -32,7 +33,7 @@ class Failing(list[int]):
 
 
 def consumer_of(store: Store, category: str, handler: Any, **options: Any) -> Consumer:
-    return Consumer(store, category, "mailer", handlers={"Placed": handler}, **options)
+    return new_consumer(store, category, handlers={"Placed": handler}, **options)
 
 
 def parked_at(parked: list[ParkedMessage]) -> list[int]:
@@ -53,15 +54,15 @@ class TestStop:
         assert (raised.value.global_position, raised.value.attempts) == (places[1], 1)
         assert consume(shared_store, category) == [1, 2]
 
-    def test_an_interrupt_is_no_failure(self, shared_store: Store) -> None:
+    def test_an_interrupt_is_no_failure(self, way: Way, shared_store: Store) -> None:
         category = new_category()
         fill(shared_store, category, 3)
 
         def interrupt(message: RecordedMessage) -> None:
             if message.data["number"] == 1:
-                raise KeyboardInterrupt
+                raise way.interruption
 
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(way.interruption):
             consumer_of(shared_store, category, interrupt, on_failure=PARK).run()
 
         assert shared_store.admin.parked(category, "mailer") == []
@@ -218,7 +219,7 @@ class TestPark:
         consumer.run_once()
         shared_store.admin.retry_parked(category, "mailer", places[1])
         shared_store.write_message(f"{category}-9", "Placed", {"number": 9})
-        consumer._step()
+        consumer.run_until_idle()
 
         (waiting,) = shared_store.admin.parked(category, "mailer")
         assert handler == [0, 1, 1, 9, 1, 1]
@@ -284,7 +285,7 @@ class TestPark:
         consumer.run_once()
         shared_store.write_message(f"{category}:parked-mailer", type, garbage)
 
-        consumer._be_idle()
+        consumer.run_until_idle()
 
         assert parked_at(shared_store.admin.parked(category, "mailer")) == [1]
 

@@ -1,4 +1,4 @@
-"""Which handler gets a message, and what middleware does around it."""
+"""Which handler gets a message, and middleware around handlers."""
 
 from __future__ import annotations
 
@@ -8,17 +8,10 @@ from typing import Any
 
 import pytest
 
-from penstock import (
-    AsyncConsumer,
-    AsyncStore,
-    Consumer,
-    FailurePolicy,
-    RecordedMessage,
-    Store,
-    handles,
-)
+from penstock import Consumer, FailurePolicy, RecordedMessage, Store, handles
 from penstock.errors import HandlerFailed, UnhandledMessageType, ValidationError
-from tests.consumers.consuming import new_category
+from tests.both_ways import Way
+from tests.consumers.consuming import new_category, new_consumer
 
 
 @pytest.fixture
@@ -31,7 +24,7 @@ def category(shared_store: Store) -> str:
 
 
 class Seen(list[str]):
-    """Handlers that note what they got."""
+    """Handlers that record their messages."""
 
     def by(self, name: str) -> Callable[..., None]:
         return lambda message, *more: self.append(f"{name} {message.type}")
@@ -41,7 +34,7 @@ class TestRoutes:
     def test_a_decorator_names_one_type_or_several(
         self, shared_store: Store, category: str
     ) -> None:
-        seen, consumer = Seen(), Consumer(shared_store, category, "mailer")
+        seen, consumer = Seen(), new_consumer(shared_store, category, "mailer")
         consumer.handler("Placed")(seen.by("one"))
         consumer.handler("Paid", "Shipped")(seen.by("two"))
 
@@ -52,13 +45,13 @@ class TestRoutes:
     def test_a_decorated_function_stays_what_it_was(self, shared_store: Store) -> None:
         def handler(message: RecordedMessage) -> None: ...
 
-        assert Consumer(shared_store, "order", "mailer").handler("Placed")(handler) is handler
+        assert new_consumer(shared_store, "order", "mailer").handler("Placed")(handler) is handler
 
     def test_a_mapping(self, shared_store: Store, category: str) -> None:
         seen = Seen()
         handlers = {"Placed": seen.by("placed"), "Paid": seen.by("paid")}
 
-        Consumer(shared_store, category, "mailer", handlers=handlers).run_once()
+        new_consumer(shared_store, category, "mailer", handlers=handlers).run_once()
 
         assert seen == ["placed Placed", "paid Paid"]
 
@@ -80,12 +73,12 @@ class TestRoutes:
 
         mailer = Mailer()
 
-        Consumer(shared_store, category, "mailer", handlers=mailer).run_once()
+        new_consumer(shared_store, category, "mailer", handlers=mailer).run_once()
 
         assert mailer.seen == ["mail Placed", "mail Paid", "other Shipped"]
 
     def test_a_catch_all_gets_what_no_other_takes(self, shared_store: Store, category: str) -> None:
-        seen, consumer = Seen(), Consumer(shared_store, category, "mailer")
+        seen, consumer = Seen(), new_consumer(shared_store, category, "mailer")
         consumer.handler("Paid")(seen.by("paid"))
         consumer.handler()(seen.by("other"))
 
@@ -94,24 +87,24 @@ class TestRoutes:
         assert seen == ["other Placed", "paid Paid", "other Shipped"]
 
     def test_one_type_has_one_handler(self, shared_store: Store) -> None:
-        consumer = Consumer(shared_store, "order", "mailer", handlers={"Placed": print})
+        consumer = new_consumer(shared_store, "order", "mailer", handlers={"Placed": print})
 
         with pytest.raises(ValidationError, match="one handler only"):
             consumer.handler("Placed")(print)
 
     def test_there_is_one_catch_all(self, shared_store: Store) -> None:
-        consumer = Consumer(shared_store, "order", "mailer")
+        consumer = new_consumer(shared_store, "order", "mailer")
         consumer.handler()(print)
 
         with pytest.raises(ValidationError, match="the only one"):
             consumer.handler()(print)
 
 
-class TestNotToBeOverlooked:
-    """What would have every message passed over, and nobody notice."""
+class TestMistakes:
+    """Mistakes that would make a consumer ignore every message without an error."""
 
     def test_a_decorator_without_parentheses_is_refused(self, shared_store: Store) -> None:
-        consumer: Any = Consumer(shared_store, "order", "mailer")
+        consumer: Any = new_consumer(shared_store, "order", "mailer")
 
         with pytest.raises(ValidationError, match=r"write @handler\(\)"):
             consumer.handler(print)
@@ -126,7 +119,7 @@ class TestNotToBeOverlooked:
     def test_a_type_that_is_none_is_refused_where_it_is_named(
         self, shared_store: Store, wrong: Any
     ) -> None:
-        for decorator in (handles, Consumer(shared_store, "order", "mailer").handler):
+        for decorator in (handles, new_consumer(shared_store, "order", "mailer").handler):
             with pytest.raises(ValidationError, match="type"):
                 decorator(wrong)
 
@@ -134,9 +127,9 @@ class TestNotToBeOverlooked:
     def test_a_consumer_without_handlers_does_not_begin(
         self, shared_store: Store, category: str, handlers: Any
     ) -> None:
-        consumer = Consumer(shared_store, category, "mailer", handlers=handlers)
+        consumer = new_consumer(shared_store, category, "mailer", handlers=handlers)
 
-        for run in (consumer.run, consumer.run_once):
+        for run in (consumer.run, consumer.run_once, consumer.run_until_idle):
             with pytest.raises(ValidationError, match="at least one"):
                 run()
 
@@ -146,14 +139,7 @@ class TestNotToBeOverlooked:
         self, shared_store: Store, category: str
     ) -> None:
         with pytest.raises(UnhandledMessageType):
-            Consumer(shared_store, category, "mailer", unknown="refuse").run_once()
-
-    async def test_an_async_one_does_not_begin_either(self, async_store: AsyncStore) -> None:
-        consumer = AsyncConsumer(async_store, "order", "mailer")
-
-        for run in (consumer.run, consumer.run_once):
-            with pytest.raises(ValidationError, match="at least one"):
-                await run()
+            new_consumer(shared_store, category, "mailer", unknown="refuse").run_once()
 
 
 def yielding(message: RecordedMessage, *more: Any) -> Iterator[None]:
@@ -171,46 +157,39 @@ class Yielding:
 
 class TestGenerators:
     @pytest.mark.parametrize("handler", [yielding, yielding_later, partial(yielding), Yielding()])
-    def test_are_refused(self, shared_store: Store, handler: Any) -> None:
+    def test_are_refused(self, way: Way, shared_store: Store, handler: Any) -> None:
         with pytest.raises(ValidationError, match="without yield"):
-            Consumer(shared_store, "order", "mailer", handlers={"Placed": handler})
+            new_consumer(shared_store, "order", handlers={"Placed": way.as_is(handler)})
 
-    def test_as_middleware_too(self, shared_store: Store) -> None:
+    def test_as_middleware_too(self, way: Way, shared_store: Store) -> None:
         with pytest.raises(ValidationError, match="middleware"):
-            Consumer(shared_store, "order", "mailer", middleware=[yielding])
+            new_consumer(shared_store, "order", middleware=[way.as_is(yielding)])
 
     @pytest.mark.parametrize("handler", [yielding, yielding_later])
     def test_one_in_disguise_is_not_taken_for_done(
         self, shared_store: Store, category: str, handler: Any
     ) -> None:
         handlers = {"Placed": lambda message: handler(message)}
-        consumer = Consumer(shared_store, category, "mailer", handlers=handlers)
+        consumer = new_consumer(shared_store, category, "mailer", handlers=handlers)
 
         with pytest.raises(HandlerFailed, match="without yield"):
             consumer.run_once()
 
         assert consumer.position == 0
 
-    @pytest.mark.parametrize("handler", [yielding, yielding_later])
-    async def test_nor_is_it_in_async_code(self, async_store: AsyncStore, handler: Any) -> None:
-        await async_store.write_message("order-1", "Placed")
-        handlers = {"Placed": lambda message: handler(message)}
-        consumer = AsyncConsumer(async_store, "order", "mailer", handlers=handlers)
-
-        with pytest.raises(HandlerFailed, match="without yield"):
-            await consumer.run_once()
-
 
 class TestUnknownTypes:
     def test_are_ignored(self, shared_store: Store, category: str) -> None:
-        consumer = Consumer(shared_store, category, "mailer", handlers={"Placed": lambda _: None})
+        consumer = new_consumer(
+            shared_store, category, "mailer", handlers={"Placed": lambda _: None}
+        )
 
         assert consumer.run_once() == 3
         assert consumer.run_once() == 0
 
     def test_or_refused_after_all_before_them(self, shared_store: Store, category: str) -> None:
         seen = Seen()
-        consumer = Consumer(
+        consumer = new_consumer(
             shared_store,
             category,
             "mailer",
@@ -236,7 +215,7 @@ class TestMiddleware:
             seen.append(f"{name} after")
             return result
 
-        Consumer(
+        new_consumer(
             shared_store,
             category,
             "mailer",
@@ -264,7 +243,7 @@ class TestMiddleware:
                 failures.append(str(error))
                 raise
 
-        consumer = Consumer(
+        consumer = new_consumer(
             shared_store,
             category,
             "mailer",
@@ -287,7 +266,7 @@ class TestMiddleware:
             if message.type == "Paid":
                 call(message)
 
-        consumer = Consumer(shared_store, category, "mailer", middleware=[only_paid])
+        consumer = new_consumer(shared_store, category, "mailer", middleware=[only_paid])
         consumer.handler()(seen.by("all"))
 
         assert consumer.run_once() == 3
@@ -305,26 +284,30 @@ class Later:
 
 
 class TestAsyncInABlockingConsumer:
-    @pytest.mark.parametrize("handler", [later, partial(later), Later()])
-    def test_a_handler_is_refused(self, shared_store: Store, category: str, handler: Any) -> None:
-        consumer = Consumer(shared_store, category, "mailer", handlers={"Placed": handler})
+    @pytest.fixture
+    def blocking_store(self, shared_stores: dict[bool, Store]) -> Store:
+        return shared_stores[False]
 
-        for run in (consumer.run, consumer.run_once):
-            with pytest.raises(ValidationError, match="AsyncConsumer"):
+    @pytest.mark.parametrize("handler", [later, partial(later), Later()])
+    def test_a_handler_is_refused(self, blocking_store: Store, handler: Any) -> None:
+        consumer = Consumer(blocking_store, "order", "mailer", handlers={"Placed": handler})
+
+        for run in (consumer.run, consumer.run_once, consumer.run_until_idle):
+            with pytest.raises(ValidationError, match="async form"):
                 run()
 
-    def test_one_in_disguise_is_not_taken_for_done(
-        self, shared_store: Store, category: str
-    ) -> None:
+    def test_one_in_disguise_is_not_taken_for_done(self, blocking_store: Store) -> None:
+        category = new_category()
+        blocking_store.write_message(f"{category}-1", "Placed")
         handlers = {"Placed": lambda message: later(message)}
-        consumer = Consumer(shared_store, category, "mailer", handlers=handlers)
+        consumer = Consumer(blocking_store, category, "mailer", handlers=handlers)
 
-        with pytest.raises(HandlerFailed, match="AsyncConsumer"):
+        with pytest.raises(HandlerFailed, match="async form"):
             consumer.run_once()
 
         assert consumer.position == 0
 
     @pytest.mark.parametrize("middleware", [later, Later()])
-    def test_middleware_is_refused(self, shared_store: Store, middleware: Any) -> None:
+    def test_middleware_is_refused(self, blocking_store: Store, middleware: Any) -> None:
         with pytest.raises(ValidationError, match="a plain function"):
-            Consumer(shared_store, "order", "mailer", middleware=[middleware])
+            Consumer(blocking_store, "order", "mailer", middleware=[middleware])

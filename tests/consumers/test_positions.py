@@ -1,25 +1,32 @@
-"""Where a consumer keeps its position: a stream, a table, or both; and who may move it."""
+"""Positions in a stream, in a table, or in both: saving, conflicts, moving, and their overview."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from threading import Thread
 from typing import Any
 
 import psycopg
 import pytest
 
-import penstock
-from penstock import AsyncConsumer, AsyncStore, Consumer, RecordedMessage, Store, Transaction
-from penstock.consumers import progress
-from penstock.consumers.positions import NONE_YET, StoredPosition, TablePositions
+from penstock import Consumer, RecordedMessage, Store, Transaction
+from penstock.consumers.positions import (
+    NONE_YET,
+    StoredPosition,
+    TablePositions,
+    positions_for,
+)
+from penstock.consumers.progress import Progress
+from penstock.consumers.subscription import Subscription
 from penstock.database.operation import Operation
 from penstock.errors import InvalidPosition, PositionConflict, UnsupportedEdition, ValidationError
 from penstock.log.context import LogContext
-from tests.consumers.consuming import Numbers, consume, fill, new_category
+from penstock.loops.durations import Duration
+from tests.both_ways import Way
+from tests.consumers.consuming import Numbers, consume, fill, new_category, new_consumer
 from tests.racing import wait_until_it_waits
 
 KINDS = ["stream", "table", "hybrid"]
@@ -27,13 +34,13 @@ every_kind = pytest.mark.parametrize("positions", KINDS)
 
 
 def history(store: Store, category: str) -> list[int]:
-    """The positions that the position stream holds."""
+    """The positions in the position stream."""
     stream_name = f"{category}:position-mailer"
     return [one.data["position"] for one in store.get_stream_messages(stream_name)]
 
 
 def row(url: str, category: str) -> int | None:
-    """The position that the table holds."""
+    """The position in the table."""
     with psycopg.connect(url) as connection:
         found = connection.execute(
             "select position from penstock.consumer_positions where consumer_id = %s",
@@ -106,7 +113,7 @@ class TestSaving:
         category = new_category()
         places = fill(shared_store, category, 7)
         saved: list[int | None] = []
-        consumer = Consumer(
+        consumer = new_consumer(
             shared_store, category, "mailer", positions=positions, position_update_interval=3
         )
 
@@ -135,8 +142,8 @@ class TestSaving:
     ) -> None:
         category = new_category()
         options: dict[str, Any] = {"positions": positions, "handlers": {"Placed": Numbers()}}
-        one = Consumer(shared_store, category, "mailer", **options)
-        other = Consumer(shared_store, category, "mailer", **options)
+        one = new_consumer(shared_store, category, "mailer", **options)
+        other = new_consumer(shared_store, category, "mailer", **options)
         fill(shared_store, category, 1)
         one.run_once()
         other.run_once()
@@ -152,7 +159,7 @@ class TestSaving:
         category, done = new_category(), new_category("done")
 
         def twin() -> Consumer:
-            consumer = Consumer(
+            consumer = new_consumer(
                 shared_store, category, "mailer", positions=positions, transactional=True
             )
 
@@ -176,19 +183,19 @@ class TestSaving:
         self, shared_store: Store, positions: str
     ) -> None:
         category = new_category()
-        consumer = Consumer(shared_store, category, "mailer", positions=positions)
-        stored = shared_store.run(consumer._load())
-        save = consumer._positions.save(shared_store.context, stored, 5)
+        context, kept = shared_store.context, positions_for(positions, category, "mailer")
+        stored = shared_store.run(kept.load(context))
+        save = kept.save(context, stored, 5)
 
         saved = [shared_store.run(save), shared_store.run(save)]
 
         assert saved[0] == saved[1]
-        assert shared_store.run(consumer._load()).position == 5
+        assert shared_store.run(kept.load(context)).position == 5
 
     def test_moved_while_it_runs_it_stops(self, shared_store: Store, positions: str) -> None:
         category = new_category()
         fill(shared_store, category, 4)
-        consumer = Consumer(shared_store, category, "mailer", positions=positions, batch_size=2)
+        consumer = new_consumer(shared_store, category, "mailer", positions=positions, batch_size=2)
         consumer.handler("Placed")(Numbers())
         consumer.run_once()
 
@@ -232,7 +239,7 @@ class TestAtOnce:
 
 
 class Noted:
-    """Positions in the table that note which saves had to be durable."""
+    """Positions in the table that record which saves had to be durable."""
 
     def __init__(self, category: str, consumer_id: str) -> None:
         self.durable: list[bool] = []
@@ -249,19 +256,20 @@ class Noted:
 
 
 class TestIdling:
+    @pytest.mark.parametrize("delay", [0.05, timedelta(milliseconds=50)])
     def test_what_was_handled_is_saved_before_long(
-        self, shared_store: Store, shared_url: str, monkeypatch: pytest.MonkeyPatch
+        self, shared_store: Store, shared_url: str, delay: Duration
     ) -> None:
-        monkeypatch.setattr(progress, "IDLE_SAVE_SECONDS", 0.05)
         category = new_category()
         (place,) = fill(shared_store, category, 1)
-        consumer = Consumer(
+        consumer = new_consumer(
             shared_store,
             category,
             "mailer",
             handlers={"Placed": Numbers()},
             positions="table",
             polling_interval_ms=10,
+            idle_save_delay=delay,
         )
         running = Thread(target=consumer.run)
         running.start()
@@ -277,21 +285,25 @@ class TestIdling:
         assert saved == place
 
     def test_the_looks_become_rarer_until_something_comes(self, shared_store: Store) -> None:
-        consumer = Consumer(
-            shared_store,
-            "order",
+        progress = Progress(
             "mailer",
+            Subscription(shared_store.context, "order"),
+            TablePositions("order", "mailer"),
+            start="beginning",
+            batch_size=100,
             polling_interval_ms=100,
             longest_polling_interval_ms=500,
+            position_update_interval=100,
+            idle_save_delay=1.0,
         )
 
-        pauses = [consumer._idle_pause(length) for length in (0, 0, 0, 0, 0, 7, 0, 0)]
+        pauses = [progress.pause(length) for length in (0, 0, 0, 0, 0, 7, 0, 0)]
 
         assert pauses == [0.1, 0.2, 0.4, 0.5, 0.5, 0.1, 0.1, 0.2]
 
 
 class TestDurability:
-    """A position alone need not wait for the disk; whatever is written with it does."""
+    """A position that is saved alone need not be durable; one that is saved with writes must be."""
 
     @pytest.mark.parametrize(("durable", "expected"), [(False, "off"), (True, "on")])
     def test_of_one_transaction_only(self, shared_url: str, durable: bool, expected: str) -> None:
@@ -318,29 +330,14 @@ class TestDurability:
 
         assert noted.durable == [transactional]
 
-    async def test_of_what_an_async_one_writes(self, async_store: AsyncStore) -> None:
-        await async_store.write_message("order-1", "Placed", {"number": 1})
-        noted = Noted("order", "mailer")
-
-        await AsyncConsumer(
-            async_store,
-            "order",
-            "mailer",
-            handlers={"Placed": Numbers()},
-            positions=noted,
-            transactional=True,
-        ).run_once()
-
-        assert noted.durable == [True]
-
     @every_kind
     def test_of_all_that_writes_messages(self, shared_store: Store, positions: str) -> None:
-        consumer = Consumer(shared_store, new_category(), "mailer", positions=positions)
-        stored = shared_store.run(consumer._load())
+        context, kept = shared_store.context, positions_for(positions, new_category(), "mailer")
+        stored = shared_store.run(kept.load(context))
         relaxed = []
 
         for _ in range(11):
-            save = consumer._positions.save(shared_store.context, stored, 5, durable=False)
+            save = kept.save(context, stored, 5, durable=False)
             with shared_store.transaction() as transaction:
                 stored = transaction.run(save)
                 row = transaction.connection.execute("show synchronous_commit").fetchone()
@@ -442,8 +439,8 @@ class TestOverview:
 
         assert (status.position, status.behind) == (None, 2)
 
-    def test_message_db_alone_has_none(self, new_database: Callable[[str], str]) -> None:
-        with penstock.connect(new_database("genuine")) as store, pytest.raises(UnsupportedEdition):
+    def test_message_db_alone_has_none(self, way: Way, new_database: Callable[[str], str]) -> None:
+        with way.connect(new_database("genuine")) as store, pytest.raises(UnsupportedEdition):
             store.admin.consumers()
 
 
@@ -524,9 +521,9 @@ class TestMoving:
         fill(any_store, "order", 1)
         assert consume(any_store, "order") == [0]
 
-    async def test_in_async_code_too(self, async_store: AsyncStore) -> None:
+    def test_an_empty_log_ends_at_0(self, store: Store) -> None:
         with pytest.raises(ValidationError, match="0, the end of the log"):
-            await async_store.admin.seek("order", "mailer", 1)
+            store.admin.seek("order", "mailer", 1)
 
     def test_a_moment_without_a_time_zone_is_refused(self, shared_store: Store) -> None:
         with pytest.raises(ValidationError, match="time zone"):

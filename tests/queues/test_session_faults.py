@@ -1,4 +1,4 @@
-"""Processes killed, processes that offer at once, and what a call costs in a long queue."""
+"""Killed processes, processes that offer concurrently, and the cost of a call in a long queue."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+import penstock
 from penstock import CommitMode, Record, Store
 from tests.racing import wait_until_blocked
 
@@ -65,6 +66,11 @@ def said(process: subprocess.Popen[str]) -> str:
 
 
 class TestKilled:
+    @pytest.fixture
+    def shared_store(self, shared_stores: dict[bool, Store]) -> Store:
+        """A blocking store: the sessions that are killed are in other processes."""
+        return shared_stores[False]
+
     @pytest.mark.parametrize(
         ("mode", "expected"),
         [
@@ -125,9 +131,9 @@ def test_a_poll_whose_connection_dies_returns_the_record_it_would_have(
 
 
 def test_two_processes_offer_and_a_session_reads_all_in_order(
-    shared_url: str, shared_store: Store
+    shared_url: str, shared_stores: dict[bool, Store]
 ) -> None:
-    queue = shared_store.queue(f"orders-{uuid4()}")
+    queue = shared_stores[False].queue(f"orders-{uuid4()}")
     session = queue.create_consumer("worker", CommitMode.MANUAL_COMMIT, read_ahead=True)
 
     with (
@@ -170,6 +176,11 @@ class TestCost:
         "penstock.committed_offset(%(stream)s, 'worker', 1)",
     )
 
+    @pytest.fixture
+    def store(self, database_url: str) -> Iterator[Store]:
+        with penstock.connect(database_url) as store:
+            yield store
+
     def test_does_not_grow_with_the_queue(self, database_url: str, store: Store) -> None:
         queue = store.queue("orders")
         queue.create_consumer("worker")
@@ -186,7 +197,7 @@ class TestCost:
 
 
 def pages_read(connection: psycopg.Connection[Any], call: str, stream_name: str, tail: int) -> int:
-    """How many pages a call reads, once its plan and the catalog are known."""
+    """How many pages a call reads, once its plan and the catalog are cached."""
     arguments = {"stream": stream_name, "middle": tail // 2, "tail": tail}
     pages = 0
     for _ in range(8):

@@ -1,4 +1,4 @@
-"""Random calls to real sessions, beside a model of what sessions are, which must always agree."""
+"""Random calls to real sessions and to a model of them, which must agree."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from penstock.errors import (
     SessionFenced,
     UndecodableRecord,
 )
-from tests.queues.driving import Driven, retain_from
+from tests.queues.polling import retain_from
 
 GOOD, FOREIGN = "good", "foreign"
 KINDS = [
@@ -39,7 +39,7 @@ ANY = st.integers(0, 1000)
 
 @dataclass
 class Model:
-    """A queue and its one consumer, as the guide tells it."""
+    """A queue and its one consumer, as the guide describes them."""
 
     #: by offset, those removed too
     records: list[str] = field(default_factory=list)
@@ -173,12 +173,12 @@ CALLS: dict[str, tuple[Callable[[Any, Any, int], object], Callable[[Model, int],
 
 
 class Both:
-    """A queue and a session of it, and the model, to which the same things happen."""
+    """A queue with a session, and the model; each call goes to both."""
 
     def __init__(self, queue: Any, log: Store, url: str) -> None:
         self.queue, self.log, self.url = queue, log, url
         self.model = Model()
-        self.story: list[str] = []
+        self.history: list[str] = []
         self.offer(6)
         self.session = self.open(*KINDS[0])
 
@@ -209,25 +209,25 @@ class Both:
             assert outcome(call) is (SessionClosed if close else SessionFenced)
 
     def open(self, mode: CommitMode, read_ahead: bool) -> Any:
-        self.story.append(f"open {mode.value}, {read_ahead=}")
+        self.history.append(f"open {mode.value}, {read_ahead=}")
         self.model.open(mode is CommitMode.AUTO_COMMIT, read_ahead)
         return self.queue.create_consumer("worker", mode, read_ahead=read_ahead)
 
     def call(self, name: str, number: int) -> None:
         offset = number % (self.model.tail + 2)  # of a record, the tail, or beyond
-        self.story.append(f"{name} ({offset} of {self.model.oldest} to {self.model.tail})")
+        self.history.append(f"{name} ({offset} of {self.model.oldest} to {self.model.tail})")
         real, model = CALLS[name]
         expected = model(self.model, offset)
 
         found = outcome(real, self.queue, self.session, offset)
 
-        assert found == expected, self.story
-        assert self.session.missed == self.model.missed, self.story
-        assert self.session.committed_offset() == self.model.stored, self.story
+        assert found == expected, self.history
+        assert self.session.missed == self.model.missed, self.history
+        assert self.session.committed_offset() == self.model.stored, self.history
 
 
 class Machine(RuleBasedStateMachine):
-    """Lets hypothesis choose what happens; it finds the shortest story that ends badly."""
+    """Lets hypothesis choose the calls; it finds the shortest sequence that fails."""
 
     def __init__(self, both: Both) -> None:
         super().__init__()
@@ -256,7 +256,7 @@ class Machine(RuleBasedStateMachine):
 
 
 def walk(both: Both, dice: Random, length: int) -> None:
-    """Choose evenly, which hypothesis does not do, and so go further."""
+    """Choose each call with the same probability, for longer than hypothesis does."""
     for _ in range(length):
         match dice.randrange(20):
             case 0:
@@ -272,20 +272,9 @@ def walk(both: Both, dice: Random, length: int) -> None:
 
 
 @pytest.fixture
-def new_both(
-    queue: Any, shared_store: Store, driven_store: Driven, shared_url: str
-) -> Callable[[], Both]:
-    """Makes an empty queue and its model, of the queue's kind."""
-
-    def new() -> Both:
-        name = f"orders-{uuid4()}"
-        if isinstance(queue, Driven):
-            another: Any = Driven(driven_store.queue(name), driven_store._loop)
-        else:
-            another = shared_store.queue(name)
-        return Both(another, shared_store, shared_url)
-
-    return new
+def new_both(shared_store: Store, shared_url: str) -> Callable[[], Both]:
+    """Makes an empty queue and its model."""
+    return lambda: Both(shared_store.queue(f"orders-{uuid4()}"), shared_store, shared_url)
 
 
 def test_sessions_do_what_the_model_does(new_both: Callable[[], Both]) -> None:

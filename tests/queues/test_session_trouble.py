@@ -1,4 +1,4 @@
-"""What a session meets: another session, records removed, records that cannot be decoded."""
+"""Sessions and other sessions, removed records, undecodable records, and rollbacks."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import uuid4
 
-import psycopg
 import pytest
 
 import penstock
-from penstock import AsyncStore, CommitMode, ConsumerSession, Store
+from penstock import CommitMode, ConsumerSession, Store
 from penstock.errors import (
     NothingToCommit,
     NothingToSkip,
@@ -20,7 +19,8 @@ from penstock.errors import (
     SessionFenced,
     UndecodableRecord,
 )
-from tests.queues.driving import retain_from
+from tests.both_ways import Way
+from tests.queues.polling import retain_from
 from tests.racing import at_once, wait_until_blocked, wait_until_it_waits
 
 AUTO = CommitMode.AUTO_COMMIT
@@ -138,11 +138,11 @@ class TestFencing:
         assert queue.create_consumer("worker").poll() is not None
 
     def test_of_two_first_sessions_that_open_at_once_one_is_fenced(
-        self, shared_store: Store, shared_url: str
+        self, way: Way, shared_store: Store, shared_url: str
     ) -> None:
         queue = shared_store.queue(f"orders-{uuid4()}")
         queue.offer("a")
-        with ThreadPoolExecutor(1) as threads, psycopg.connect(shared_url) as connection:
+        with ThreadPoolExecutor(1) as threads, way.open_connection(shared_url) as connection:
             first = shared_store.using(connection).queue(queue.name).create_consumer("worker")
             opening = threads.submit(queue.create_consumer, "worker")
             wait_until_it_waits(shared_url, opening)
@@ -250,9 +250,8 @@ class TestRetention:
         queue.offer_many(range(3))
         queue.commit_offset("worker", 3)
         session = queue.create_consumer("worker", mode)
-        retain_from(
-            shared_url, queue, 3
-        )  # what retention never does: the last record holds the version
+        # retention itself keeps the last record, which holds the version
+        retain_from(shared_url, queue, 3)
 
         with pytest.raises(OffsetBeyondTail) as error:
             session.poll()
@@ -270,7 +269,7 @@ class TestUndecodableRecords:
             ("Placed", {"value": 1}, None, "a message of type 'Placed' is not a record"),
             ("Offered", {}, None, "its data should have one field, 'value'"),
             ("Offered", {"value": 1, "x": 2}, None, "its data should have one field, 'value'"),
-            ("Offered", {"value": 1}, {"key": 7}, "its key should be a text"),
+            ("Offered", {"value": 1}, {"key": 7}, "its key should be text"),
             ("Offered", {"value": 1}, {"key_base64": "%"}, "Only base64 data is allowed"),
             ("Offered", {"value": 1}, {"key_base64": 7}, "..."),
             (
@@ -376,9 +375,9 @@ class TestUndecodableRecords:
             session.skip()
 
     def test_a_value_that_the_serializer_refuses_is_named_by_its_offset(
-        self, shared_url: str
+        self, way: Way, shared_url: str
     ) -> None:
-        with penstock.connect(shared_url, serializer=Forgetful()) as store:
+        with way.connect(shared_url, serializer=Forgetful()) as store:
             queue = store.queue(f"orders-{uuid4()}")
             queue.offer_many(["good", "bad", "good"])
             session = queue.create_consumer("worker")
@@ -396,7 +395,7 @@ class TestUndecodableRecords:
 
 
 class Forgetful(penstock.JsonSerializer):
-    """Cannot read what it wrote."""
+    """Cannot decode some of what it encoded."""
 
     def decode(self, type: str, text: str) -> dict[str, Any]:
         decoded = super().decode(type, text)
@@ -404,15 +403,15 @@ class Forgetful(penstock.JsonSerializer):
 
 
 class TestARollback:
-    """In a transaction of the caller's it takes the stored offset back, and the session with it."""
+    """In your own transaction, it also undoes commits, and the session goes back."""
 
     @pytest.mark.parametrize("mode", CommitMode)
     def test_lets_the_record_come_again(
-        self, shared_store: Store, shared_url: str, mode: CommitMode
+        self, way: Way, shared_store: Store, shared_url: str, mode: CommitMode
     ) -> None:
         name = f"orders-{uuid4()}"
         shared_store.queue(name).offer_many(["a", "b"])
-        with psycopg.connect(shared_url) as connection:
+        with way.open_connection(shared_url) as connection:
             session = shared_store.using(connection).queue(name).create_consumer("worker", mode)
             connection.commit()
             session.poll()
@@ -437,11 +436,11 @@ class TestARollback:
             assert offsets_committed(session) == [1, 2]
 
     def test_leaves_nothing_of_what_was_polled_since_to_commit(
-        self, shared_store: Store, shared_url: str
+        self, way: Way, shared_store: Store, shared_url: str
     ) -> None:
         name = f"orders-{uuid4()}"
         shared_store.queue(name).offer_many(["a", "b"])
-        with psycopg.connect(shared_url) as connection:
+        with way.open_connection(shared_url) as connection:
             queue = shared_store.using(connection).queue(name)
             session = queue.create_consumer("worker", CommitMode.MANUAL_COMMIT)
             connection.commit()
@@ -455,21 +454,8 @@ class TestARollback:
 
             assert offsets_committed(session) == [0, 1]
 
-    async def test_in_async_code_it_is_the_same(self, async_store: AsyncStore) -> None:
-        await async_store.queue("orders").offer_many(["a", "b"])
-        async with async_store.transaction() as tx:
-            session = await tx.queue("orders").create_consumer("worker")
-            await tx.savepoint("before")
-            await session.poll()
-            await tx.rollback_to_savepoint("before")
-
-            again = await session.poll()
-
-        assert again is not None
-        assert again.offset == 0
-
-    def test_of_its_opening_is_told(self, shared_store: Store, shared_url: str) -> None:
-        with psycopg.connect(shared_url) as connection:
+    def test_of_its_opening_is_told(self, way: Way, shared_store: Store, shared_url: str) -> None:
+        with way.open_connection(shared_url) as connection:
             queue = shared_store.using(connection).queue(f"orders-{uuid4()}")
             session = queue.create_consumer("worker")
             connection.rollback()
@@ -479,7 +465,7 @@ class TestARollback:
 
 
 def offsets_committed(session: ConsumerSession) -> list[int]:
-    """Poll and commit until there is no more."""
+    """Poll and commit until there are no more records."""
     found = []
     while (record := session.poll()) is not None:
         found.append(record.offset)

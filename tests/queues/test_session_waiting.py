@@ -1,35 +1,27 @@
-"""Waiting for a record, and who may use a session meanwhile: blocking and async."""
+"""Polls that wait for a record, and concurrent use of a session."""
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
 import penstock
-from penstock import (
-    AsyncConsumerSession,
-    AsyncQueue,
-    Call,
-    CommitMode,
-    ConsumerSession,
-    Interceptor,
-    Queue,
-    Store,
-)
+from penstock import Call, CommitMode, ConsumerSession, Interceptor, Store
 from penstock.errors import SessionClosed, SessionInUse
 from penstock.queues.session_state import LONGEST_PAUSE, SHORTEST_PAUSE, pauses
+from tests.both_ways import Way
 
 
 class AfterEachLook(Interceptor):
-    """Does something each time a session has looked for a record, before it goes on."""
+    """Calls a function each time a session has looked for a record."""
 
     def __init__(self, act: Callable[[], None]) -> None:
         self.act = act
@@ -47,6 +39,7 @@ class TestWaiting:
 
         assert session.poll(0) is None
         assert session.poll(0.005) is None
+        assert session.poll(timedelta(milliseconds=5)) is None
 
     def test_returns_at_once_what_is_there(self, queue: Any) -> None:
         queue.offer("a")
@@ -54,7 +47,7 @@ class TestWaiting:
         assert queue.create_consumer("worker").poll(3600).value == "a"
 
     def test_returns_a_record_that_comes_meanwhile(
-        self, shared_url: str, shared_store: Store
+        self, way: Way, shared_url: str, shared_stores: dict[bool, Store]
     ) -> None:
         name = f"orders-{uuid4()}"
         looks: list[int] = []
@@ -62,30 +55,13 @@ class TestWaiting:
         def offer_after_the_third() -> None:
             looks.append(len(looks))
             if len(looks) == 3:
-                shared_store.queue(name).offer("a")
+                shared_stores[False].queue(name).offer("a")
 
-        with penstock.connect(
-            shared_url, interceptors=[AfterEachLook(offer_after_the_third)]
-        ) as store:
+        with way.connect(shared_url, interceptors=[AfterEachLook(offer_after_the_third)]) as store:
             record = store.queue(name).create_consumer("worker").poll(3600)
 
         assert record is not None
         assert (record.value, len(looks)) == ("a", 4)
-
-    async def test_returns_a_record_that_comes_meanwhile_to_async_code(
-        self, shared_url: str
-    ) -> None:
-        async with await penstock.connect_async(shared_url) as store:
-            queue = store.queue(f"orders-{uuid4()}")
-            session = await queue.create_consumer("worker")
-            waiting = asyncio.create_task(session.poll(3600))
-            await asyncio.sleep(0)
-
-            await queue.offer("a")
-
-            record = await waiting
-            assert record is not None
-            assert record.value == "a"
 
     def test_pauses_grow_to_a_limit_and_end_with_the_time(self) -> None:
         waits = pauses(3600)
@@ -99,9 +75,9 @@ class TestWaiting:
 
 
 class TestClosing:
-    def test_ends_a_wait_in_another_thread(self, shared_url: str) -> None:
+    def test_ends_a_wait_in_another_thread_or_task(self, way: Way, shared_url: str) -> None:
         looked = threading.Event()
-        with penstock.connect(shared_url, interceptors=[AfterEachLook(looked.set)]) as store:
+        with way.connect(shared_url, interceptors=[AfterEachLook(looked.set)]) as store:
             session = store.queue(f"orders-{uuid4()}").create_consumer("worker")
             with ThreadPoolExecutor(1) as threads:
                 waiting = threads.submit(session.poll, 3600)
@@ -110,20 +86,6 @@ class TestClosing:
                 session.close()
 
                 assert isinstance(waiting.exception(), SessionClosed)
-
-    async def test_ends_a_wait_in_another_task(self, shared_url: str) -> None:
-        looked = asyncio.Event()
-        async with await penstock.connect_async(
-            shared_url, interceptors=[AfterEachLook(looked.set)]
-        ) as store:
-            session = await store.queue(f"orders-{uuid4()}").create_consumer("worker")
-            waiting = asyncio.create_task(session.poll(3600))
-            await looked.wait()
-
-            await session.close()
-
-            with pytest.raises(SessionClosed):
-                await waiting
 
 
 class TestOneAtATime:
@@ -195,24 +157,3 @@ class TestCancelling:
 
             assert record is not None
             assert record.value == "a"
-
-
-@pytest.mark.parametrize(
-    ("blocking", "awaiting"), [(Queue, AsyncQueue), (ConsumerSession, AsyncConsumerSession)]
-)
-def test_blocking_and_async_have_the_same_methods(blocking: type, awaiting: type) -> None:
-    assert surface(blocking) == surface(awaiting)
-
-
-def surface(kind: type) -> dict[str, object]:
-    """The public methods and properties, with their parameters and docstrings."""
-    return {
-        name: (
-            inspect.getdoc(member).replace("thread", "task"),  # type: ignore[union-attr]
-            str(inspect.signature(member)).replace("AsyncConsumer", "Consumer")
-            if callable(member)
-            else None,
-        )
-        for name, member in vars(kind).items()
-        if not name.startswith("_")
-    }

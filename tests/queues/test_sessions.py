@@ -1,4 +1,4 @@
-"""A session's table of behaviour, in both commit modes, for blocking and async code."""
+"""What each call of a session does, in both commit modes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 
 from penstock import CommitMode, Store
 from penstock.errors import NothingToCommit, OffsetBeyondTail, SessionClosed, ValidationError
-from penstock.queues import operations
-from penstock.queues.operations import SessionId
-from tests.queues.driving import offsets
+from penstock.queues import session_operations
+from penstock.queues.session_operations import SessionId
+from tests.queues.polling import offsets
 
 AUTO = CommitMode.AUTO_COMMIT
 MANUAL = CommitMode.MANUAL_COMMIT
@@ -63,14 +63,12 @@ class TestAutoCommit:
         queue = shared_store.queue(f"orders-{uuid4()}")
         queue.offer_many(["a", "b"])
         queue.create_consumer("worker")
-        poll = operations.poll(
+        poll = session_operations.poll(
             shared_store.context, SessionId(queue.stream_name, "worker", 1), 0, True
         )
 
-        first, again = (
-            shared_store.run(poll),
-            shared_store.run(poll),
-        )  # as after a reply that got lost
+        # as after a reply that was lost
+        first, again = shared_store.run(poll), shared_store.run(poll)
 
         assert first.fetched == again.fetched
         assert queue.create_consumer("worker").committed_offset() == 1

@@ -2,236 +2,322 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeVar
 
 from penstock.consumers import parked
-from penstock.consumers.handlers import Handler, refuse_generator, wrapped
-from penstock.consumers.parked import ParkedMessage
-from penstock.consumers.positions import StoredPosition
+from penstock.consumers.handler_calls_async import AsyncHandlerCalls, logger
+from penstock.consumers.handlers import (
+    Handler,
+    Middleware,
+    Routes,
+    check_types,
+    checked_middleware,
+)
+from penstock.consumers.parked_retries_async import AsyncParkedRetries
+from penstock.consumers.positions import Positions, StoredPosition, positions_for
 from penstock.consumers.progress import Progress
+from penstock.consumers.subscription import Subscription
 from penstock.errors import (
     AuthenticationFailed,
-    DatabaseUnreachable,
     DecodingError,
     LogChanged,
-    PoolExhausted,
     PositionConflict,
     UnavailableError,
+    ValidationError,
     WrongExpectedVersion,
 )
-from penstock.log import read
 from penstock.log.runs_async import AsyncRuns, AsyncRunsTransactions
-from penstock.loops.concurrency_async import IS_ASYNC, StopEvent, run_handler, stopping_on_signals
-from penstock.message import RecordedMessage
+from penstock.loops.concurrency_async import (
+    HANDLERS,
+    IS_ASYNC,
+    StopEvent,
+    is_coroutine_function,
+    is_supported,
+    stopping_on_signals,
+)
+from penstock.loops.durations import Duration
+from penstock.loops.failure_policy import FailurePolicy, checked_policy
+from penstock.loops.outage import Outage
+from penstock.message import RecordedMessage, check_text
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-class AsyncConsumer(Progress):
+class AsyncConsumer:
     """Reads a category and calls a handler for each message, at least once and in order.
 
     Register handlers with `@consumer.handler("Type")`, or pass `handlers`: a mapping by type, or an
-    object with methods marked `@handles("Type")`; plain functions will do as well as async ones.
-    Then `await consumer.run()`; it ends on SIGTERM, SIGINT or `stop()`, after the message in hand.
-    It resumes from its stored position, which is kept in `positions`: "stream" (the default),
-    "table" or "hybrid".
+    object with methods marked `@handles("Type")`. Then `await consumer.run()`. It ends on `stop()`,
+    SIGTERM or SIGINT, after the current message. The next run resumes from the stored position,
+    which is kept in `positions`: "stream" (the default), "table" or "hybrid". It is saved every
+    `position_update_interval` messages, when no message came for `idle_save_delay` (seconds or a
+    timedelta), and at the end.
 
-    With `transactional=True` a handler is called with the message and a transaction; what it writes
+    With `transactional=True` a handler is called with the message and a transaction. What it writes
     there is committed together with the position: exactly once within the database.
 
     `on_failure` is a `FailurePolicy`. `start` ("beginning", "end" or a global position) is for a
-    consumer that has no position yet. A database that goes away is waited for.
+    consumer that has no position yet. `run()` waits for a database that cannot be reached.
     """
 
-    _store: AsyncRunsTransactions
-    _new_event = StopEvent
-    _awaits = IS_ASYNC
+    def __init__(
+        self,
+        store: AsyncRunsTransactions,
+        category: str,
+        consumer_id: str,
+        *,
+        handlers: object = None,
+        positions: str | Positions = "stream",
+        start: int | str = "beginning",
+        batch_size: int = 100,
+        polling_interval_ms: int = 100,
+        longest_polling_interval_ms: int = 1000,
+        position_update_interval: int = 100,
+        idle_save_delay: Duration = 1.0,
+        consumer_group_member: int | None = None,
+        consumer_group_size: int | None = None,
+        correlation: str | None = None,
+        condition: str | None = None,
+        on_failure: FailurePolicy | None = None,
+        unknown: str = "ignore",
+        transactional: bool = False,
+        middleware: Sequence[Middleware] = (),
+    ) -> None:
+        self._policy = checked_policy(on_failure, FailurePolicy.stop())
+        _check_store(store, transactional, self._policy)
+        self._store = store
+        self._transactional = transactional
+        self.consumer_id = check_text("consumer_id", consumer_id)
+        self._subscription = Subscription(
+            store.context,
+            category,
+            correlation,
+            consumer_group_member,
+            consumer_group_size,
+            condition,
+        )
+        self.category = category
+        self._progress = Progress(
+            consumer_id,
+            self._subscription,
+            positions_for(positions, category, consumer_id),
+            start=start,
+            batch_size=batch_size,
+            polling_interval_ms=polling_interval_ms,
+            longest_polling_interval_ms=longest_polling_interval_ms,
+            position_update_interval=position_update_interval,
+            idle_save_delay=idle_save_delay,
+        )
+        self._routes = Routes(handlers, unknown)
+        #: the stream that holds the messages it could not handle
+        self.parked_stream = parked.parked_stream(category, consumer_id)
+        self._stopping = StopEvent()
+        self._calls = AsyncHandlerCalls(
+            consumer_id, checked_middleware(middleware, IS_ASYNC), self._policy, self._stopping
+        )
+        self._retries = AsyncParkedRetries(
+            store, self.parked_stream, self._routes, self._calls, transactional
+        )
+        self._outage = Outage(f"consumer {consumer_id}", logger)
+
+    def handler(self, *types: str) -> Callable[[Function], Function]:
+        """Decorate the handler of these message types, or of all others if none is named."""
+        check_types(types, "handler")
+
+        def register(function: Function) -> Function:
+            self._routes.add(function, *types)
+            return function
+
+        return register
+
+    @property
+    def position(self) -> int:
+        """The global position of the last message that is done with; 0 before the first."""
+        return self._progress.position
+
+    @property
+    def missed(self) -> int:
+        """At most how many messages retention removed before this consumer could read them."""
+        return self._progress.missed
 
     async def run(self) -> None:
-        """Handle messages as they come, until `stop()` or a signal."""
-        self._routes.check(self._awaits)
+        """Handle messages as they come, until `stop()`, SIGTERM or SIGINT."""
+        self._routes.check(is_supported, HANDLERS)
         with stopping_on_signals(self.stop):
             try:
                 while not self._stopping.is_set():
                     await self._stopping.wait_for(await self._step())
             finally:
-                with suppress(UnavailableError):  # then what was not saved comes again
-                    await self._save_progress()
+                with suppress(UnavailableError):  # what is not saved is handled again
+                    await self._save()
 
     async def run_once(self) -> int:
         """Handle one page of messages, save the position, and return how many are done with."""
-        self._routes.check(self._awaits)
+        self._routes.check(is_supported, HANDLERS)
         try:
             return await self._handle_page()
         finally:
-            await self._save_progress()
+            await self._save()
+
+    async def run_until_idle(self) -> int:
+        """Handle all messages that are there now, save the position, and return how many are done.
+
+        Also retries the parked messages for which a retry was requested. Ends earlier on `stop()`,
+        SIGTERM or SIGINT.
+        """
+        self._routes.check(is_supported, HANDLERS)
+        with stopping_on_signals(self.stop):
+            try:
+                return await self._handle_pages() + await self._retries.run()
+            finally:
+                await self._save()
 
     def stop(self) -> None:
-        """End `run()` after the message in hand. Call it from the event loop."""
+        """End `run()` and `run_until_idle()` after the current message. A handler may call it."""
         self._stopping.set()
 
     async def _step(self) -> float:
-        """Handle a page and return how long to wait before the next."""
+        """Handle a page and return how long to wait before the next one."""
         try:
             length = await self._handle_page()
-            if not self._has_more:
-                await self._be_idle()
+            if not self._progress.has_more:
+                await self._use_idle_time()
             self._outage.is_over()
-            return self._idle_pause(length)
+            return self._progress.pause(length)
         except AuthenticationFailed:
             raise
         except UnavailableError as error:
-            return self._wait_for_database(error)
+            self._outage.goes_on(error)
+            self._progress.forget_stored()  # a save may or may not have been committed
+            self._retries.forget()
+            return self._progress.longest_pause
 
-    async def _handle_page(self) -> int:
-        if self._stored is None:
+    async def _use_idle_time(self) -> None:
+        if self._progress.idle_save_is_due:
+            await self._save()
+        if self._retries.is_due:
+            await self._retries.run()
+
+    async def _handle_pages(self) -> int:
+        """Handle pages up to the head of the category as it is now."""
+        head = None
+        if self._subscription.has_head:
+            head = await self._store.run(self._subscription.head())
+        handled = await self._handle_page(head)
+        while self._progress.has_more and not self._stopping.is_set():
+            handled += await self._handle_page(head)
+        return handled
+
+    async def _handle_page(self, until: int | None = None) -> int:
+        """Handle the next page, and return how many of its messages are done with."""
+        if not self._progress.is_loaded:
             await self._load_position()
-        head = await self._store.run(self._head()) if self._sparse else 0
+        if until is None and self._subscription.is_filtered:
+            until = await self._store.run(self._subscription.head())
         try:
-            page = await self._read_page(head)
+            page = await self._read_page(until)
         except LogChanged as error:
             self._start_again(error)
             return 0
-        self._got(page)
-        if self._can_have_missed(page):
-            self._note_missed(await self._store.run(self._removed(page)))
+        self._progress.fetched(page)
+        if self._progress.may_have_missed(page):
+            removed = await self._store.run(self._progress.removed_before(page))
+            self._progress.note_missed(removed)
         for count, message in enumerate(page):
             if self._stopping.is_set() or not await self._handle(message):
                 return count
-            if self._save_is_due():
-                await self._save_progress()
-        if head > self._position and not self._has_more:
-            self._passed(head)
+            if self._progress.save_is_due:
+                await self._save()
+        self._progress.read_until(until)
         return len(page)
 
-    async def _read_page(self, head: int) -> list[RecordedMessage]:
-        """Read on; one by one where a message cannot be decoded, to come as far as possible."""
+    async def _read_page(self, until: int | None) -> list[RecordedMessage]:
+        """Read the next page; up to a message that cannot be decoded, one message at a time."""
         try:
-            return await self._store.run(self._next_page(head))
+            return await self._store.run(self._progress.next_page(until))
         except DecodingError as error:
-            if self._page_size == 1:
+            if not self._progress.cannot_decode(error.global_position):
                 raise
-            self._undecodable = error.global_position
-            return await self._store.run(self._next_page(head))
+            return await self._store.run(self._progress.next_page(until))
 
     async def _handle(self, message: RecordedMessage) -> bool:
-        """Handle, park or pass over a message. False if `stop()` came before it was done with."""
-        if self._is_whole_log and self._is_bookkeeping(message):
-            self._position = message.global_position
+        """Handle, park or ignore a message. False if `stop()` came before it was done with."""
+        if self._subscription.is_own_bookkeeping(message):
+            self._progress.position = message.global_position  # which is not worth a save
             return True
-        handler = self._handler_of(message)
+        handler = self._routes.handler_of(message)
         if handler is None:
-            self._passed(message.global_position)
+            self._progress.done(message.global_position)
             return True
-        error = await self._attempt(lambda: self._call(handler, message), message)
+        error = await self._calls.attempt(lambda: self._call(handler, message), message)
         if error is None:
             return True
         if self._stopping.is_set():
             return False
         if not self._policy.parks:
-            raise self._failed(message, error) from error
-        with self._saving():
-            async with self._store.transaction() as transaction:
-                await transaction.run(self._park(message, error))
-                saved = await self._run_save(transaction, message.global_position)
-            self._saved(saved)
+            raise self._calls.failed(message, error) from error
+        await self._park(message, error)
         return True
 
-    async def _attempt(
-        self, call: Callable[[], Awaitable[None]], message: RecordedMessage
-    ) -> Exception | None:
-        """Call as often as the policy allows. Return the last error if every call failed."""
-        for attempt in range(1, self._policy.attempts + 1):
-            try:
-                await call()
-                return None
-            except (DatabaseUnreachable, PoolExhausted, PositionConflict):
-                raise  # not the handler's fault
-            except Exception as error:
-                failure = error
-                self._log_failure(message, attempt, error)
-            if attempt < self._policy.attempts:
-                await self._stopping.wait_for(self._policy.pause(attempt))
-            if self._stopping.is_set():
-                break
-        return failure
+    async def _park(self, message: RecordedMessage, error: Exception) -> None:
+        attempts = self._policy.attempts
+        async with self._saving_with(message) as transaction:
+            await transaction.run(
+                parked.park(self._store.context, self.parked_stream, message, error, attempts)
+            )
 
     async def _call(self, handler: Handler, message: RecordedMessage) -> None:
-        if not self._transactional:
-            await self._run_handler(handler, message)
-            self._passed(message.global_position)
-            return
-        with self._saving():
-            async with self._store.transaction() as transaction:
-                await self._run_handler(handler, message, transaction)
-                saved = await self._run_save(transaction, message.global_position)
-            self._saved(saved)
+        if self._transactional:
+            async with self._saving_with(message) as transaction:
+                await self._calls.run(handler, message, transaction)
+        else:
+            await self._calls.run(handler, message)
+            self._progress.done(message.global_position)
 
     async def _load_position(self) -> None:
-        stored = await self._store.run(self._load())
-        self._loaded(
-            stored, await self._store.run(self._head()) if self._starts_at_end(stored) else 0
-        )
-        await self._save_progress(durable=True)  # where it begins must not be forgotten
+        stored = await self._store.run(self._progress.load())
+        at_end = self._progress.starts_at_end(stored)
+        head = await self._store.run(self._subscription.head()) if at_end else 0
+        self._progress.loaded(stored, head)
+        await self._save(durable=True)  # a later start would choose another position
 
-    async def _save_progress(self, durable: bool = False) -> None:
-        if self._unsaved and self._stored is not None:
-            with self._saving():
-                self._saved(await self._run_save(self._store, self._position, durable))
+    async def _save(self, durable: bool = False) -> None:
+        """Save the position, if it has moved."""
+        if self._progress.is_unsaved:
+            with self._progress.saving():
+                position = self._progress.position
+                self._progress.saved(await self._run_save(self._store, position, durable))
 
-    async def _run_save(
-        self, runner: AsyncRuns, position: int, durable: bool = True
-    ) -> StoredPosition:
+    @asynccontextmanager
+    async def _saving_with(self, message: RecordedMessage) -> AsyncIterator[Any]:
+        """Give a transaction that also saves the position after the message."""
+        with self._progress.saving():
+            async with self._store.transaction() as transaction:
+                yield transaction
+                saved = await self._run_save(transaction, message.global_position, durable=True)
+            self._progress.saved(saved)
+
+    async def _run_save(self, runs: AsyncRuns, position: int, durable: bool) -> StoredPosition:
         try:
-            return await runner.run(self._save(position, durable))
+            return await runs.run(self._progress.save(position, durable))
         except WrongExpectedVersion as error:
-            raise self._conflict() from error
+            name = f"{self.category}-{self.consumer_id}"
+            raise PositionConflict(name, self._progress.expected, None) from error
 
-    async def _be_idle(self) -> None:
-        if self._idle_save_is_due():
-            await self._save_progress()
-        if self._parked_look_is_due() and self._parked_changed(
-            await self._store.run(self._parked_end())
-        ):
-            for waiting in parked.fold([one async for one in self._parked_story()]).values():
-                if waiting.retry_requested and not self._stopping.is_set():
-                    await self._retry(waiting)
+    def _start_again(self, error: LogChanged) -> None:
+        """Begin again: the log that this consumer has read was replaced."""
+        logger.warning("consumer %s starts again: %s", self.consumer_id, error)
+        self._progress.restart()
+        self._retries.forget()
 
-    async def _retry(self, waiting: ParkedMessage) -> None:
-        """Handle a parked message again; park it anew if that fails."""
-        message = waiting.message
-        handler = self._handler_of(message)
-        if handler is None:
-            return
-        error = await self._attempt(lambda: self._call_parked(handler, message), message)
-        if error is not None and not self._stopping.is_set():
-            await self._store.run(self._park(message, error, waiting.attempts))
 
-    async def _call_parked(self, handler: Handler, message: RecordedMessage) -> None:
-        handled = parked.mark(self.context, self.parked_stream, "Handled", message)
-        if not self._transactional:
-            await self._run_handler(handler, message)
-            await self._store.run(handled)
-            return
-        async with self._store.transaction() as transaction:
-            await self._run_handler(handler, message, transaction)
-            await transaction.run(handled)
-
-    async def _parked_story(self) -> AsyncIterator[RecordedMessage]:
-        position = 0
-        while page := await self._store.run(
-            read.get_stream_messages(self.context, self.parked_stream, position)
-        ):
-            for one in page:
-                yield one
-            position = page[-1].position + 1
-
-    async def _run_handler(
-        self, handler: Handler, message: RecordedMessage, *transaction: Any
-    ) -> None:
-        """Call a handler inside the middleware."""
-
-        async def call(message: RecordedMessage) -> None:
-            refuse_generator(await run_handler(handler, message, *transaction))
-
-        await run_handler(wrapped(self._middleware, call), message)
+def _check_store(store: object, transactional: object, policy: FailurePolicy) -> None:
+    if not isinstance(transactional, bool):
+        raise ValidationError("transactional", transactional, "True or False")
+    run = getattr(store, "run", None)
+    if not hasattr(store, "context") or is_coroutine_function(run) != IS_ASYNC:
+        raise ValidationError("store", store, "a store that penstock.connect_async() returned")
+    if (transactional or policy.parks) and not hasattr(store, "transaction"):
+        raise ValidationError("store", store, "a store, which can begin a transaction")

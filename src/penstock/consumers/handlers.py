@@ -1,8 +1,8 @@
-"""Which handler a message goes to, and what is wrapped around it.
+"""Which handler a message goes to, and the middleware around it.
 
-Handlers are named by message type: with a decorator, in a mapping, or as methods of an object that
-are marked with `@handles`. One handler may take every type that no other takes. Middleware wraps
-the call of any handler: it gets the message and the next thing to call.
+Handlers are registered by message type: with a decorator, in a mapping, or as methods of an object
+that are marked with `@handles`. One handler may take all other types. Middleware is called in place
+of the handler, with the message and the function to call next.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Middleware = Callable[[RecordedMessage, Callable[[RecordedMessage], Any]], Any]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _MARK = "__penstock_handles__"
-_WITHOUT_YIELD = "a function without yield, of which a call would run nothing"
+_WITHOUT_YIELD = "a function without yield: calling a generator function runs none of its code"
 
 
 def handles(*types: str) -> Callable[[Function], Function]:
-    """Mark a method as the handler of these message types; of all others, if none is named."""
+    """Mark a method as the handler of these message types, or of all others if none is named."""
     check_types(types, "handles")
 
     def mark(function: Function) -> Function:
@@ -36,15 +36,15 @@ def handles(*types: str) -> Callable[[Function], Function]:
 
 
 def check_types(types: Sequence[object], decorator: str) -> None:
-    """Refuse what is no type, such as the function below a decorator without parentheses."""
+    """Check message types. A function is there if a decorator was written without parentheses."""
     for type in types:
         if callable(type):
-            raise ValidationError("type", type, f"a text; for all types write @{decorator}()")
+            raise ValidationError("type", type, f"text; for all types write @{decorator}()")
         check_text("type", type)
 
 
 class Routes:
-    """The handlers of one consumer."""
+    """One consumer's handlers, by message type."""
 
     def __init__(self, handlers: object, unknown: str) -> None:
         if unknown not in ("ignore", "refuse"):
@@ -59,7 +59,7 @@ class Routes:
             self._add_marked(handlers)
 
     def add(self, handler: Handler, *types: str) -> None:
-        """Send messages of these types to the handler; all others, if none is named."""
+        """Register the handler of these types, or of all others if none is named."""
         if not callable(handler):
             raise ValidationError("handler", handler, "a function")
         if is_generator(handler):
@@ -75,30 +75,25 @@ class Routes:
             self._by_type[type] = handler
 
     def handler_of(self, message: RecordedMessage) -> Handler | None:
-        """Return the handler of a message, None if it is to be passed over."""
+        """Return the handler of a message; None if there is none and unknown types are ignored."""
         handler = self._by_type.get(message.type, self._catch_all)
         if handler is None and self._refuses_unknown:
             raise UnhandledMessageType(message.type, message.stream_name, message.global_position)
         return handler
 
-    def check(self, awaits: bool) -> None:
-        """Refuse to begin with no handler at all, or with async ones where nothing awaits them."""
-        if not self._by_type and self._catch_all is None and not self._refuses_unknown:
-            # it would pass over every message, and nobody would notice
+    def check(self, is_supported: Callable[[Handler], bool], supported: str) -> None:
+        """Refuse to run without handlers, or with handlers that this consumer cannot call."""
+        handlers = [*self._by_type.values(), *([self._catch_all] if self._catch_all else [])]
+        if not handlers and not self._refuses_unknown:
+            # every message would be ignored, without an error
             raise ValidationError("handlers", {}, "at least one")
-        if not awaits:
-            self._refuse_async()
-
-    def _refuse_async(self) -> None:
-        for handler in (*self._by_type.values(), self._catch_all):
-            if is_coroutine_function(handler):
-                raise ValidationError(
-                    "handler", handler, "a plain function; AsyncConsumer takes async ones"
-                )
+        for handler in handlers:
+            if not is_supported(handler):
+                raise ValidationError("handler", handler, supported)
 
     def _add_marked(self, handlers: object) -> None:
         if isinstance(handlers, type):
-            raise ValidationError("handlers", handlers, "an object of this class, not the class")
+            raise ValidationError("handlers", handlers, "an instance, not a class")
         marked = [
             (getattr(method, _MARK), method)
             for _, method in inspect.getmembers(handlers, callable)
@@ -113,23 +108,34 @@ class Routes:
 
 
 def refuse_generator(result: object) -> None:
-    """Refuse the result of a function that yields: nothing of it has run."""
+    """Refuse the result of a generator function: none of its code has run."""
     if inspect.isgenerator(result) or inspect.isasyncgen(result):
         raise ValidationError("handler", result, _WITHOUT_YIELD)
 
 
 def is_generator(function: Any) -> bool:
-    """Whether calling it runs nothing, but gives something to iterate over."""
+    """Whether a call returns a generator and runs none of the code."""
     return any(
         inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one)
-        for one in (function, getattr(function, "__call__", None))  # noqa: B004 - what it is
+        for one in (function, getattr(function, "__call__", None))  # noqa: B004 - not a test
     )
+
+
+def checked_middleware(middleware: object, is_async: bool) -> tuple[Middleware, ...]:
+    """Check middleware: async functions in an async consumer, plain ones in a blocking one."""
+    if not isinstance(middleware, Sequence):
+        raise ValidationError("middleware", middleware, "a list of functions")
+    for one in middleware:
+        if not callable(one) or is_coroutine_function(one) != is_async or is_generator(one):
+            kind = "an async function" if is_async else "a plain function"
+            raise ValidationError("middleware", one, kind)
+    return tuple(middleware)
 
 
 def wrapped(
     middleware: Sequence[Middleware], call: Callable[[RecordedMessage], Any]
 ) -> Callable[[RecordedMessage], Any]:
-    """Return `call` with the middleware around it, the first outermost."""
+    """Return `call` inside the middleware; the first is the outermost."""
     for one in reversed(middleware):
         call = _around(one, call)
     return call

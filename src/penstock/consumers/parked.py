@@ -1,15 +1,15 @@
-"""Messages that a consumer could not handle, set aside in a stream of their own.
+"""Messages that a consumer could not handle. They are kept in a stream of their own.
 
-`{category}:parked-{consumer_id}` tells the story of each such message, and folding it gives those
-that still wait:
+`{category}:parked-{consumer_id}` holds these events. Folding them gives the messages that are still
+parked:
 
     Parked          the message, its error and the number of attempts, written in one transaction
-                    with the consumer's position, so it is parked exactly once
-    RetryRequested  an operator wants it handled again; the consumer does so when it is idle
+                    with the consumer's position, so a message is parked exactly once
+    RetryRequested  an operator asked for a retry; the consumer does it when it is idle
     Handled         the retry succeeded
-    Dropped         an operator gave it up
+    Dropped         an operator dropped the message
 
-The whole message is in the stream, so a retry works after retention has removed the original.
+The stream holds the whole message, so a retry works after retention has removed the original.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from penstock.message import RecordedMessage, check_text
 
 @dataclass(frozen=True, slots=True)
 class ParkedMessage:
-    """A message that waits in a consumer's parked stream."""
+    """A message that a consumer could not handle, with its error."""
 
     message: RecordedMessage
     error: str
@@ -53,7 +53,7 @@ def park(
     error: BaseException,
     attempts: int,
 ) -> Operation[int]:
-    """Set a message aside, with its error."""
+    """Park a message with its error."""
     return write.write_message(
         context,
         stream_name,
@@ -69,19 +69,19 @@ def park(
 def mark(
     context: LogContext, stream_name: str, what: str, message: RecordedMessage
 ) -> Operation[int]:
-    """Write the next event of a parked message's story: RetryRequested, Handled or Dropped."""
+    """Write the next event of a parked message: RetryRequested, Handled or Dropped."""
     return write.write_message(
         context, stream_name, what, {"global_position": message.global_position}
     )
 
 
-def fold(story: Iterable[RecordedMessage]) -> dict[int, ParkedMessage]:
-    """Return the messages that still wait, by global position, in the order they were parked.
+def fold(events: Iterable[RecordedMessage]) -> dict[int, ParkedMessage]:
+    """Return the messages that are still parked, by global position, in the order of parking.
 
-    What somebody else wrote to the stream, and tells of no parked message, is passed over.
+    Events of any other shape are ignored.
     """
     waiting: dict[int, ParkedMessage] = {}
-    for event in story:
+    for event in events:
         if event.type == "Parked":
             if (parked := _parked(event)) is not None:
                 waiting[parked.message.global_position] = parked
@@ -96,9 +96,9 @@ def fold(story: Iterable[RecordedMessage]) -> dict[int, ParkedMessage]:
     return waiting
 
 
-def next_position(story: Sequence[RecordedMessage]) -> int:
-    """Return where to read on in the stream, whose beginning retention may have removed."""
-    return story[-1].position + 1 if story else 0
+def next_position(events: Sequence[RecordedMessage]) -> int:
+    """Return the position of the next event to read. Retention may have removed the first ones."""
+    return events[-1].position + 1 if events else 0
 
 
 def _requested(parked: ParkedMessage) -> ParkedMessage:

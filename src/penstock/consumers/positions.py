@@ -1,8 +1,8 @@
-"""Where a consumer keeps how far it has come: a stream, a table, or both.
+"""Where a consumer's position is kept: in a stream, in a table, or in both.
 
-A position is the global position of the last message that was handled; a consumer resumes right
-after it. It is saved only from the value that was last seen, so a second process under the same
-consumer id is noticed (`PositionConflict`) instead of overwritten.
+A position is the global position of the last message that was handled; a consumer resumes after it.
+A save succeeds only if the stored position is the one that was last seen. So if a second process
+runs under the same consumer id, one of them gets `PositionConflict`.
 
 | kept in | reading it | its history | needs |
 |---|---|---|---|
@@ -29,13 +29,13 @@ HISTORY_INTERVAL = 10
 
 @dataclass(frozen=True, slots=True)
 class StoredPosition:
-    """A position as it was last read or saved."""
+    """A position, as it was last loaded or saved."""
 
     position: int = 0
-    #: what the next save must find unchanged: the version of the stream, or the row's position
+    #: what the next save expects: the version of the stream, or the position in the row
     seen: int | None = None
     saves: int = 0
-    #: False for a consumer that never saved one
+    #: False if the consumer has never saved one
     exists: bool = True
 
 
@@ -46,21 +46,21 @@ class Positions(Protocol):
     """Builds the operations that load and save one consumer's position."""
 
     def load(self, context: LogContext) -> Operation[StoredPosition]:
-        """Look up the position."""
+        """Load the position."""
 
     def save(
         self, context: LogContext, stored: StoredPosition, position: int, *, durable: bool = True
     ) -> Operation[StoredPosition]:
-        """Move on from `stored` to `position`.
+        """Replace `stored` by `position`.
 
-        Where nothing else is saved with it, it need not be `durable`: a crash of the server may
-        take it back, and then messages come again.
+        A position that is saved alone need not be `durable`: if a crash of the server undoes it,
+        messages are handled again.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class StreamPositions:
-    """Keeps the position in a stream, as Message DB's consumers do."""
+    """Keeps the position in a stream, like Message DB's consumers."""
 
     category: str
     consumer_id: str
@@ -71,7 +71,7 @@ class StreamPositions:
         return f"{self.category}:position-{self.consumer_id}"
 
     def load(self, context: LogContext) -> Operation[StoredPosition]:
-        """Look up the last message of the position stream."""
+        """Read the last message of the position stream."""
         last = read.get_last_stream_message(context, self.stream_name)
 
         def decode(rows: list[Row]) -> StoredPosition:
@@ -85,7 +85,7 @@ class StreamPositions:
     def save(
         self, context: LogContext, stored: StoredPosition, position: int, *, durable: bool = True
     ) -> Operation[StoredPosition]:
-        """Write the new position to the stream, if nobody else did."""
+        """Write the position to the stream, if that still has the expected version."""
         written = self.record(context, position, expected_version=stored.seen)
         return Operation(
             "save_position",
@@ -120,7 +120,7 @@ class TablePositions:
         return f"{self.category}-{self.consumer_id}"
 
     def load(self, context: LogContext) -> Operation[StoredPosition]:
-        """Look up the row."""
+        """Read the row."""
         check_edition(context)
         return call(
             "load_position",
@@ -133,7 +133,7 @@ class TablePositions:
     def save(
         self, context: LogContext, stored: StoredPosition, position: int, *, durable: bool = True
     ) -> Operation[StoredPosition]:
-        """Change the row, if it still holds what was seen."""
+        """Update the row, if it still holds the expected position."""
         check_edition(context)
         return call(
             "save_position",
@@ -146,7 +146,7 @@ class TablePositions:
 
 @dataclass(frozen=True, slots=True)
 class HybridPositions:
-    """Keeps the position in the table, and every tenth one in the stream too, for its history."""
+    """Keeps the position in the table, and every tenth one in the stream too, as a history."""
 
     category: str
     consumer_id: str
@@ -160,7 +160,7 @@ class HybridPositions:
         return StreamPositions(self.category, self.consumer_id)
 
     def load(self, context: LogContext) -> Operation[StoredPosition]:
-        """Look up the row; where there is none, the last message of the stream."""
+        """Read the row, or the last message of the stream if there is no row."""
         check_edition(context)
         from_stream = self._stream.load(context)
 
@@ -186,7 +186,7 @@ class HybridPositions:
     def save(
         self, context: LogContext, stored: StoredPosition, position: int, *, durable: bool = True
     ) -> Operation[StoredPosition]:
-        """Change the row; now and then write to the stream in the same transaction."""
+        """Update the row, and every tenth time write to the stream in the same transaction."""
         if stored.saves % HISTORY_INTERVAL:
             return self._table.save(context, stored, position, durable=durable)
         saved = self._table.save(context, stored, position)
@@ -204,7 +204,7 @@ KINDS: dict[str, Callable[[str, str], Positions]] = {
 
 
 def positions_for(kind: Any, category: str, consumer_id: str) -> Positions:
-    """Return the positions of a kind by name, or the object the caller made."""
+    """Return the positions of a kind by name, or the caller's own object."""
     if isinstance(kind, str):
         if kind not in KINDS:
             raise ValidationError("positions", kind, "'stream', 'table' or 'hybrid'")
@@ -217,7 +217,7 @@ def positions_for(kind: Any, category: str, consumer_id: str) -> Positions:
 
 
 def position_in(message: RecordedMessage) -> int:
-    """Return the position that a message of a position stream holds."""
+    """Return the position in a message of a position stream."""
     position = message.data.get("position")
     if not is_whole(position) or position < 0:
         raise InvalidPosition(message.stream_name, message.position, message.data)
@@ -225,7 +225,7 @@ def position_in(message: RecordedMessage) -> int:
 
 
 def check_edition(context: LogContext) -> None:
-    """Refuse a genuine Message DB, which has no table for positions."""
+    """Refuse a genuine Message DB: it has no table for positions."""
     if not context.edition.has_watermark:
         raise UnsupportedEdition(
             "positions in a table need Penstock's schema, and this is a genuine Message DB: "

@@ -1,7 +1,7 @@
 """A queue: offer records, and open sessions that read them.
 
-A queue is the stream `queue-{name}`: it needs no making, and everything that reads the log reads it
-too. Each consumer id has an offset of its own, so several consumers each get every record.
+A queue is the stream `queue-{name}`. It is not created beforehand, and whatever reads the log can
+read it. Each consumer id has an offset of its own, so each consumer gets every record.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from uuid import UUID
 
 from penstock.log.runs_async import AsyncRuns
 from penstock.message import as_uuid, new_id
-from penstock.queues import operations
-from penstock.queues.record import ConsumedRecord, Record
+from penstock.queues import operations, session_operations
+from penstock.queues.record import ConsumedRecord, Record, records_from
 from penstock.queues.session_async import AsyncConsumerSession
 from penstock.queues.session_state import CommitMode, SessionState, check_options
 
@@ -35,7 +35,7 @@ class AsyncQueue:
         *,
         id: UUID | str | None = None,
     ) -> int:
-        """Add a record and return its offset. `value` is anything that JSON can hold.
+        """Add a record and return its offset. `value` is any JSON value.
 
         A retry with the same `id` adds nothing and returns the first offset.
         """
@@ -45,9 +45,9 @@ class AsyncQueue:
     async def offer_many(self, values: Iterable[Any]) -> list[int]:
         """Add several records, all or none, in one round trip, and return their offsets.
 
-        Pass `Record` objects to give keys, headers or ids; anything else is a record's value.
+        Pass `Record` objects to set keys, headers or ids. Anything else is a value.
         """
-        records = operations.records_of(values)
+        records = records_from(values)
         if not records:
             return []
         return await self._log.run(
@@ -55,23 +55,25 @@ class AsyncQueue:
         )
 
     async def fetch_at(self, offset: int) -> ConsumedRecord | None:
-        """Return the record at an offset; None if there is none yet, or none any more.
+        """Return the record at an offset; None if there is none yet, or if it was removed.
 
-        Moves no consumer, and may be repeated.
+        Does not move any consumer.
         """
         return await self._log.run(operations.fetch_at(self._log.context, self.stream_name, offset))
 
     async def commit_offset(self, consumer_id: str, next_offset: int) -> None:
-        """Store which record a consumer is to read next, without a session.
+        """Store the offset of the record that a consumer reads next, without a session.
 
-        May be repeated; a lower offset than is stored already is ignored. An open session stays
-        where it is: the next one goes on from there.
+        An offset below the stored one is ignored. An open session does not move; the next one
+        continues from the stored offset.
 
         Raises:
             OffsetBeyondTail: The offset is higher than the one that the next record will get.
         """
         await self._log.run(
-            operations.commit_offset(self._log.context, self.stream_name, consumer_id, next_offset)
+            session_operations.commit_offset(
+                self._log.context, self.stream_name, consumer_id, next_offset
+            )
         )
 
     async def create_consumer(
@@ -81,14 +83,14 @@ class AsyncQueue:
         *,
         read_ahead: bool = False,
     ) -> AsyncConsumerSession:
-        """Open a session that goes on where this consumer's last one stopped; at 0 the first time.
+        """Open a session. It continues at this consumer's stored offset, or at 0 the first time.
 
-        A session that is open under this id is fenced. `read_ahead` (manual only) lets `poll` move
-        on without a commit.
+        A session that is open under this id is fenced. With `read_ahead` (manual mode only) `poll`
+        moves on without a commit.
         """
         check_options(mode, read_ahead)
         context = self._log.context
         opened = await self._log.run(
-            operations.open_session(context, self.stream_name, consumer_id)
+            session_operations.open_session(context, self.stream_name, consumer_id)
         )
         return AsyncConsumerSession(self._log, SessionState(context, opened, mode, read_ahead))

@@ -1,14 +1,14 @@
-"""Records: what is offered to a queue, what a session reads, and the message in between.
+"""Records: what is offered to a queue, what a session reads, and the message that holds it.
 
-A record is one message of type `Offered`. Its value is `data["value"]`; key and headers, if it has
-any, are in the metadata: `key` holds a text, `key_base64` bytes, `headers` an object of texts. A
-message of any other shape is not a record, and is told apart rather than guessed at.
+A record is one message of type `Offered`. Its value is `data["value"]`. Its key and headers, if it
+has any, are in the metadata: `key` for text, `key_base64` for bytes, `headers` for an object of
+text. A message of any other shape is not a record.
 """
 
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -24,9 +24,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record to offer: any JSON value, with a key and headers if you like.
+    """A record to offer: a JSON value, with an optional key and headers.
 
-    Its id is drawn when it is made, so offering the same `Record` again adds nothing.
+    Its id is chosen here, so offering the same `Record` again adds nothing.
     """
 
     value: Any
@@ -35,7 +35,7 @@ class Record:
     id: UUID = field(default_factory=new_id, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Refuse what would not come back as it was."""
+        """Refuse what a reader would not get back unchanged."""
         if isinstance(self.value, Record):
             raise ValidationError("value", self.value, "a value; offer_many() takes records")
         if self.key is not None and not isinstance(self.key, str | bytes):
@@ -58,9 +58,9 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class ConsumedRecord:
-    """A record of a queue, as a session read it."""
+    """A record that was read from a queue."""
 
-    #: its place in the queue: 0, 1, 2 and so on
+    #: its place in the queue, from 0 on
     offset: int
     key: str | bytes | None
     #: empty if it has none
@@ -71,15 +71,22 @@ class ConsumedRecord:
 
     @property
     def timestamp_ms(self) -> int:
-        """When it was offered, in milliseconds since the beginning of 1970 in UTC."""
+        """When it was offered, in milliseconds since 1970-01-01 UTC."""
         return (self.timestamp - _EPOCH) // timedelta(milliseconds=1)
 
 
-def consumed(message: RecordedMessage) -> ConsumedRecord:
+def records_from(values: Iterable[Any]) -> list[Record]:
+    """Return values as records. A `Record` is used as it is."""
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise ValidationError("values", values, "an iterable of values, such as a list")
+    return [value if isinstance(value, Record) else Record(value) for value in values]
+
+
+def record_of(message: RecordedMessage) -> ConsumedRecord:
     """Return the record that a message holds.
 
     Raises:
-        ValueError: It holds none.
+        ValueError: The message is not a record.
     """
     if message.type != TYPE:
         raise ValueError(f"a message of type {message.type!r} is not a record")
@@ -88,7 +95,7 @@ def consumed(message: RecordedMessage) -> ConsumedRecord:
     metadata = message.metadata or {}
     headers = metadata.get("headers") or {}
     if not _is_texts(headers):
-        raise ValueError("its headers should be an object of texts")
+        raise ValueError("its headers should be an object of text")
     value = message.data["value"]
     return ConsumedRecord(message.position, _key(metadata), headers, value, message.time)
 
@@ -98,7 +105,7 @@ def _key(metadata: Mapping[str, Any]) -> str | bytes | None:
         return b64decode(encoded, validate=True)
     key = metadata.get("key")
     if key is not None and not isinstance(key, str):
-        raise ValueError("its key should be a text")
+        raise ValueError("its key should be text")
     return key
 
 

@@ -1,29 +1,31 @@
-"""Where a session stands, and what each of its calls means there. Does no I/O.
+"""The state of a session, and what each of its calls does to it. Does no I/O.
 
-A session has a **position**, the offset that the next `poll` reads, and the database has the
-**stored offset**, where the next session will go on.
+A session has a **position**, the offset that the next `poll` reads. The database has the **stored
+offset**, from which the next session continues.
 
 | call | auto commit | manual commit |
 |---|---|---|
-| `poll` | moves both past the record, in one call | nothing; reading ahead, the position |
-| `commit` | does nothing | moves both past a record; never back, but for a seek before it |
+| `poll` | moves both past the record | moves neither; with read-ahead, the position |
+| `commit` | does nothing | moves both past a record; back only after a seek |
 | `seek` | moves both | moves the position; the next commit stores it, also if that is back |
 
-In a transaction of the caller's, a rollback takes the stored offset back. The session remembers
-the one that it saw last; where it finds a lower one, it goes on from there, and what it had polled
-since cannot be committed any more.
+In your own transaction, a rollback also undoes commits. The session keeps the stored offset that it
+saw last. If it finds a lower one, it continues from there, and what it polled before the rollback
+can no longer be committed.
 
-A poll whose record was removed by retention goes on at the oldest that is left, and counts the
-`missed`. A record that cannot be decoded keeps the session where it is until `skip` or a seek.
+If retention has removed the record at the position, a poll continues at the oldest one left, and
+adds the others to `missed`. At a record that cannot be decoded, the session stays until `skip` or a
+seek.
 
-Each method checks its arguments and returns a `Step`: the operation to run, and what its answer
-does to the session. Until the answer is there nothing has changed; so a step that failed or was
-cancelled can be taken again.
+Each method checks its arguments and returns a `Transition`: the operation to run, and the change
+that its result makes. Nothing changes before that, so a call that failed or was cancelled can be
+repeated.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -42,16 +44,18 @@ from penstock.errors import (
     ValidationError,
 )
 from penstock.log.context import LogContext
-from penstock.queues import operations
-from penstock.queues.operations import Opened, Polled, Sought
+from penstock.loops.durations import Duration, seconds
+from penstock.queues import session_operations
+from penstock.queues.operations import check_offset
 from penstock.queues.record import ConsumedRecord
+from penstock.queues.session_operations import OpenedSession, PollResult, SeekResult
 
 Answer = TypeVar("Answer")
 Result = TypeVar("Result")
 
 logger = logging.getLogger("penstock")
 
-#: the pause between two looks for a record doubles from the one to the other
+#: a poll that waits looks for a record after a pause, which doubles from the first to the second
 SHORTEST_PAUSE = 0.001
 LONGEST_PAUSE = 0.1
 
@@ -66,18 +70,18 @@ class CommitMode(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step(Generic[Answer, Result]):
-    """An operation, and what its answer means to the session."""
+class Transition(Generic[Answer, Result]):
+    """An operation, and the change that its result makes to the session."""
 
     operation: Operation[Answer]
-    settle: Callable[[Answer], Result]
+    apply: Callable[[Answer], Result]
 
 
 class SessionState:
-    """One session's place in its queue."""
+    """The state of one session."""
 
     def __init__(
-        self, context: LogContext, opened: Opened, mode: CommitMode, read_ahead: bool
+        self, context: LogContext, opened: OpenedSession, mode: CommitMode, read_ahead: bool
     ) -> None:
         self.id = opened.id
         self.mode = mode
@@ -88,17 +92,17 @@ class SessionState:
         self._position = opened.next_offset
         #: the stored offset, as it was last seen
         self._stored = opened.next_offset
-        #: the last record polled, while it is not committed
+        #: the last record polled, until it is committed
         self._polled: int | None = None
-        #: where a seek went, while no commit has stored it
+        #: where a seek went, until a commit stores it
         self._sought: int | None = None
         #: the record at the position, if it cannot be decoded
         self._undecodable: int | None = None
         self._using = threading.Lock()
 
     @contextmanager
-    def turn(self) -> Iterator[None]:
-        """Refuse a second caller while one is inside the block, and all once it is closed."""
+    def in_use(self) -> Iterator[None]:
+        """Refuse a second caller while one is inside the block, and any after `close()`."""
         if not self._using.acquire(blocking=False):
             raise SessionInUse(self.id.stream_name, self.id.consumer_id)
         try:
@@ -107,42 +111,43 @@ class SessionState:
         finally:
             self._using.release()
 
-    def poll(self) -> Step[Polled, ConsumedRecord | None]:
+    def poll(self) -> Transition[PollResult, ConsumedRecord | None]:
         """Read the record at the position."""
         self._check_open()
-        operation = operations.poll(
+        operation = session_operations.poll(
             self._context, self.id, self._position, self._auto, self._stored
         )
-        return Step(operation, self._settle_poll)
+        return Transition(operation, self._apply_poll)
 
-    def commit(self, offset: int | None = None) -> Step[int, None] | None:
-        """Store that a record, or else the last one polled, is done with. None: nothing to do."""
+    def commit(self, offset: int | None = None) -> Transition[int, None] | None:
+        """Store the offset after a record, or else after the last one polled. None: do nothing."""
         if self._auto:
             return None
         next_offset = max(self._next_to_store(offset), self._sought or 0)
         rewind = self._sought is not None
-        # who names an offset, or went back on purpose, knows what is done with
+        # a caller that gives an offset, or went back by a seek, does not rely on the last poll
         seen = 0 if rewind or offset is not None else self._stored
-        operation = operations.commit(self.id, next_offset, rewind, seen)
-        return Step(operation, lambda stored: self._settle_commit(next_offset, stored))
+        operation = session_operations.commit(self.id, next_offset, rewind, seen)
+        return Transition(operation, lambda stored: self._apply_commit(next_offset, stored))
 
-    def seek(self, offset: int | None) -> Step[Sought, int]:
-        """Go to an offset, or to the tail if None; the result is how many records are gone."""
+    def seek(self, offset: int | None) -> Transition[SeekResult, int]:
+        """Go to an offset, or to the tail if None; the result is how many records were removed."""
         if offset is not None:
-            operations.check_offset("offset", offset)
-        return Step(operations.seek(self.id, offset, self._auto), self._settle_seek)
+            check_offset("offset", offset)
+        operation = session_operations.seek(self.id, offset, self._auto)
+        return Transition(operation, self._apply_seek)
 
     def skip(self) -> int:
-        """Pass over the record that cannot be decoded, and return its offset."""
+        """Skip the record that cannot be decoded, and return its offset."""
         skipped = self._undecodable
         if skipped is None:
             raise NothingToSkip(self.id.stream_name, self.id.consumer_id)
-        self._settle_record(skipped, moves=True)
+        self._pass_record(skipped, moves=True)
         return skipped
 
-    def committed_offset(self) -> Step[int, int]:
+    def committed_offset(self) -> Transition[int, int]:
         """Look up the stored offset."""
-        return Step(operations.committed_offset(self.id), lambda stored: stored)
+        return Transition(session_operations.committed_offset(self.id), lambda stored: stored)
 
     @property
     def _auto(self) -> bool:
@@ -154,14 +159,14 @@ class SessionState:
 
     def _next_to_store(self, offset: int | None) -> int:
         if offset is not None:
-            return operations.check_offset("offset", offset) + 1
+            return check_offset("offset", offset) + 1
         if self._polled is not None:
             return self._polled + 1
         if self._sought is not None:
             return self._sought
         raise NothingToCommit(self.id.stream_name, self.id.consumer_id)
 
-    def _settle_poll(self, polled: Polled) -> ConsumedRecord | None:
+    def _apply_poll(self, polled: PollResult) -> ConsumedRecord | None:
         fetched = polled.fetched
         if polled.stored < self._stored:
             self._go_back(polled.stored)
@@ -175,16 +180,16 @@ class SessionState:
         if isinstance(fetched.record, UndecodableRecord):
             self._undecodable = fetched.offset
             raise fetched.record
-        self._settle_record(fetched.offset, moves=self._auto or self._read_ahead)
+        self._pass_record(fetched.offset, moves=self._auto or self._read_ahead)
         return fetched.record
 
-    def _settle_record(self, offset: int, moves: bool) -> None:
+    def _pass_record(self, offset: int, moves: bool) -> None:
         self._undecodable = None
         self._polled = None if self._auto else offset
         self._position = offset + 1 if moves else offset
 
-    def _settle_commit(self, next_offset: int, stored: int) -> None:
-        if stored < next_offset:  # so nothing was stored: a rollback came before
+    def _apply_commit(self, next_offset: int, stored: int) -> None:
+        if stored < next_offset:  # nothing was stored, because of a rollback
             self._go_back(stored)
             raise NothingToCommit(self.id.stream_name, self.id.consumer_id)
         self._stored = stored
@@ -196,11 +201,11 @@ class SessionState:
             self._undecodable = None
 
     def _go_back(self, stored: int) -> None:
-        """Begin again where the stored offset is, since a rollback took it back."""
+        """Continue from the stored offset after a rollback."""
         self._stored = self._position = stored
         self._polled = self._sought = self._undecodable = None
 
-    def _settle_seek(self, sought: Sought) -> int:
+    def _apply_seek(self, sought: SeekResult) -> int:
         self._polled = self._undecodable = None
         self._position = sought.next_offset
         self._sought = None if self._auto else sought.next_offset
@@ -220,20 +225,18 @@ class SessionState:
 
 
 def check_options(mode: CommitMode, read_ahead: bool) -> None:
-    """Refuse a mode that is none, and read-ahead where every poll is committed anyway."""
+    """Check the mode. Read-ahead needs manual commits."""
     if not isinstance(mode, CommitMode):
         raise ValidationError("mode", mode, "CommitMode.AUTO_COMMIT or CommitMode.MANUAL_COMMIT")
     if read_ahead and mode is CommitMode.AUTO_COMMIT:
-        raise ValidationError("read_ahead", read_ahead, "False, or else mode MANUAL_COMMIT")
+        raise ValidationError("read_ahead", read_ahead, "False, or True with MANUAL_COMMIT")
 
 
-def pauses(timeout: float | None) -> Iterator[float]:
-    """Return the pauses between looks for a record: none without a timeout (in seconds)."""
+def pauses(timeout: Duration | None) -> Iterator[float]:
+    """Return the pauses before a poll looks again, in seconds. Without a timeout there are none."""
     if timeout is None:
         return iter(())
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
-        raise ValidationError("timeout", timeout, "a number of seconds of 0 or more")
-    return _pauses(time.monotonic() + timeout)
+    return _pauses(time.monotonic() + seconds("timeout", timeout, most=math.inf))
 
 
 def _pauses(deadline: float) -> Iterator[float]:

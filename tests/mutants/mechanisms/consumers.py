@@ -8,7 +8,14 @@ SESSIONS = "database/sql/penstock/20_sessions.sql"
 POSITIONS = "database/sql/penstock/21_positions.sql"
 CONSUMER = "consumers/consumer.py"
 ASYNC_CONSUMER = "consumers/consumer_async.py"
+SESSION_OPERATIONS = "queues/session_operations.py"
 SESSION_STATE = "queues/session_state.py"
+
+PARKED = """\
+            transaction.run(
+                parked.park(self._store.context, self.parked_stream, message, error, attempts)
+            )
+"""
 
 CONSUMING = "tests/consumers/test_consumer.py::"
 FAULTS = "tests/consumers/test_consumer_faults.py::"
@@ -21,6 +28,10 @@ TROUBLE = "tests/queues/test_session_trouble.py::"
 KILLED = "tests/queues/test_session_faults.py::TestKilled::"
 FLATNESS = "tests/promises/test_flat.py::"
 
+SET_ASIDE = f"{FAILING}TestPark::test_the_message_is_set_aside_and_the_rest_goes_on"
+COMES_AGAIN = f"{TROUBLE}TestARollback::test_lets_the_record_come_again"
+INTERRUPTED = f"{CONSUMING}test_interrupted_while_it_saves_it_says_so_and_goes_on"
+
 CONSUMERS = (
     Mutant(
         "handled-then-stored",
@@ -28,30 +39,34 @@ CONSUMERS = (
         (
             Edit(
                 CONSUMER,
-                """            done(call(message))
-            self._passed(message.global_position)
+                """            self._calls.run(handler, message)
+            self._progress.done(message.global_position)
 """,
-                """            self._passed(message.global_position)
-            self._save_progress()
-            done(call(message))
+                """            self._progress.done(message.global_position)
+            self._save()
+            self._calls.run(handler, message)
 """,
             ),
         ),
         (
             f"{FAILING}TestStop::test_it_stops_at_the_message_and_resumes_with_it",
-            f"{FAULTS}test_crashed_between_handling_and_storing[False-stream]",
+            f"{FAULTS}test_crashed_between_handling_and_storing[blocking-False-stream]",
         ),
     ),
     Mutant(
         "passed-over",
         "If what a consumer cannot handle were passed over in silence",
         (
-            Edit(CONSUMER, "transaction.run(self._park(message, error))", "pass"),
-            Edit(ASYNC_CONSUMER, "await transaction.run(self._park(message, error))", "pass"),
+            Edit(CONSUMER, PARKED, "            pass\n"),
+            Edit(
+                ASYNC_CONSUMER,
+                PARKED.replace("transaction", "await transaction"),
+                "            pass\n",
+            ),
         ),
         (
-            f"{FAILING}TestPark::test_the_message_is_set_aside_and_the_rest_goes_on",
-            f"{CONSUMING}TestAsync::test_parked_and_retried",
+            f"{SET_ASIDE}[blocking-False-stream]",
+            f"{SET_ASIDE}[async-False-stream]",
         ),
     ),
     Mutant(
@@ -64,7 +79,7 @@ CONSUMERS = (
             return False
         if not self._policy.parks:""",
                 """        if self._stopping.is_set():
-            self._passed(message.global_position)
+            self._progress.done(message.global_position)
             return False
         if not self._policy.parks:""",
             ),
@@ -77,9 +92,10 @@ CONSUMERS = (
         (
             Edit(
                 "consumers/handlers.py",
-                "    if result is None:  # which is quick, and the rule",
-                "    if True:",
+                "    if inspect.isgenerator(result) or inspect.isasyncgen(result):",
+                "    if False:",
             ),
+            Edit("loops/concurrency.py", "    if inspect.isawaitable(result):", "    if False:"),
         ),
         (
             f"{HANDLING}TestGenerators::test_one_in_disguise_is_not_taken_for_done",
@@ -92,10 +108,11 @@ CONSUMERS = (
         (
             Edit(
                 CONSUMER,
-                """        self._got(page)
+                """        self._progress.fetched(page)
 """,
-                """        self._got(page)
-        head = self._store.run(self._head()) if self._sparse else 0
+                """        self._progress.fetched(page)
+        if self._subscription.is_filtered:
+            until = self._store.run(self._subscription.head())
 """,
             ),
         ),
@@ -230,7 +247,7 @@ FENCING = (
                 SESSION_STATE,
                 """            self._undecodable = fetched.offset
             raise fetched.record""",
-                """            self._settle_record(fetched.offset, moves=True)
+                """            self._pass_record(fetched.offset, moves=True)
             raise fetched.record""",
             ),
         ),
@@ -241,7 +258,7 @@ FENCING = (
         "If a session went on after a rollback as if its offset were stored",
         (
             Edit(
-                "queues/operations.py",
+                SESSION_OPERATIONS,
                 '" case when s.stored < %s then s.stored else %s end, %s) m on true",',
                 '" case when false and s.stored < %s then s.stored else %s end, %s) m on true",',
             ),
@@ -252,8 +269,8 @@ FENCING = (
             ),
         ),
         (
-            f"{TROUBLE}TestARollback::test_lets_the_record_come_again",
-            f"{TROUBLE}TestARollback::test_in_async_code_it_is_the_same",
+            f"{COMES_AGAIN}[blocking-CommitMode.AUTO_COMMIT]",
+            f"{COMES_AGAIN}[async-CommitMode.AUTO_COMMIT]",
         ),
     ),
     Mutant(
@@ -261,7 +278,7 @@ FENCING = (
         "If a session could commit what it polled before a rollback",
         (
             Edit(
-                "queues/operations.py",
+                SESSION_OPERATIONS,
                 '"select case when s.stored < %s then s.stored"',
                 '"select case when false and s.stored < %s then s.stored"',
             ),
@@ -279,19 +296,13 @@ EXACTLY_ONCE: tuple[Mutant, ...] = (
         (
             Edit(
                 CONSUMER,
-                """(message))
-                saved = self._run_save(transaction, message.global_position)
-            self._saved(saved)""",
-                """(message))
-            self._saved(self._run_save(self._store, message.global_position))""",
+                "                saved = self._run_save(transaction,",
+                "            saved = self._run_save(self._store,",
             ),
             Edit(
                 ASYNC_CONSUMER,
-                """(message)
-                saved = await self._run_save(transaction, message.global_position)
-            self._saved(saved)""",
-                """(message)
-            self._saved(await self._run_save(self._store, message.global_position))""",
+                "                saved = await self._run_save(transaction,",
+                "            saved = await self._run_save(self._store,",
             ),
         ),
         (
@@ -305,8 +316,8 @@ EXACTLY_ONCE: tuple[Mutant, ...] = (
         (
             Edit(
                 CONSUMER,
-                "transaction.run(self._park(message, error))",
-                "self._store.run(self._park(message, error))",
+                PARKED,
+                PARKED.replace("transaction", "self._store"),
             ),
         ),
         (f"{FAILING}TestPark::test_twins_park_a_message_once",),
@@ -323,9 +334,9 @@ EXACTLY_ONCE: tuple[Mutant, ...] = (
             ),
         ),
         (
-            f"{SAVED}TestSaving::test_transactional_twins_do_a_message_once[table]",
-            f"{SAVED}TestSaving::test_a_second_process_under_the_same_id_is_noticed[table]",
-            f"{SAVED}TestSaving::test_moved_while_it_runs_it_stops[table]",
+            f"{SAVED}TestSaving::test_transactional_twins_do_a_message_once[blocking-table]",
+            f"{SAVED}TestSaving::test_a_second_process_under_the_same_id_is_noticed[blocking-table]",
+            f"{SAVED}TestSaving::test_moved_while_it_runs_it_stops[blocking-table]",
         ),
     ),
     Mutant(
@@ -342,8 +353,8 @@ EXACTLY_ONCE: tuple[Mutant, ...] = (
             ),
         ),
         (
-            f"{SAVED}TestSaving::test_transactional_twins_do_a_message_once[table]",
-            f"{SAVED}TestSaving::test_moved_while_it_runs_it_stops[table]",
+            f"{SAVED}TestSaving::test_transactional_twins_do_a_message_once[blocking-table]",
+            f"{SAVED}TestSaving::test_moved_while_it_runs_it_stops[blocking-table]",
         ),
     ),
     Mutant(
@@ -357,9 +368,9 @@ EXACTLY_ONCE: tuple[Mutant, ...] = (
             ),
         ),
         (
-            f"{SAVED}TestSaving::test_transactional_twins_do_a_message_once[stream]",
-            f"{SAVED}TestSaving::test_a_second_process_under_the_same_id_is_noticed[stream]",
-            f"{SAVED}TestSaving::test_moved_while_it_runs_it_stops[stream]",
+            f"{SAVED}TestSaving::test_transactional_twins_do_a_message_once[blocking-stream]",
+            f"{SAVED}TestSaving::test_a_second_process_under_the_same_id_is_noticed[blocking-stream]",
+            f"{SAVED}TestSaving::test_moved_while_it_runs_it_stops[blocking-stream]",
         ),
     ),
     Mutant(
@@ -384,7 +395,7 @@ EXACTLY_ONCE: tuple[Mutant, ...] = (
         "repeated-save",
         "If a save that is repeated were a conflict",
         (Edit(POSITIONS, " and old.save_id is distinct from save_id;", ";"),),
-        (f"{SAVED}TestSaving::test_a_save_that_is_sent_twice_counts_once[table]",),
+        (f"{SAVED}TestSaving::test_a_save_that_is_sent_twice_counts_once[blocking-table]",),
     ),
     Mutant(
         "durable-positions",
@@ -392,18 +403,18 @@ EXACTLY_ONCE: tuple[Mutant, ...] = (
         (
             Edit(
                 CONSUMER,
-                "def _run_save(self, runner: Runs, position: int, durable: bool = True)",
-                "def _run_save(self, runner: Runs, position: int, durable: bool = False)",
+                "message.global_position, durable=True)",
+                "message.global_position, durable=False)",
             ),
             Edit(
                 ASYNC_CONSUMER,
-                "self, runner: RunsAsync, position: int, durable: bool = True",
-                "self, runner: RunsAsync, position: int, durable: bool = False",
+                "message.global_position, durable=True)",
+                "message.global_position, durable=False)",
             ),
         ),
         (
-            f"{SAVED}TestDurability::test_of_what_a_handler_writes_with_it",
-            f"{SAVED}TestDurability::test_of_what_an_async_one_writes",
+            f"{SAVED}TestDurability::test_of_what_a_handler_writes_with_it[blocking-True]",
+            f"{SAVED}TestDurability::test_of_what_a_handler_writes_with_it[async-True]",
         ),
     ),
     Mutant(
@@ -413,15 +424,15 @@ EXACTLY_ONCE: tuple[Mutant, ...] = (
             Edit(
                 "consumers/progress.py",
                 """        except BaseException:  # Ctrl-C, or a task that was cancelled
-            self._stored = None
+            self.forget_stored()
 """,
                 """        except BaseException:  # Ctrl-C, or a task that was cancelled
 """,
             ),
         ),
         (
-            f"{CONSUMING}test_interrupted_while_it_saves_it_says_so_and_goes_on",
-            f"{CONSUMING}TestAsync::test_cancelled_while_it_saves_it_says_so",
+            f"{INTERRUPTED}[blocking-StreamPositions]",
+            f"{INTERRUPTED}[async-StreamPositions]",
         ),
     ),
 )

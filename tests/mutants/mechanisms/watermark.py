@@ -230,10 +230,11 @@ begin
             ),
             Edit(
                 "consumers/consumer.py",
-                """            page = self._read_page(head)
+                """            page = self._read_page(until)
         except LogChanged""",
-                """            page = self._read_page(head)
-            head = self._store.run(self._head()) if self._sparse else 0
+                """            page = self._read_page(until)
+            if self._subscription.is_filtered:
+                until = self._store.run(self._subscription.head())
         except LogChanged""",
             ),
         ),
@@ -252,11 +253,7 @@ begin
         (
             Edit("log/calls.py", "self.context.until(head),", "self.context,"),
             Edit("log/calls_async.py", "self.context.until(head),", "self.context,"),
-            Edit(
-                "consumers/progress.py",
-                "self.context.until(head if self._sparse else None),",
-                "self.context,",
-            ),
+            Edit("consumers/subscription.py", "self.context.until(until),", "self.context,"),
         ),
         (
             f"{WATERMARK_TESTS}::TestAWatermarkThatGoesBack"
