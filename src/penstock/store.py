@@ -32,7 +32,8 @@ from penstock.log.declarations import watched_classes
 from penstock.log.declare import declare_missing
 from penstock.log.guard import Guard
 from penstock.message.conditions import QueryCondition
-from penstock.outbox.outbox import Joins, Outbox
+from penstock.outbox.joins import Joins
+from penstock.outbox.outbox import Outbox
 from penstock.queues.queue import Queue
 from penstock.settings import Settings
 
@@ -49,12 +50,12 @@ class Operations(LogCalls, GroupCalls):
 
     @property
     def outbox(self) -> Outbox:
-        """Messages to be handled later, surely."""
+        """The transactional outbox."""
         return Outbox(self)
 
     @property
     def joins(self) -> Joins:
-        """Know when a set of outbox messages is all done."""
+        """Joins: messages that follow when a set of outbox messages is finished."""
         return Joins(self)
 
 

@@ -31,7 +31,8 @@ from penstock.log.declarations import watched_classes
 from penstock.log.declare_async import declare_missing
 from penstock.log.guard import Guard
 from penstock.message.conditions import QueryCondition
-from penstock.outbox.outbox_async import AsyncJoins, AsyncOutbox
+from penstock.outbox.joins_async import AsyncJoins
+from penstock.outbox.outbox_async import AsyncOutbox
 from penstock.queues.queue_async import AsyncQueue
 from penstock.settings import Settings
 
@@ -48,12 +49,12 @@ class AsyncOperations(AsyncLogCalls, AsyncGroupCalls):
 
     @property
     def outbox(self) -> AsyncOutbox:
-        """Messages to be handled later, surely."""
+        """The transactional outbox."""
         return AsyncOutbox(self)
 
     @property
     def joins(self) -> AsyncJoins:
-        """Know when a set of outbox messages is all done."""
+        """Joins: messages that follow when a set of outbox messages is finished."""
         return AsyncJoins(self)
 
 

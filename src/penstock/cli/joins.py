@@ -48,7 +48,7 @@ def listing(
     if context.invoked_subcommand:
         return
     with open_existing(settings_for(url, folder)) as store:
-        found = store.joins.list_joins(grouping_key=grouping_key, status=status, limit=limit)
+        found = store.joins.list(grouping_key=grouping_key, status=status, limit=limit)
     if json:
         for one in found:
             print_json(one)
@@ -79,7 +79,7 @@ def listing(
 def show(id: JoinIdArgument, json: Json = False, url: Url = None, folder: Folder = None) -> None:
     """Show one join and its members."""
     with open_existing(settings_for(url, folder)) as store:
-        join, members = store.joins.get_join(id), store.joins.members(id)
+        join, members = store.joins.get(id), store.joins.members(id)
         if json:
             print_json({**asdict(join), "members": members})
             return
@@ -104,7 +104,7 @@ def show(id: JoinIdArgument, json: Json = False, url: Url = None, folder: Folder
 def cancel(id: JoinIdArgument, url: Url = None, folder: Folder = None) -> None:
     """Cancel a join for good: nothing will follow from it. Its steps go on."""
     with open_existing(settings_for(url, folder)) as store:
-        store.joins.cancel_join(id)
+        store.joins.cancel(id)
     note(f"join {id} is cancelled")
 
 
