@@ -17,22 +17,22 @@ def main() -> None:
 
         make_dispatcher(store).run_until_idle()
 
-        join = store.joins.get_join(join_id)
+        join = store.joins.get(join_id)
         print(f"{join.status}: {join.completed_steps} of {join.expected_steps} steps completed")
 
 
 def start(store: Store) -> JoinId:
     """Enqueue the extractions and what follows from them, all in one transaction."""
     with store.transaction() as tx:
-        join_id = tx.joins.start_join(
+        join_id = tx.joins.start(
             grouping_key=CUSTOMER,
             expected_steps=len(TABLES),
             metadata=json.dumps({"type": "etl", "phase": "extract"}),
         )
         for table in TABLES:
             message_id = tx.outbox.enqueue(f"extract.{table}", {"customer": CUSTOMER})
-            tx.joins.attach_message_to_join(join_id, message_id)
-        tx.joins.enqueue_join_wait(
+            tx.joins.attach(join_id, message_id)
+        tx.joins.enqueue_wait(
             join_id,
             fail_if_any_step_failed=True,
             on_complete_topic="etl.transform",

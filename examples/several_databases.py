@@ -31,12 +31,10 @@ def place_order(stores: MappedStores[Store], customer: str) -> None:
     """Write the order where its customer lives; a join over its steps lives there too."""
     with stores.store_for(customer).transaction() as tx:
         tx.write_message(f"order{RUN}-{customer}", "Placed")
-        join = tx.joins.start_join(customer, expected_steps=2)
+        join = tx.joins.start(customer, expected_steps=2)
         for step in ("pack", "bill"):
             tx.outbox.enqueue(f"{step} {RUN}", customer, joins=[join])
-        tx.joins.enqueue_join_wait(
-            join, on_complete_topic=f"ship {RUN}", on_complete_payload=customer
-        )
+        tx.joins.enqueue_wait(join, on_complete_topic=f"ship {RUN}", on_complete_payload=customer)
 
 
 def make_dispatcher(stores: MappedStores[Store]) -> Dispatcher:

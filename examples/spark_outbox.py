@@ -27,7 +27,7 @@ def main() -> None:
 
         make_dispatcher(store, spark).run_until_idle()
 
-        print(store.joins.get_join(join_id).status)
+        print(store.joins.get(join_id).status)
         for message in store.read_category(f"spent{RUN}"):
             print(message.data["name"], "of", message.data["city"], "spent", message.data["spent"])
 
@@ -35,10 +35,10 @@ def main() -> None:
 def start(store: Store) -> JoinId:
     """Enqueue the extractions and what follows from them, all in one transaction."""
     with store.transaction() as tx:
-        join_id = tx.joins.start_join(grouping_key=RUN, expected_steps=len(TABLES))
+        join_id = tx.joins.start(grouping_key=RUN, expected_steps=len(TABLES))
         for table in TABLES:
             tx.outbox.enqueue(f"extract {RUN}", table, joins=[join_id])
-        tx.joins.enqueue_join_wait(join_id, on_complete_topic=f"transform {RUN}")
+        tx.joins.enqueue_wait(join_id, on_complete_topic=f"transform {RUN}")
     return join_id
 
 

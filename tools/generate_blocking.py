@@ -47,6 +47,7 @@ WORDS = (
     (r"\bawait ", ""),
     (r"\basync (with|for|def)\b", r"\1"),
     (r"\basync code\b", "blocking code"),
+    (r"\b([Aa])n Async(?=[A-Z])", r"\1 "),
     (r"\bAsync(?=[A-Z])", ""),
     (r"(?<=\w)_async\b", ""),
     (r"\btask of its own\b", "thread of its own"),

@@ -44,7 +44,10 @@ from penstock.message.conditions import QueryCondition
 from penstock.message.serializer import JsonSerializer, Serializer, SerializerByType
 from penstock.message.typed import TypedMessage, class_of, typed
 from penstock.outbox.dispatcher import Dispatcher
-from penstock.outbox.joins import Join, JoinMember
+from penstock.outbox.dispatcher_async import AsyncDispatcher
+from penstock.outbox.join_operations import Join, JoinMember
+from penstock.outbox.joins import Joins
+from penstock.outbox.joins_async import AsyncJoins
 from penstock.outbox.messages import (
     ClaimedMessage,
     JoinId,
@@ -53,8 +56,8 @@ from penstock.outbox.messages import (
     OutboxMessageId,
     TopicState,
 )
-from penstock.outbox.outbox import Joins, Outbox
-from penstock.outbox.outbox_async import AsyncJoins, AsyncOutbox
+from penstock.outbox.outbox import Outbox
+from penstock.outbox.outbox_async import AsyncOutbox
 from penstock.outbox.payload import UndecodablePayload
 from penstock.outbox.provider import MappedStores, StoreProvider
 from penstock.queues.queue import Queue
@@ -74,6 +77,7 @@ __all__ = [
     "AsyncBorrowedConnection",
     "AsyncConsumer",
     "AsyncConsumerSession",
+    "AsyncDispatcher",
     "AsyncGroups",
     "AsyncJoins",
     "AsyncOutbox",

@@ -35,7 +35,8 @@ from penstock.log.declare import declare_missing
 from penstock.log.guard import Guard
 from penstock.loops.retry import retry
 from penstock.message.conditions import QueryCondition
-from penstock.outbox.outbox import Joins, Outbox
+from penstock.outbox.joins import Joins
+from penstock.outbox.outbox import Outbox
 from penstock.queues.queue import Queue
 from penstock.settings import Settings
 
@@ -62,7 +63,7 @@ class Operations(LogCalls):
 
     @property
     def joins(self) -> Joins:
-        """Joins: what happens once a set of outbox messages is done."""
+        """Joins: messages that follow when a set of outbox messages is finished."""
         return Joins(self)
 
 

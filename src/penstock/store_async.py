@@ -34,7 +34,8 @@ from penstock.log.declare_async import declare_missing
 from penstock.log.guard import Guard
 from penstock.loops.retry import retry
 from penstock.message.conditions import QueryCondition
-from penstock.outbox.outbox_async import AsyncJoins, AsyncOutbox
+from penstock.outbox.joins_async import AsyncJoins
+from penstock.outbox.outbox_async import AsyncOutbox
 from penstock.queues.queue_async import AsyncQueue
 from penstock.settings import Settings
 
@@ -61,7 +62,7 @@ class AsyncOperations(AsyncLogCalls):
 
     @property
     def joins(self) -> AsyncJoins:
-        """Joins: what happens once a set of outbox messages is done."""
+        """Joins: messages that follow when a set of outbox messages is finished."""
         return AsyncJoins(self)
 
 

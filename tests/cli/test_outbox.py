@@ -25,7 +25,7 @@ def failed(store: Store) -> OutboxMessageId:
 @pytest.fixture
 def join(store: Store) -> JoinId:
     """A join with one step completed, one failed and one to come."""
-    join = store.joins.start_join("customer-7", 3)
+    join = store.joins.start("customer-7", 3)
     ids = store.outbox.enqueue_many([NewMessage(f"step {n}") for n in range(2)], joins=[join])
     claimed = {one.id: one for one in store.outbox.claim("me", 2)}
     store.outbox.ack(claimed[ids[0]])
@@ -154,7 +154,7 @@ def test_unknown_ids_are_told(penstock: Run) -> None:
 
 
 def test_joins_are_listed_with_their_steps(penstock: Run, store: Store, join: JoinId) -> None:
-    other = store.joins.start_join(None, 1)
+    other = store.joins.start(None, 1)
 
     every = penstock("joins")
     chosen = penstock("joins", "--grouping-key", "customer-7", "--status", "pending", "--json")
@@ -183,7 +183,7 @@ def test_a_join_is_cancelled_for_good(penstock: Run, store: Store, join: JoinId)
     result = penstock("joins", "cancel", str(join))
 
     assert result.stderr == f"join {join} cancelled\n"
-    assert store.joins.get_join(join).status == "cancelled"
+    assert store.joins.get(join).status == "cancelled"
 
 
 def test_a_wrong_status_is_refused(penstock: Run) -> None:

@@ -15,7 +15,7 @@ from penstock import Decider, Message, NewMessage, PenstockError, QueryCondition
 from tests.fuzz.arguments import PLACED, Moved, text_arguments, unknown_annotations
 from tests.fuzz.hostile import few, surely, texts
 
-#: good values for what has to be given, by name
+#: good values for what has to be given, by name or by operation and name
 GOOD: dict[str, Callable[[Store], Any]] = {
     "stream_name": lambda _: "account-1",
     "category": lambda _: "account",
@@ -44,11 +44,14 @@ GOOD: dict[str, Callable[[Store], Any]] = {
     "values": lambda _: [1],
     "topic": lambda _: "mail",
     "on_complete_topic": lambda _: "mail",
-    "several": lambda _: [NewMessage("mail")],
+    "enqueue_many.messages": lambda _: [NewMessage("mail")],
     "owner": lambda _: "worker",
     "error": lambda _: "broken",
-    "held": lambda store: held(store),
-    "join_id": lambda store: store.joins.start_join(None, 1),
+    "ack.messages": lambda store: claimed_from_outbox(store),
+    "fail.messages": lambda store: claimed_from_outbox(store),
+    "abandon.messages": lambda store: claimed_from_outbox(store),
+    "extend.messages": lambda store: claimed_from_outbox(store),
+    "join_id": lambda store: store.joins.start(None, 1),
     "outbox_message_id": lambda store: store.outbox.enqueue("mail"),
     "grouping_key": lambda _: None,
     "expected_steps": lambda _: 1,
@@ -66,7 +69,7 @@ def claimed(store: Store) -> Any:
     return store.groups.claim_next("devices", partition_by="device", handled_types=[Moved])
 
 
-def held(store: Store) -> Any:
+def claimed_from_outbox(store: Store) -> Any:
     store.outbox.enqueue("mail")
     return store.outbox.claim("worker")
 
@@ -84,7 +87,7 @@ def call(store: Store, subject: str, name: str, attacked: inspect.Parameter, tex
         }[subject]
         method = getattr(on, name)
         given = {
-            one.name: GOOD[one.name](store)
+            one.name: GOOD.get(f"{name}.{one.name}", GOOD[one.name])(store)
             for one in inspect.signature(method).parameters.values()
             if one.name in GOOD and (one.default is one.empty or one.name in ALWAYS)
             if one.name != attacked.name

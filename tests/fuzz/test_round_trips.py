@@ -137,12 +137,12 @@ def test_an_outbox_message_and_its_error(store: Store, text: str) -> None:
 @given(text=holdable)
 def test_a_join(store: Store, text: str) -> None:
     key = f"{uuid4()}{text}"
-    join_id = store.joins.start_join(key, 1, text)
+    join_id = store.joins.start(key, 1, text)
 
-    (found,) = store.joins.list_joins(grouping_key=key)
+    (found,) = store.joins.list(grouping_key=key)
 
     assert (found.join_id, found.grouping_key, found.metadata) == (join_id, key, text)
-    assert store.joins.list_joins(grouping_key=f"{key}'") == []
+    assert store.joins.list(grouping_key=f"{key}'") == []
 
 
 @many

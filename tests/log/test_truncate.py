@@ -340,13 +340,13 @@ def test_what_people_declared_and_what_is_to_be_done_stays(store: Store, clear: 
     store.groups.register("group")
     store.groups.stop("group")
     store.outbox.enqueue("mail", {"to": "joe"})
-    join = store.joins.start_join("customer-7", 2)
+    join = store.joins.start("customer-7", 2)
     clear()
 
     assert store.read(ROOM)[0] == []
     assert [(one.group_id, one.status) for one in store.groups.list()] == [("group", "stopped")]
     assert [one.topic for one in store.outbox.list()] == ["mail"]
-    assert store.joins.get_join(join).expected_steps == 2
+    assert store.joins.get(join).expected_steps == 2
 
 
 def test_the_transaction_that_truncates_may_write_before_and_after(store: Store) -> None:

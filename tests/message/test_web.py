@@ -100,12 +100,12 @@ def test_a_message_becomes_a_dict_that_json_can_write() -> None:
 
 def test_other_values_are_returned_by_fastapi(store: Store, message: RecordedMessage) -> None:
     mail = store.outbox.enqueue("mail", {"to": "Ada"})
-    join = store.joins.start_join("monday", 1)
+    join = store.joins.start("monday", 1)
     values = [
         Message("Opened"),
         ParkedMessage(message, "why", 1, message.time, False),
         store.outbox.get(mail),
-        store.joins.get_join(join),
+        store.joins.get(join),
         store.status(),
     ]
 

@@ -61,7 +61,7 @@ def claim_one(store: Store, owner: str = "me") -> ClaimedMessage:
 
 def counters(store: Store, join_id: JoinId) -> tuple[int, int]:
     """How many steps of a join are completed and failed."""
-    join = store.joins.get_join(join_id)
+    join = store.joins.get(join_id)
     return join.completed_steps, join.failed_steps
 
 
@@ -82,7 +82,7 @@ def finish(store: Store, *, failing: Iterable[OutboxMessageId] = ()) -> None:
 def resolved(store: Store, join_id: JoinId) -> Join:
     """Let a dispatcher look, and return the join."""
     Dispatcher(store, concurrency=2).run_until_idle()
-    return store.joins.get_join(join_id)
+    return store.joins.get(join_id)
 
 
 def begin(store: Store, call: Callable[[], Result]) -> Callable[[], Result]:

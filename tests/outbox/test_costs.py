@@ -53,7 +53,7 @@ class Busy:
         return iter(self.store.outbox.claim("me", CALLS, topics=["mail"]))
 
     def joins(self) -> list[penstock.JoinId]:
-        return [self.store.joins.start_join("busy", 2) for _ in range(CALLS)]
+        return [self.store.joins.start("busy", 2) for _ in range(CALLS)]
 
 
 def fill(store: Store) -> None:
@@ -127,7 +127,7 @@ def enqueues_once(busy: Busy) -> Call:
 
 
 def enqueues_a_step(busy: Busy) -> Call:
-    join = busy.store.joins.start_join(None, CALLS)
+    join = busy.store.joins.start(None, CALLS)
     return lambda calls: calls.outbox.enqueue("mail", 1, joins=[join])
 
 
@@ -144,7 +144,7 @@ def acks_again(busy: Busy) -> Call:
 def acks_a_step(busy: Busy) -> Call:
     claimed = list(busy.claimed())
     for one, join in zip(claimed, busy.joins(), strict=True):
-        busy.store.joins.attach_message_to_join(join, one.id)
+        busy.store.joins.attach(join, one.id)
     each = iter(claimed)
     return lambda calls: calls.outbox.ack(next(each))
 
@@ -178,32 +178,32 @@ def gets(busy: Busy) -> Call:
 
 
 def starts_a_join(busy: Busy) -> Call:
-    return lambda calls: calls.joins.start_join("busy", 1)
+    return lambda calls: calls.joins.start("busy", 1)
 
 
 def attaches(busy: Busy) -> Call:
     pairs = iter([(join, busy.store.outbox.enqueue("mail")) for join in busy.joins()])
-    return lambda calls: calls.joins.attach_message_to_join(*next(pairs))
+    return lambda calls: calls.joins.attach(*next(pairs))
 
 
 def reports(busy: Busy) -> Call:
     pairs = iter([(join, busy.store.outbox.enqueue("mail", joins=[join])) for join in busy.joins()])
-    return lambda calls: calls.joins.report_step_completed(*next(pairs))
+    return lambda calls: calls.joins.report_completed(*next(pairs))
 
 
 def waits(busy: Busy) -> Call:
     joins = iter(busy.joins())
-    return lambda calls: calls.joins.enqueue_join_wait(next(joins), on_complete_topic="mail")
+    return lambda calls: calls.joins.enqueue_wait(next(joins), on_complete_topic="mail")
 
 
 def cancels(busy: Busy) -> Call:
     joins = iter(busy.joins())
-    return lambda calls: calls.joins.cancel_join(next(joins))
+    return lambda calls: calls.joins.cancel(next(joins))
 
 
 def gets_a_join(busy: Busy) -> Call:
     join = busy.joins()[0]
-    return lambda calls: calls.joins.get_join(join)
+    return lambda calls: calls.joins.get(join)
 
 
 def lists_members(busy: Busy) -> Call:
@@ -212,24 +212,24 @@ def lists_members(busy: Busy) -> Call:
 
 
 def lists_joins_of_a_key(busy: Busy) -> Call:
-    return lambda calls: calls.joins.list_joins(grouping_key="7")
+    return lambda calls: calls.joins.list(grouping_key="7")
 
 
 def nests(busy: Busy) -> Call:
     """Attach a wait to a join that is waited for: what looks for rings."""
     pairs = []
     for outer, inner in zip(busy.joins(), busy.joins(), strict=True):
-        busy.store.joins.enqueue_join_wait(outer, on_complete_topic="mail")
-        wait = busy.store.joins.enqueue_join_wait(inner, on_complete_topic="mail")
+        busy.store.joins.enqueue_wait(outer, on_complete_topic="mail")
+        wait = busy.store.joins.enqueue_wait(inner, on_complete_topic="mail")
         pairs.append((outer, wait))
     each = iter(pairs)
-    return lambda calls: calls.joins.attach_message_to_join(*next(each))
+    return lambda calls: calls.joins.attach(*next(each))
 
 
 def resolves(busy: Busy) -> Call:
     for join in busy.joins():
-        busy.store.joins.enqueue_join_wait(join, on_complete_topic="mail")
-        busy.store.joins.cancel_join(join)
+        busy.store.joins.enqueue_wait(join, on_complete_topic="mail")
+        busy.store.joins.cancel(join)
     each = iter(busy.store.outbox.claim("me", CALLS, topics=["join.wait"]))
     return lambda calls: calls.run(join_operations.resolve(next(each)))
 
@@ -282,7 +282,7 @@ def flat(costs: dict[int, Cost]) -> bool:
 
 @pytest.mark.parametrize("together", [True, False])
 def test_the_2000th_step_enqueued_costs_what_the_100th_did(store: Store, together: bool) -> None:
-    join = store.joins.start_join(None, 2000)
+    join = store.joins.start(None, 2000)
 
     def enqueue(number: int) -> Call:
         return lambda calls: calls.outbox.enqueue("step", number, joins=[join])
@@ -291,12 +291,12 @@ def test_the_2000th_step_enqueued_costs_what_the_100th_did(store: Store, togethe
         costs = step_costs(store, enqueue, together=together)
 
     assert flat(costs), costs
-    assert store.joins.get_join(join).attached_steps == 2000
+    assert store.joins.get(join).attached_steps == 2000
 
 
 @pytest.mark.parametrize("together", [True, False])
 def test_the_2000th_ack_costs_what_the_100th_did(store: Store, together: bool) -> None:
-    join = store.joins.start_join(None, 2000)
+    join = store.joins.start(None, 2000)
     store.outbox.enqueue_many([NewMessage("step", n) for n in range(2000)], joins=[join])
     claimed = store.outbox.claim("me", 2000)
 
@@ -307,4 +307,4 @@ def test_the_2000th_ack_costs_what_the_100th_did(store: Store, together: bool) -
         costs = step_costs(store, ack, together=together)
 
     assert flat(costs), costs
-    assert store.joins.get_join(join).completed_steps == 2000
+    assert store.joins.get(join).completed_steps == 2000

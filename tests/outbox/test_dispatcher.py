@@ -17,7 +17,7 @@ from psycopg.conninfo import conninfo_to_dict
 import penstock
 from penstock import Call, ClaimedMessage, Dispatcher, FailurePolicy, Interceptor, NewMessage, Store
 from penstock.errors import JoinNotFound, PermanentFailure, StaleLease, ValidationError
-from penstock.outbox.claim_cursor import Floor
+from penstock.outbox.claim_cursor import ClaimCursor
 from penstock.outbox.payload import UndecodablePayload
 from tests.conftest import Server
 from tests.log_output import told
@@ -355,7 +355,7 @@ class TestFailures:
         store.outbox.enqueue("fresh")
         without = Dispatcher(store, owner="without")
         without.run_until_idle()
-        without._servings[0]._next_report = 0.0
+        without._loops[0]._next_report = 0.0
         without.run_until_idle()
         found = store.outbox.list(topic="mail")[0]
         other = Dispatcher(store, on_failure=ONE_TRY)
@@ -580,18 +580,18 @@ class TestLeases:
     def test_a_floor_is_where_the_last_claim_began_between_whole_looks(self, store: Store) -> None:
         store.outbox.enqueue_many([NewMessage("mail", n) for n in range(2)])
         claimed = store.outbox.claim("me", 2)
-        floor = Floor(_next_whole_look=0.0)
+        cursor = ClaimCursor()
 
-        first = floor.take()
-        floor.note(claimed)
-        floor._next_whole_look = float("inf")
-        between = floor.take()
-        floor.note([])
+        first = cursor.take()
+        cursor.advance(claimed)
+        cursor.next_from_start = float("inf")
+        between = cursor.take()
+        cursor.advance([])
 
         assert first == (None, None)
         assert between == (claimed[0].due, claimed[0].id)
-        assert floor.take() == between
-        assert floor.take(whole=True) == (None, None)
+        assert cursor.take() == between
+        assert cursor.take(from_start=True) == (None, None)
 
     def test_dispatchers_share_the_work(self, store: Store) -> None:
         handled = list[Any]()
@@ -669,7 +669,9 @@ class TestStop:
             threading.Event(),
             threading.Event(),
         )
-        dispatcher._servings[0]._seconds_each = 0.001  # it thinks that its handlers are quick
+        dispatcher._loops[
+            0
+        ]._in_progress._seconds_each = 0.001  # it thinks that its handlers are quick
 
         @dispatcher.handler("slow")
         def handle(message: ClaimedMessage) -> None:
@@ -833,9 +835,9 @@ class Killing(Interceptor):
 
 
 def test_a_waits_policy_is_its_own(store: Store) -> None:
-    join = store.joins.start_join(None, 1)
+    join = store.joins.start(None, 1)
     store.outbox.enqueue("step", joins=[join])
-    store.joins.enqueue_join_wait(join, on_complete_topic="good")
+    store.joins.enqueue_wait(join, on_complete_topic="good")
     dispatcher = Dispatcher(store, on_failure=ONE_TRY, keep_done=None)
     dispatcher.handler("step")(lambda message: None)
     dispatcher.handler("good")(lambda message: None)
@@ -852,4 +854,4 @@ def test_a_waits_policy_is_its_own(store: Store) -> None:
 
     assert trouble.state == "ready"
     assert "penstock.joins" in str(trouble.last_error)
-    assert store.joins.get_join(join).status == "completed"
+    assert store.joins.get(join).status == "completed"

@@ -354,18 +354,18 @@ class TestSettle:
     def test_the_same_call_again_answers_as_the_first_did_and_changes_nothing(
         self, store: Store, settle: Callable[[Store, Any], None], meanwhile: str
     ) -> None:
-        join = store.joins.start_join(None, 3)
+        join = store.joins.start(None, 3)
         ids = store.outbox.enqueue_many([NewMessage("mail", n) for n in range(3)], joins=[join])
         claimed = store.outbox.claim("me", 3)
         settle(store, claimed)
         if meanwhile == "claimed by another":
             store.outbox.retry_failed()
             store.outbox.claim("another", 3)
-        before = [store.outbox.get(id) for id in ids], store.joins.get_join(join)
+        before = [store.outbox.get(id) for id in ids], store.joins.get(join)
 
         settle(store, claimed)
 
-        assert ([store.outbox.get(id) for id in ids], store.joins.get_join(join)) == before
+        assert ([store.outbox.get(id) for id in ids], store.joins.get(join)) == before
 
     @pytest.mark.parametrize("settle", [acks, fails, abandons])
     def test_the_same_call_twice_at_once_succeeds_twice(
@@ -628,9 +628,9 @@ class TestBadInput:
             for call in (
                 lambda: store.outbox.enqueue("mail"),
                 lambda: store.outbox.claim("me"),
-                lambda: store.joins.start_join(None, 1),
-                lambda: store.joins.get_join(penstock.JoinId(penstock.new_id())),
-                lambda: store.joins.cancel_join(str(penstock.new_id())),
+                lambda: store.joins.start(None, 1),
+                lambda: store.joins.get(penstock.JoinId(penstock.new_id())),
+                lambda: store.joins.cancel(str(penstock.new_id())),
             ):
                 with pytest.raises(penstock.errors.UnsupportedEdition):
                     call()

@@ -71,7 +71,7 @@ def make_plan(store: Store, seed: int, messages: int, joins: int) -> Plan:
         for number in range(messages)
     ]
     sizes = [sum(join in mine for mine in members) for join in range(joins)]
-    ids = [store.joins.start_join(f"customer-{n % 7}", size) for n, size in enumerate(sizes)]
+    ids = [store.joins.start(f"customer-{n % 7}", size) for n, size in enumerate(sizes)]
     return Plan(random, ids, [[ids[join] for join in mine] for mine in members])
 
 
@@ -95,7 +95,7 @@ def test_every_join_is_resolved_once_whoever_is_killed(
         enqueue_waits(store, plan, plan.joins[1::2])
         wait_until(database_url, NOTHING_LEFT)
 
-    assert len(store.joins.list_joins(limit=2 * len(plan.joins))) == len(plan.joins)
+    assert len(store.joins.list(limit=2 * len(plan.joins))) == len(plan.joins)
     assert complaints(store, plan) == []
     assert sql(store, TAKEN_OVER) > [(0,)]
 
@@ -118,7 +118,7 @@ def enqueue_waits(store: Store, plan: Plan, joins: list[JoinId]) -> None:
     for number, join in enumerate(one for one in joins if one not in plan.cancelled):
         if number % 3 != 0:
             plan.strict.add(join)
-        store.joins.enqueue_join_wait(
+        store.joins.enqueue_wait(
             join, join in plan.strict, "followed", {"ok": True}, "followed", {"ok": False}
         )
 
@@ -139,7 +139,7 @@ def enqueue_batch(store: Store, plan: Plan, begin: int) -> None:
 @retry
 def attach(store: Store, plan: Plan, join: JoinId, id: OutboxMessageId) -> None:
     with contextlib.suppress(JoinFinished):
-        store.joins.attach_message_to_join(join, id)
+        store.joins.attach(join, id)
         return
     assert join in plan.cancelled
 
@@ -153,11 +153,11 @@ def meddle(store: Store, plan: Plan) -> None:
         if join not in plan.cancelled:
             outcome = plan.random.choice(["completed", "failed"])
             plan.reported.setdefault((join, id), outcome)
-            report = getattr(store.joins, f"report_step_{plan.reported[join, id]}")
+            report = getattr(store.joins, f"report_{plan.reported[join, id]}")
             retry(report)(join, id)
     victim = plan.random.choice(plan.joins)
     with contextlib.suppress(JoinFinished):
-        retry(store.joins.cancel_join)(victim)
+        retry(store.joins.cancel)(victim)
         plan.cancelled.add(victim)
 
 
@@ -235,7 +235,7 @@ def complaints(store: Store, plan: Plan) -> list[str]:
     states = dict(sql(store, "select id, state from penstock.outbox"))
     outcome = {"done": "completed", "failed": "failed"}
     found: list[str] = []
-    for join in store.joins.list_joins(limit=len(plan.joins)):
+    for join in store.joins.list(limit=len(plan.joins)):
         members = store.joins.members(join.join_id)
         landed = [one.status for one in members]
         counted = (landed.count("completed"), landed.count("failed"))
@@ -289,7 +289,7 @@ def test_a_dispatcher_goes_on_from_its_floor(database_url: str) -> None:
         @contextlib.contextmanager
         def around(self, call: Call) -> Iterator[None]:
             if call.name == "claim":
-                looks.append(call.facts["whole"])
+                looks.append(call.facts["from_start"])
             yield
 
     with connect(database_url, interceptors=[Watching()]) as store:

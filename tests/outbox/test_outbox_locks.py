@@ -37,7 +37,7 @@ def failed(store: Store) -> None:
 
 
 def a_cancelled_join(store: Store) -> None:
-    store.joins.cancel_join(store.joins.start_join(None, 1))
+    store.joins.cancel(store.joins.start(None, 1))
 
 
 def claims(log: BorrowedConnection) -> int:
@@ -58,7 +58,7 @@ def cleans_up(log: BorrowedConnection) -> int:
 
 def cleans_up_joins(log: BorrowedConnection) -> int:
     log.outbox.clean_up(NO_AGE)
-    return 1 - len(log.joins.list_joins())
+    return 1 - len(log.joins.list())
 
 
 def reports(log: BorrowedConnection) -> int:

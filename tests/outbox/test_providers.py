@@ -39,9 +39,9 @@ def test_joins_work_wherever_their_messages_live(provider: MappedStores[Store]) 
     joins = {}
     for customer in ("ada", "zoe"):
         store = provider.store_for(customer)
-        joins[customer] = store.joins.start_join(customer, 2)
+        joins[customer] = store.joins.start(customer, 2)
         store.outbox.enqueue_many([NewMessage("extract", customer)] * 2, joins=[joins[customer]])
-        store.joins.enqueue_join_wait(joins[customer], True, "transform", customer)
+        store.joins.enqueue_wait(joins[customer], True, "transform", customer)
     dispatcher, transformed = Dispatcher(provider), list[object]()
     dispatcher.handler("extract")(lambda message: None)
     dispatcher.handler("transform")(lambda message: transformed.append(message.payload))
@@ -50,7 +50,7 @@ def test_joins_work_wherever_their_messages_live(provider: MappedStores[Store]) 
 
     assert sorted(map(str, transformed)) == ["ada", "zoe"]
     for customer, join in joins.items():
-        [found] = provider.store_for(customer).joins.list_joins()
+        [found] = provider.store_for(customer).joins.list()
         assert (found.join_id, found.status) == (join, "completed")
 
 

@@ -23,8 +23,8 @@ _NEW = Plan(
 _WHY = {
     Edition.PENSTOCK: "The functions in message_store are Penstock's. Clients of Message DB 1.3 "
     "work unchanged, and writers to different streams do not wait for each other.",
-    Edition.ON_MESSAGE_DB: "The functions in message_store are Message DB's: writers to one category wait "
-    "for each other. `penstock init --take-over` replaces them with Penstock's.",
+    Edition.ON_MESSAGE_DB: "The functions in message_store are Message DB's: writers to one "
+    "category wait for each other. `penstock init --take-over` replaces them with Penstock's.",
 }
 
 

@@ -51,7 +51,7 @@ def listing(
     if context.invoked_subcommand:
         return
     with open_existing(settings_for(url, folder)) as store:
-        found = store.joins.list_joins(grouping_key=grouping_key, status=status, limit=limit)
+        found = store.joins.list(grouping_key=grouping_key, status=status, limit=limit)
     if json:
         for one in found:
             print_json(one)
@@ -82,7 +82,7 @@ def listing(
 def show(id: JoinIdArgument, json: Json = False, url: Url = None, folder: Folder = None) -> None:
     """Show a join and its members."""
     with open_existing(settings_for(url, folder)) as store:
-        join, members = store.joins.get_join(id), store.joins.members(id)
+        join, members = store.joins.get(id), store.joins.members(id)
         if json:
             print_json({**asdict(join), "members": members})
             return
@@ -107,7 +107,7 @@ def show(id: JoinIdArgument, json: Json = False, url: Url = None, folder: Folder
 def cancel(id: JoinIdArgument, url: Url = None, folder: Folder = None) -> None:
     """Cancel a join, so that it has no follow-up. Its steps continue."""
     with open_existing(settings_for(url, folder)) as store:
-        store.joins.cancel_join(id)
+        store.joins.cancel(id)
     note(f"join {id} cancelled")
 
 

@@ -29,10 +29,10 @@ LEASE = 5.0  # seconds until another process takes over
 def start(store: Store) -> JoinId:
     """Enqueue the extractions and the transformation after them, in one transaction."""
     with store.transaction() as tx:
-        join_id = tx.joins.start_join(grouping_key="shop", expected_steps=len(TABLES))
+        join_id = tx.joins.start(grouping_key="shop", expected_steps=len(TABLES))
         for table in TABLES:
             tx.outbox.enqueue(f"extract.{table}", {"table": table}, joins=[join_id])
-        tx.joins.enqueue_join_wait(join_id, on_complete_topic="shop.transform")
+        tx.joins.enqueue_wait(join_id, on_complete_topic="shop.transform")
     return join_id
 
 

@@ -7,21 +7,26 @@ written twice; every other `x.py` beside an `x_async.py` is generated.
 from __future__ import annotations
 
 import inspect
+import queue
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from time import sleep
-from typing import Any, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from penstock.errors import ValidationError
+from penstock.loops.event_loop import HandlerLoop
 from penstock.loops.signals import StopEvent, stopping_on_signals
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 __all__ = [
     "HANDLERS",
     "IS_ASYNC",
+    "HandlerLoop",
+    "Handlers",
     "StopEvent",
     "background",
     "check_handler",
@@ -30,7 +35,9 @@ __all__ = [
     "is_supported",
     "run_handler",
     "run_in_thread",
+    "run_to_end",
     "shielded",
+    "side_by_side",
     "sleep",
     "stopping_on_signals",
     "wait_for",
@@ -103,3 +110,81 @@ def shielded(work: Callable[[], Result]) -> Result:
 def is_interrupt(error: BaseException) -> bool:
     """Whether the error interrupts the program, and is not a handler's own."""
     return isinstance(error, KeyboardInterrupt)
+
+
+def run_to_end(work: Callable[[], Result], on_cancel: Callable[[], None]) -> Result:
+    """Return the result of `work`. A thread cannot be cancelled."""
+    return work()
+
+
+def side_by_side(functions: Sequence[Callable[[], Result]]) -> list[Result]:
+    """Call the functions at the same time, each in a thread, and return when all have ended."""
+    if len(functions) == 1:
+        return [functions[0]()]
+    with ThreadPoolExecutor(len(functions)) as threads:
+        return list(threads.map(lambda function: function(), functions))
+
+
+class Handlers(Generic[Item]):
+    """Calls `handle` with each item that it is given, inside a `with` block.
+
+    `size` threads take the items from one queue, in order. `handle` must not raise.
+    (`concurrent.futures` makes a future of each item, which costs more than most handlers do.)
+    """
+
+    def __init__(self, size: int, handle: Callable[[Item], None]) -> None:
+        self._size = size
+        self._handle = handle
+        self._waiting: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
+        self._ended: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
+
+    def give(self, item: Item) -> None:
+        """Call `handle` with the item as soon as a thread is free."""
+        self._waiting.put(item)
+
+    def take_back(self) -> list[Item]:
+        """Return the items whose call has not begun. They will not be handled."""
+        return list(_drained(self._waiting))
+
+    def ended(self) -> list[Item]:
+        """Return the items whose call has ended since the last time."""
+        return list(_drained(self._ended))
+
+    def wait(self, timeout: float) -> None:
+        """Wait until a call has ended or `wake()` is called, for at most `timeout` seconds."""
+        with suppress(queue.Empty):
+            self._ended.put(self._ended.get(timeout=timeout))
+
+    def wake(self) -> None:
+        """End `wait()`. Any thread, and a signal handler, may call this."""
+        self._ended.put(None)
+
+    def cancel(self) -> None:
+        """Do nothing: a thread cannot be cancelled."""
+
+    def _run(self) -> None:
+        while (item := self._waiting.get()) is not None:
+            self._handle(item)
+            self._ended.put(item)
+
+    def __enter__(self) -> Self:
+        self._threads = [
+            threading.Thread(target=self._run, name=f"penstock handler {n}")
+            for n in range(self._size)
+        ]
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for _thread in self._threads:
+            self._waiting.put(None)
+        for thread in self._threads:
+            thread.join()
+
+
+def _drained(items: queue.SimpleQueue[Item | None]) -> Iterator[Item]:
+    with suppress(queue.Empty):
+        while True:
+            if (item := items.get_nowait()) is not None:
+                yield item

@@ -8,20 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, Generic, Self, TypeVar
 
 from penstock.errors import ValidationError
 from penstock.loops.concurrency import is_coroutine_function
 from penstock.loops.signals import stopping_loop_on_signals as stopping_on_signals
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 __all__ = [
     "HANDLERS",
     "IS_ASYNC",
+    "HandlerLoop",
+    "Handlers",
     "StopEvent",
     "background",
     "check_handler",
@@ -30,7 +35,9 @@ __all__ = [
     "is_supported",
     "run_handler",
     "run_in_thread",
+    "run_to_end",
     "shielded",
+    "side_by_side",
     "sleep",
     "stopping_on_signals",
     "wait_for",
@@ -132,3 +139,115 @@ def is_interrupt(error: BaseException) -> bool:
         task = asyncio.current_task()
         return task is not None and task.cancelling() > 0
     return isinstance(error, KeyboardInterrupt)
+
+
+async def run_to_end(
+    work: Callable[[], Awaitable[Result]], on_cancel: Callable[[], None]
+) -> Result:
+    """Return the result of `work`.
+
+    If the task is cancelled meanwhile, call `on_cancel`, wait until `work` ends, and raise
+    CancelledError. A second cancellation cancels `work` too.
+    """
+    running = asyncio.ensure_future(work())
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        if not running.done():
+            on_cancel()
+            await running
+        raise
+
+
+async def side_by_side(functions: Sequence[Callable[[], Awaitable[Result]]]) -> list[Result]:
+    """Call the functions at the same time, each in a task, and return when all have ended."""
+    results = await asyncio.gather(*(one() for one in functions), return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return results  # type: ignore[return-value]
+
+
+class HandlerLoop:
+    """Calls handlers; those that are async run on the loop of the application."""
+
+    async def call(self, handler: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a handler, plain or async, and return its result."""
+        return await run_handler(handler, *arguments)
+
+    def close(self) -> None:
+        """Do nothing: the loop is the application's."""
+
+
+class Handlers(Generic[Item]):
+    """Calls `handle` with each item that it is given, inside an `async with` block.
+
+    Each call is a task, and at most `size` of them run at a time. `handle` must not raise.
+    """
+
+    def __init__(self, size: int, handle: Callable[[Item], Awaitable[None]]) -> None:
+        self._size = size
+        self._handle = handle
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: deque[Item] = deque()
+        self._ended: deque[Item] = deque()
+        self._running: set[asyncio.Future[None]] = set()
+        self._is_cancelled = False
+
+    def give(self, item: Item) -> None:
+        """Call `handle` with the item as soon as fewer than `size` calls are running."""
+        self._waiting.append(item)
+        self._start()
+
+    def take_back(self) -> list[Item]:
+        """Return the items whose call has not begun. They will not be handled."""
+        return list(_drained(self._waiting))
+
+    def ended(self) -> list[Item]:
+        """Return the items whose call has ended since the last time."""
+        self._woken.clear()
+        return list(_drained(self._ended))
+
+    async def wait(self, timeout: float) -> None:
+        """Wait until a call has ended or `wake()` is called, for at most `timeout` seconds."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._woken.wait(), timeout)
+
+    def wake(self) -> None:
+        """End `wait()`. Any thread, and a signal handler, may call this."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._woken.set)
+
+    def cancel(self) -> None:
+        """Cancel the calls that are running, and begin no other. Call it from the event loop."""
+        self._is_cancelled = True
+        for call in self._running:
+            call.cancel()
+
+    def _start(self) -> None:
+        while self._waiting and len(self._running) < self._size and not self._is_cancelled:
+            item = self._waiting.popleft()
+            call = asyncio.ensure_future(self._handle(item))
+            self._running.add(call)
+            call.add_done_callback(partial(self._end, item))
+
+    def _end(self, item: Item, call: asyncio.Future[None]) -> None:
+        self._running.discard(call)
+        self._ended.append(item)
+        self._woken.set()
+        self._start()
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        self._woken = asyncio.Event()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._running:
+            await asyncio.wait(self._running)
+        self._loop = None
+
+
+def _drained(items: deque[Item]) -> Iterator[Item]:
+    while items:
+        yield items.popleft()

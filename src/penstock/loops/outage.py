@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from penstock.errors import AuthenticationFailed, PenstockError, UnavailableError
 
 REMIND_EVERY = 60.0  # seconds
 
@@ -39,3 +43,19 @@ class Outage:
         if self._since is not None:
             lasted, self._since = time.monotonic() - self._since, None
             self._logger.warning("%s goes on: the database was away for %.1f s", self._who, lasted)
+
+    @contextmanager
+    def tolerated(self) -> Iterator[None]:
+        """Log an error of the block that passes, and go on after the block. Others are raised."""
+        try:
+            yield
+        except AuthenticationFailed:
+            raise
+        except UnavailableError as error:
+            self.goes_on(error)
+        except PenstockError as error:
+            if not error.retryable:
+                raise
+            self._logger.warning("%s goes on after: %s", self._who, error)
+        else:
+            self.is_over()

@@ -1,1 +1,1 @@
-"""The transactional outbox: enqueue in your transaction, dispatch later, join what belongs."""
+"""The transactional outbox, its dispatcher, and joins."""

@@ -13,10 +13,10 @@ from uuid import UUID
 from penstock.database.arrays import text_array
 from penstock.database.operation import Operation, call, only_value
 from penstock.errors import ValidationError
-from penstock.log.context import LogContext
+from penstock.log.context import LogContext, check_position
+from penstock.loops.durations import YEAR, Duration, seconds
 from penstock.loops.failure_policy import kept_error
 from penstock.message import as_uuid, check_text
-from penstock.outbox.checks import as_interval, check_edition, check_limit, listed
 from penstock.outbox.messages import (
     COLUMNS,
     STATES,
@@ -30,9 +30,13 @@ from penstock.outbox.messages import (
     as_claimed,
     as_message,
     as_row,
+    listed,
 )
 
-_AGES = timedelta(days=366_000)
+# seconds
+SHORTEST_LEASE = 0.001
+LONGEST_LEASE = 10 * YEAR
+LONGEST_AGE = 1000 * YEAR
 
 #: written out, so that the planner can use the indexes of one state
 _IN_STATE: Mapping[str, LiteralString] = {
@@ -66,21 +70,21 @@ def claim(
     context: LogContext,
     owner: str,
     limit: int,
-    lease: float,
+    lease: Duration,
     topics: Iterable[str] | None = None,
-    floor: tuple[datetime | None, UUID | None] = (None, None),
+    start: tuple[datetime | None, UUID | None] = (None, None),
 ) -> Operation[list[ClaimedMessage]]:
-    """Claim due messages, oldest first, of these topics or of all."""
+    """Claim due messages, oldest first, of these topics or of all; from (due, id) `start` on."""
     check_edition(context)
     check_text("owner", owner)
     check_limit(limit)
     return call(
         "claim",
         "select * from penstock.claim_outbox(%s, %s::text[], %s, %s, %s, %s)",
-        (owner, _checked_topics(topics), limit, as_interval("lease", lease), *floor),
+        (owner, _checked_topics(topics), limit, as_interval("lease", lease), *start),
         lambda rows: sorted((as_claimed(row) for row in rows), key=lambda one: (one.due, one.id)),
         owner=owner,
-        whole=floor[0] is None,
+        from_start=start[0] is None,
     )
 
 
@@ -100,7 +104,7 @@ def report_unhandled(
     return call(
         "report_unhandled",
         "select * from penstock.report_unhandled(%s::text[], %s, %s)",
-        (text_array(list(topics)), owner, as_interval("overdue", overdue, lowest=0)),
+        (text_array(list(topics)), owner, as_interval("overdue", overdue, least=0)),
         lambda rows: [UnhandledTopic(*row) for row in rows],
         owner=owner,
     )
@@ -109,7 +113,7 @@ def report_unhandled(
 def finish(
     ids: Sequence[UUID], token: UUID, outcome: str, error: str | None = None
 ) -> Operation[list[OutboxMessageId]]:
-    """Finish messages as 'done' or 'failed'; the result is the ids that were not held."""
+    """Finish messages as 'done' or 'failed'; the result is the ids whose leases had ended."""
     return call(
         "ack" if outcome == "done" else "fail",
         "select penstock.finish_outbox(%s::uuid[], %s, %s, %s)",
@@ -120,21 +124,21 @@ def finish(
 
 
 def abandon(
-    ids: Sequence[UUID], token: UUID, delay: float, error: str | None
+    ids: Sequence[UUID], token: UUID, delay: Duration, error: str | None
 ) -> Operation[list[OutboxMessageId]]:
-    """Give messages back; the result is the ids that were not held."""
+    """Give messages back; the result is the ids whose leases had ended."""
     kept = None if error is None else kept_error(error)
     return call(
         "abandon",
         "select penstock.abandon_outbox(%s::uuid[], %s, %s, %s)",
-        (list(ids), token, as_interval("delay", delay, lowest=0), kept),
+        (list(ids), token, as_interval("delay", delay, least=0), kept),
         only_value,
         count=len(ids),
     )
 
 
 def give_back(ids: Sequence[UUID], token: UUID) -> Operation[list[OutboxMessageId]]:
-    """Give messages back as they were before the claim; the result is the ids not held."""
+    """Give messages back without an attempt used; the result is the ids whose leases had ended."""
     return call(
         "abandon",
         "select penstock.abandon_outbox(%s::uuid[], %s, null, null, false)",
@@ -144,8 +148,8 @@ def give_back(ids: Sequence[UUID], token: UUID) -> Operation[list[OutboxMessageI
     )
 
 
-def extend(ids: Sequence[UUID], token: UUID, lease: float) -> Operation[list[OutboxMessageId]]:
-    """Hold messages for another lease; the result is the ids that were not held."""
+def extend(ids: Sequence[UUID], token: UUID, lease: Duration) -> Operation[list[OutboxMessageId]]:
+    """Hold messages for another lease; the result is the ids whose leases had ended."""
     return call(
         "extend",
         "select penstock.extend_outbox(%s::uuid[], %s, %s)",
@@ -209,19 +213,18 @@ def retry_failed(
 
 
 def clean_up(
-    context: LogContext, older_than: timedelta, limit: int, failed: bool
+    context: LogContext, older_than: Duration, batch_size: int, failed: bool
 ) -> Operation[CleanedUp]:
     """Remove a batch of finished messages and of finished joins."""
     check_edition(context)
-    if not isinstance(older_than, timedelta) or not timedelta(0) <= older_than <= _AGES:
-        raise ValidationError("older_than", older_than, "a timedelta from 0 to a thousand years")
+    age = timedelta(seconds=seconds("older_than", older_than, most=LONGEST_AGE))
     if not isinstance(failed, bool):
         raise ValidationError("failed", failed, "True or False")
     return call(
         "clean_up",
         "select penstock.clean_outbox(b.before, %s, %s), penstock.clean_joins(b.before, %s)"
         " from (values (clock_timestamp() - %s)) as b(before)",
-        (limit, failed, limit, older_than),
+        (check_limit(batch_size, "batch_size"), failed, batch_size, age),
         lambda rows: CleanedUp(*rows[0]),
     )
 
@@ -235,3 +238,20 @@ def summary(context: LogContext) -> Operation[list[TopicState]]:
         (),
         lambda rows: [TopicState(*row) for row in rows],
     )
+
+
+def as_interval(name: str, duration: Duration, least: float = SHORTEST_LEASE) -> timedelta:
+    """Return a checked duration, as psycopg sends it."""
+    return timedelta(seconds=seconds(name, duration, least=least, most=LONGEST_LEASE))
+
+
+def check_limit(limit: int, name: str = "limit") -> int:
+    """Return a checked limit."""
+    if check_position(name, limit, 1) >= 2**31:
+        raise ValidationError(name, limit, "less than 2,147,483,648")
+    return limit
+
+
+def check_edition(context: LogContext) -> None:
+    """Refuse a database without Penstock's schema."""
+    context.require_penstock("the outbox")

@@ -1,6 +1,6 @@
-"""The outbox and its joins: `store.outbox` and `store.joins`.
+"""The transactional outbox: `store.outbox`.
 
-In a transaction (`tx.outbox`, `tx.joins`) and on a connection of your own they are part of it.
+In a transaction (`tx.outbox`) and on a connection of your own, its calls are part of that.
 """
 
 from __future__ import annotations
@@ -9,12 +9,10 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from penstock.errors import JoinNotFound, OutboxMessageNotFound
+from penstock.errors import OutboxMessageNotFound
 from penstock.log.runs_async import AsyncRuns
-from penstock.outbox import joins as join_operations
+from penstock.loops.durations import Duration
 from penstock.outbox import operations
-from penstock.outbox.joins import Join, JoinMember, Wait
-from penstock.outbox.leases import Held, by_token, refuse_stale
 from penstock.outbox.messages import (
     ClaimedMessage,
     JoinId,
@@ -22,14 +20,16 @@ from penstock.outbox.messages import (
     OutboxMessage,
     OutboxMessageId,
     TopicState,
+    ids_by_token,
+    refuse_stale,
 )
 from penstock.outbox.payload import Payload
 
-_BATCH = 10_000
+Claimed = ClaimedMessage | Iterable[ClaimedMessage]
 
 
 class AsyncOutbox:
-    """Messages to be handled later: enqueue, claim, acknowledge, look after."""
+    """Messages to handle after the transaction that enqueued them has committed."""
 
     def __init__(self, runner: AsyncRuns) -> None:
         self._runner = runner
@@ -52,61 +52,67 @@ class AsyncOutbox:
         it a member of these joins in the same transaction.
         """
         message = NewMessage(topic, payload, due, correlation_id, id, dedupe_key)
-        return (await self.enqueue_many([message], joins=joins))[0]
+        ids = await self._runner.run(operations.enqueue(self._runner.context, [message], joins))
+        return ids[0]
 
     async def enqueue_many(
-        self, several: Iterable[NewMessage], *, joins: Iterable[JoinId | str] = ()
+        self, messages: Iterable[NewMessage], *, joins: Iterable[JoinId | str] = ()
     ) -> list[OutboxMessageId]:
         """Put several messages into the outbox, all or none, and return their ids in order."""
-        return await self._runner.run(operations.enqueue(self._runner.context, several, joins))
+        return await self._runner.run(operations.enqueue(self._runner.context, messages, joins))
 
     async def claim(
         self,
         owner: str,
         limit: int = 1,
-        lease: float = 30.0,
+        lease: Duration = 30.0,
         *,
         topics: Iterable[str] | None = None,
     ) -> list[ClaimedMessage]:
-        """Claim due messages, oldest first, for `lease` seconds: of these topics, or of all."""
+        """Claim due messages, oldest first, for `lease` seconds: of these topics, or of all.
+
+        Until the lease ends, no other owner can claim them.
+        """
         return await self._runner.run(
             operations.claim(self._runner.context, owner, limit, lease, topics)
         )
 
-    async def ack(self, held: Held) -> None:
-        """Note that claimed messages were handled. Joins count them in the same transaction.
+    async def ack(self, messages: Claimed) -> None:
+        """Acknowledge claimed messages: they are done. Joins count them in the same transaction.
 
-        Raises `StaleLease` with the ids, if any, that you do not hold any more; those are
-        unchanged.
+        Raises `StaleLease` with the ids of those whose lease has ended, if any; they stay as they
+        are.
         """
         stale: list[UUID] = []
-        for token, ids in by_token(held):
+        for token, ids in ids_by_token(messages):
             stale += await self._runner.run(operations.finish(ids, token, "done"))
         refuse_stale(stale)
 
-    async def fail(self, held: Held, error: str) -> None:
-        """Note that claimed messages failed for good. Joins count them in the same transaction."""
+    async def fail(self, messages: Claimed, error: str) -> None:
+        """Fail claimed messages for good. Joins count them in the same transaction."""
         stale: list[UUID] = []
-        for token, ids in by_token(held):
+        for token, ids in ids_by_token(messages):
             stale += await self._runner.run(operations.finish(ids, token, "failed", error))
         refuse_stale(stale)
 
-    async def abandon(self, held: Held, delay: float = 0.0, error: str | None = None) -> None:
+    async def abandon(
+        self, messages: Claimed, delay: Duration = 0.0, error: str | None = None
+    ) -> None:
         """Give claimed messages back, to be claimed again after `delay` seconds."""
         stale: list[UUID] = []
-        for token, ids in by_token(held):
+        for token, ids in ids_by_token(messages):
             stale += await self._runner.run(operations.abandon(ids, token, delay, error))
         refuse_stale(stale)
 
-    async def extend(self, held: Held, lease: float = 30.0) -> None:
-        """Hold claimed messages for another `lease` seconds from now."""
+    async def extend(self, messages: Claimed, lease: Duration = 30.0) -> None:
+        """Extend the lease of claimed messages to `lease` seconds from now."""
         stale: list[UUID] = []
-        for token, ids in by_token(held):
+        for token, ids in ids_by_token(messages):
             stale += await self._runner.run(operations.extend(ids, token, lease))
         refuse_stale(stale)
 
     async def reap_expired(self) -> int:
-        """Make messages ready whose lease has ended, and return how many. Claims do so anyway."""
+        """Make messages ready whose lease has ended, and return how many. Claims do so too."""
         return await self._runner.run(operations.reap(self._runner.context))
 
     async def get(self, id: OutboxMessageId | str) -> OutboxMessage:
@@ -129,119 +135,26 @@ class AsyncOutbox:
         return await self._runner.run(operations.retry_failed(self._runner.context, ids, topic))
 
     async def clean_up(
-        self, older_than: timedelta = timedelta(days=7), *, failed: bool = False
+        self,
+        older_than: Duration = timedelta(days=7),
+        *,
+        failed: bool = False,
+        batch_size: int = 10_000,
     ) -> int:
         """Remove messages that were done, and joins that were resolved, longer ago than that.
 
-        With `failed` also messages that failed. Returns how many messages were removed.
+        With `failed` also messages that failed. Returns how many messages were removed, in
+        transactions of `batch_size` each.
         """
         removed = 0
         while True:
             batch = await self._runner.run(
-                operations.clean_up(self._runner.context, older_than, _BATCH, failed)
+                operations.clean_up(self._runner.context, older_than, batch_size, failed)
             )
             removed += batch.messages
-            if batch.messages < _BATCH and batch.joins < _BATCH:
+            if max(batch.messages, batch.joins) < batch_size:
                 return removed
 
     async def summary(self) -> Sequence[TopicState]:
         """Return how many messages there are by topic and state."""
         return await self._runner.run(operations.summary(self._runner.context))
-
-
-class AsyncJoins:
-    """Know when a set of outbox messages is all done, and start what follows."""
-
-    def __init__(self, runner: AsyncRuns) -> None:
-        self._runner = runner
-
-    async def start_join(
-        self,
-        grouping_key: str | None,
-        expected_steps: int,
-        metadata: str | None = None,
-        *,
-        timeout: float | None = None,
-    ) -> JoinId:
-        """Create a join that expects a number of steps, and return its id.
-
-        With a `timeout`, in seconds, a join that is not complete by then fails.
-        """
-        return await self._runner.run(
-            join_operations.start_join(
-                self._runner.context, grouping_key, expected_steps, metadata, timeout
-            )
-        )
-
-    async def attach_message_to_join(
-        self, join_id: JoinId | str, outbox_message_id: OutboxMessageId | str
-    ) -> None:
-        """Make a message a member of a join. Twice is once; a finished one counts at once."""
-        await self._runner.run(
-            join_operations.attach(self._runner.context, join_id, outbox_message_id)
-        )
-
-    async def report_step_completed(
-        self, join_id: JoinId | str, outbox_message_id: OutboxMessageId | str
-    ) -> None:
-        """Count a member as completed by hand, for work done elsewhere. First outcome stands."""
-        await self._runner.run(
-            join_operations.report(self._runner.context, join_id, outbox_message_id, "done")
-        )
-
-    async def report_step_failed(
-        self, join_id: JoinId | str, outbox_message_id: OutboxMessageId | str
-    ) -> None:
-        """Count a member as failed by hand, for work done elsewhere. Its first outcome stands."""
-        await self._runner.run(
-            join_operations.report(self._runner.context, join_id, outbox_message_id, "failed")
-        )
-
-    async def enqueue_join_wait(
-        self,
-        join_id: JoinId | str,
-        fail_if_any_step_failed: bool = True,
-        on_complete_topic: str | None = None,
-        on_complete_payload: Payload = None,
-        on_fail_topic: str | None = None,
-        on_fail_payload: Payload = None,
-    ) -> OutboxMessageId:
-        """Have a message enqueued when the join is complete: one topic if it succeeded, or another.
-
-        A dispatcher resolves it; nobody polls meanwhile.
-        """
-        wait = Wait(
-            str(join_id),
-            fail_if_any_step_failed,
-            on_complete_topic,
-            on_complete_payload,
-            on_fail_topic,
-            on_fail_payload,
-        )
-        return await self._runner.run(
-            join_operations.enqueue_wait(self._runner.context, join_id, wait)
-        )
-
-    async def cancel_join(self, join_id: JoinId | str) -> None:
-        """Cancel a join for good: no follow-up will be enqueued."""
-        await self._runner.run(join_operations.cancel(self._runner.context, join_id))
-
-    async def get_join(self, join_id: JoinId | str) -> Join:
-        """Return a join, or raise `JoinNotFound`."""
-        found = await self._runner.run(join_operations.get(self._runner.context, join_id))
-        if found is None:
-            raise JoinNotFound(str(join_id))
-        return found
-
-    async def list_joins(
-        self, *, grouping_key: str | None = None, status: str | None = None, limit: int = 100
-    ) -> list[Join]:
-        """Return joins, oldest first, of a grouping key or with a status."""
-        return await self._runner.run(
-            join_operations.listing(self._runner.context, grouping_key, status, limit)
-        )
-
-    async def members(self, join_id: JoinId | str) -> list[JoinMember]:
-        """Return the members of a join and their outcomes."""
-        await self.get_join(join_id)
-        return await self._runner.run(join_operations.members(self._runner.context, join_id))

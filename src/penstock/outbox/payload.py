@@ -1,7 +1,7 @@
-"""What an outbox message carries: text, bytes, or anything JSON can hold.
+"""The payload of an outbox message: text, bytes, or a JSON value.
 
-Whoever enqueues by SQL can write bytes that are not what their encoding says. Such a payload is
-read as an `UndecodablePayload`, so that its message can be listed, and fails without any other.
+SQL can enqueue bytes that do not match their encoding. Such a payload is read as an
+`UndecodablePayload`, so that its message can be listed, and fails without affecting others.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.message.serializer import JsonSerializer, encode_object
 
 @dataclass(frozen=True, slots=True)
 class UndecodablePayload:
-    """The bytes of a payload that are not what their encoding says, and why."""
+    """The bytes of a payload that do not match their encoding, and the reason."""
 
     raw: bytes
     encoding: str
@@ -33,7 +33,7 @@ _JSON = JsonSerializer()
 
 
 def encode(payload: object, name: str = "payload") -> tuple[bytes, str]:
-    """Return the payload's bytes, and how to read them: as text, json or bytes."""
+    """Return the payload's bytes and their encoding: text, json or bytes."""
     if isinstance(payload, bytes | bytearray | memoryview):
         return bytes(payload), "bytes"
     if isinstance(payload, str):
@@ -52,7 +52,7 @@ def encode(payload: object, name: str = "payload") -> tuple[bytes, str]:
 
 
 def decode(payload: bytes, encoding: str) -> Payload:
-    """Return the payload as it was given, or as undecodable."""
+    """Return the payload as it was enqueued, or an `UndecodablePayload`."""
     if encoding == "bytes":
         return payload
     try:

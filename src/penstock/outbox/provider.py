@@ -1,7 +1,7 @@
-"""Several databases: a provider says which store a grouping key belongs to.
+"""Several databases: a provider maps a grouping key to a store.
 
-Messages and joins of one grouping key live in one database, so that a join and its members commit
-together; a dispatcher serves all the stores of a provider.
+Messages and joins of one grouping key are in one database, so that a join and its members commit
+together. A dispatcher handles the messages of all stores of a provider.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ class StoreProvider(Protocol[StoreType_co]):
     """Maps grouping keys to stores."""
 
     def store_for(self, grouping_key: str) -> StoreType_co:
-        """Return the store that this key's messages and joins live in."""
+        """Return the store of this key's messages and joins."""
 
     def stores(self) -> Sequence[StoreType_co]:
-        """Return all stores, for dispatchers to serve."""
+        """Return all stores, for dispatchers."""
 
 
 class MappedStores(Generic[StoreType]):
@@ -35,7 +35,7 @@ class MappedStores(Generic[StoreType]):
         self._name_of = name_of
 
     def store_for(self, grouping_key: str) -> StoreType:
-        """Return the store that this key's messages and joins live in."""
+        """Return the store of this key's messages and joins."""
         name = self._name_of(grouping_key)
         if name not in self._stores:
             known = ", ".join(sorted(self._stores))

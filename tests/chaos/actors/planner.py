@@ -53,9 +53,9 @@ def _add(actor: Actor, store: Store, join: JoinId, step: UUID) -> None:
 
 
 def _start(transaction: Transaction, count: int) -> JoinId:
-    join = transaction.joins.start_join(None, count)
+    join = transaction.joins.start(None, count)
     told = {"join": str(join)}
-    transaction.joins.enqueue_join_wait(join, True, FINISHED, told, BROKEN, told)
+    transaction.joins.enqueue_wait(join, True, FINISHED, told, BROKEN, told)
     return join
 
 
