@@ -18,7 +18,7 @@ from penstock.errors import ValidationError
 from penstock.log.context import LogContext, check_position
 from penstock.message import check_text
 
-BATCH = 10_000
+BATCH_SIZE = 10_000  # messages removed in one transaction
 _LONGEST = timedelta(days=365_000)  # further back than any message, and still a date there
 
 
@@ -79,9 +79,13 @@ def retain(
     *,
     ignore_consumers: bool = False,
     progress: Callable[[int], None] = lambda removed: None,
+    batch_size: int = BATCH_SIZE,
 ) -> Retained:
-    """Remove what need not be kept, batch by batch; `progress` is told the sum after each."""
-    run = Run(target, ignore_consumers)
+    """Remove what need not be kept in transactions of at most `batch_size` messages.
+
+    `progress` is called after each with the number of messages removed so far.
+    """
+    run = Run(target, ignore_consumers, batch_size)
     bounds = store.run(find_bounds(store.context, target, keep, ignore_consumers))
     while not run.ended:
         run.count(store.run(remove_batch(run, bounds)))
@@ -96,9 +100,10 @@ async def retain_async(
     *,
     ignore_consumers: bool = False,
     progress: Callable[[int], None] = lambda removed: None,
+    batch_size: int = BATCH_SIZE,
 ) -> Retained:
     """Do the same for async code."""
-    run = Run(target, ignore_consumers)
+    run = Run(target, ignore_consumers, batch_size)
     bounds = await store.run(find_bounds(store.context, target, keep, ignore_consumers))
     while not run.ended:
         run.count(await store.run(remove_batch(run, bounds)))
@@ -112,6 +117,7 @@ class Run:
 
     target: str
     ignore_consumers: bool
+    batch_size: int = BATCH_SIZE
     removed: int = 0
     walked_to: int | None = None
     held_back_by: str | None = None
@@ -164,7 +170,7 @@ def remove_batch(run: Run, bounds: Bounds) -> Operation[Batch]:
             bounds.position_streams,
             run.ignore_consumers,
             run.walked_to,
-            BATCH,
+            run.batch_size,
         ),
         lambda rows: Batch(*rows[0]),
         target=run.target,
