@@ -20,7 +20,7 @@ import penstock
 from penstock.database.embedded import EmbeddedServer, start
 from penstock.store import Store
 from tests import message_db
-from tests.database_reuse import Pattern, rename
+from tests.database_reuse import FreshState, rename
 
 # Data of a test is gone with the test, so the server need not wait for the disk.
 FAST = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "on"}
@@ -81,8 +81,8 @@ class Server:
         self._numbers = itertools.count(1)
         self._names: set[str] = set()
         self._templates: dict[str, str] = {}
-        self._patterns: dict[str, Pattern] = {}
-        self._shelf: dict[str, list[str]] = defaultdict(list)
+        self._fresh: dict[str, FreshState] = {}
+        self._idle: dict[str, list[str]] = defaultdict(list)
 
     def url(self, database: str) -> str:
         return self.embedded.url_for(database)
@@ -102,21 +102,21 @@ class Server:
         self.administer("drop database if exists {} with (force)", name)
 
     def take(self, edition: str) -> str:
-        """Return the name of a fresh database of that edition, or 'empty'. Give it back."""
-        if self._shelf[edition]:
-            return self._shelf[edition].pop()
+        """Return the name of a fresh database of that edition, or 'empty', until `give_back`."""
+        if self._idle[edition]:
+            return self._idle[edition].pop()
         name = self.create_database("template1" if edition == "empty" else self.template(edition))
-        if edition not in self._patterns:
-            self._patterns[edition] = Pattern.of(self.url(name))
+        if edition not in self._fresh:
+            self._fresh[edition] = FreshState.of(self.url(name))
         return name
 
     def give_back(self, edition: str, name: str) -> None:
-        """Keep a database for another test, if it can be made as good as new."""
+        """Keep a database for another test, if it can be brought back to its fresh state."""
         new = self._new_name()
         if not rename(self.url("postgres"), name, new):
             self.drop_database(name)
-        elif self._patterns[edition].restore(self.url(new)):
-            self._shelf[edition].append(new)
+        elif self._fresh[edition].restore(self.url(new)):
+            self._idle[edition].append(new)
         else:
             self.drop_database(new)
 
@@ -126,7 +126,7 @@ class Server:
             self.drop_database(name)
 
     def _new_name(self) -> str:
-        name = f"test_{os.getpid()}_{next(self._numbers)}"  # others may use the server, too
+        name = f"test_{os.getpid()}_{next(self._numbers)}"  # the server may be shared
         self._names.add(name)
         return name
 

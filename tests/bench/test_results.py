@@ -45,7 +45,7 @@ def test_a_ratio_is_taken_round_by_round() -> None:
 
 
 @pytest.mark.parametrize(
-    ("at_least", "at_most", "told"),
+    ("at_least", "at_most", "expected"),
     [
         (None, None, ""),
         (2.0, None, "met in 2 of 3 rounds"),
@@ -55,11 +55,11 @@ def test_a_ratio_is_taken_round_by_round() -> None:
     ],
 )
 def test_the_verdict_is_that_of_the_median_with_the_rounds_that_agree(
-    at_least: float | None, at_most: float | None, told: str
+    at_least: float | None, at_most: float | None, expected: str
 ) -> None:
     found = ratio(OURS, THEIRS, at_least=at_least, at_most=at_most)
 
-    assert verdict(found) == told
+    assert verdict(found) == expected
 
 
 def test_the_summary_names_what_is_behind() -> None:

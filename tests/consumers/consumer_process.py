@@ -57,7 +57,7 @@ def consume(
 
 
 async def consume_async(url: str, category: str, *, consumers: int, hang_at: int) -> None:
-    """Run several consumers in one event loop, which all hang at a message until they are told."""
+    """Run several consumers in one event loop; each hangs at a message until it is stopped."""
 
     async def one(store: penstock.AsyncStore, number: int) -> None:
         consumer = AsyncConsumer(store, category, f"mailer-{number}")

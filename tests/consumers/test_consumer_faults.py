@@ -1,4 +1,4 @@
-"""Consumers killed at random, crashed at the worst moment, told to end, left by the database."""
+"""Consumers killed at random, crashed at the worst moment, asked to end, without a database."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from penstock.database.embedded import EmbeddedServer, start
 from penstock.loops.signals import StopEvent, stopping_loop_on_signals, stopping_on_signals
 from tests.conftest import FAST
 from tests.consumers.consuming import fill, new_category
-from tests.log_output import told
+from tests.log_output import logged
 
 SCRIPT = Path(__file__).parent / "consumer_process.py"
 KILLS = 9  # for each of six kinds of consumers
@@ -207,7 +207,7 @@ def test_a_database_that_goes_away_is_waited_for(machine: Machine, transactional
     url = machine.start()
     penstock.install(url)
     handled = [Event(), Event()]
-    with penstock.connect(url) as store, told("waits for the database") as waits:
+    with penstock.connect(url) as store, logged("waits for the database") as waits:
         consumer = Consumer(
             store, "order", "mailer", transactional=transactional, longest_polling_interval_ms=100
         )
@@ -243,7 +243,7 @@ def test_a_pool_that_is_used_up_is_waited_for(database_url: str, transactional: 
     handled = Event()
     with (
         penstock.connect(database_url, pool_max_size=1, pool_timeout_ms=300) as store,
-        told("all 1 connections stayed in use") as waits,
+        logged("all 1 connections stayed in use") as waits,
     ):
         consumer = Consumer(
             store, "order", "mailer", transactional=transactional, longest_polling_interval_ms=100

@@ -26,7 +26,7 @@ from penstock import (
 )
 from penstock.errors import DeclarationBlocked, GroupNotFound, PoolExhausted, ValidationError
 from tests.groups.school import DeviceRemoved, DeviceSeen, claim_device, positions
-from tests.log_output import told
+from tests.log_output import logged
 from tests.outbox.outboxes import sql
 from tests.racing import wait_until
 
@@ -194,7 +194,7 @@ def test_a_worker_outlasts_a_pool_that_is_used_up(database_url: str) -> None:
     with (
         penstock.connect(database_url, pool_max_size=2, pool_timeout_ms=300) as store,
         ThreadPoolExecutor(1) as threads,
-        told("all 2 connections stayed in use") as waits,
+        logged("all 2 connections stayed in use") as waits,
     ):
         store.append(DeviceSeen(device_id="a"))
         handled = threading.Event()
