@@ -43,15 +43,34 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-#: they take long: begun first, they do not keep one worker busy when the others have nothing left
-LONG = (
-    *("tests/docs/", "tests/pipeline/connect/", "tests/pipeline/faults/"),
-    "tests/pipeline/steps/test_crash_matrix.py",
+#: where tests start Spark in processes of their own
+SPARK = (
+    *("tests/pipeline/graph/test_run.py", "tests/pipeline/steps/"),
+    *("tests/spark/connect/", "tests/spark/faults/", "tests/spark/test_session.py"),
+    "tests/docs/test_examples.py::test_an_example_on_spark",
+)
+#: where tests take long without Spark
+SLOW = (
+    "tests/chaos/test_chaos.py",
+    "tests/fuzz/",
 )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+    """Mark tests, and run the longest first, so that no worker is left with one at the end.
+
+    The tests on Spark are neighbours: xdist deals them to one worker, and one session runs them.
+    """
+    for item in items:
+        if item.nodeid.startswith(SPARK) or "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker("spark")
+        if item.nodeid.startswith(SLOW) or item.get_closest_marker("chaos"):
+            item.add_marker("slow")
+    items.sort(key=_order)
+
+
+def _order(item: pytest.Item) -> tuple[bool, bool]:
+    return not item.get_closest_marker("spark"), not item.get_closest_marker("slow")
 
 
 @pytest.fixture(scope="session")

@@ -62,7 +62,7 @@ class FaultInjector:
         return self._server.url
 
     def inject(self) -> float:
-        """End faults that have lasted long enough, inject one, and return the pause before the next.
+        """End faults that have lasted long enough, inject one, and return the pause after it.
 
         A fault that another one makes impossible just now is not counted.
         """
