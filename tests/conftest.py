@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-import shutil
 import signal
-import tempfile
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
@@ -21,10 +19,7 @@ from penstock.database.embedded import EmbeddedServer, start
 from penstock.store import Store
 from tests import message_db
 from tests.database_reuse import FreshState, rename
-
-# Data of a test is gone with the test, so the server need not wait for the disk.
-FAST = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "on"}
-MEMORY = 8 * 1024**3  # bytes that have to be free for servers to live there
+from tests.servers import FAST, own_folder
 
 # Java that lives for a minute does better without its second compiler, on two cores.
 for name in ("SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
@@ -161,16 +156,6 @@ class Server:
         return self._templates[edition]
 
 
-def server_folder() -> Path:
-    """Make a folder for a server: in memory, where there is much of it. A test's data ends with it.
-
-    It is not in pytest's own folder, since a socket's path must be short.
-    """
-    memory = Path("/dev/shm")
-    plenty = memory.is_dir() and shutil.disk_usage(memory).free > MEMORY
-    return Path(tempfile.mkdtemp(prefix="penstock-", dir=memory if plenty else None))
-
-
 @pytest.fixture(scope="session")
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     shared: Path | None = request.config.getoption("--server")
@@ -180,10 +165,8 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
             yield server
             server.drop_all()
         return
-    folder = server_folder()
-    with start(folder, settings=FAST) as embedded:
+    with own_folder() as folder, start(folder, settings=FAST) as embedded:
         yield Server(embedded)
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

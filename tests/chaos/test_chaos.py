@@ -6,8 +6,6 @@ Short in `make test`. With a minute or more, as in `make chaos`, a pipeline on S
 from __future__ import annotations
 
 import random
-import shutil
-import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,18 +15,18 @@ import pytest
 from tests.chaos import report
 from tests.chaos.run import ACTORS, run
 from tests.chaos.server import Server
+from tests.servers import copy_data, own_folder
 
 LONG = 60  # seconds
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    # not pytest's own folder: a socket's path must be short
-    folder = Path(tempfile.mkdtemp(prefix="penstock-"))
-    server = Server(folder)
-    yield server
-    server.stop()
-    shutil.rmtree(folder, ignore_errors=True)
+    with own_folder() as folder:
+        copy_data(folder)
+        server = Server(folder)
+        yield server
+        server.stop()
 
 
 @pytest.mark.chaos

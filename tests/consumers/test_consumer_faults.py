@@ -6,11 +6,9 @@ import asyncio
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,11 +19,10 @@ import pytest
 
 import penstock
 from penstock import Consumer, RecordedMessage, Store
-from penstock.database.embedded import EmbeddedServer, start
 from penstock.loops.signals import StopEvent, stopping_loop_on_signals, stopping_on_signals
-from tests.conftest import FAST
 from tests.consumers.consuming import fill, new_category
 from tests.log_output import logged
+from tests.servers import OwnServer, own_server
 
 SCRIPT = Path(__file__).parent / "consumer_process.py"
 KILLS = 9  # for each of six kinds of consumers
@@ -175,39 +172,19 @@ def test_told_to_end_all_consumers_of_an_event_loop_do(
     assert found == [places[2]] * 2
 
 
-class Machine:
-    """A server of its own that can be stopped and started."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._server: EmbeddedServer | None = None
-
-    def start(self) -> str:
-        self._server = start(self._folder, settings=FAST)
-        return self._server.url
-
-    def stop(self) -> None:
-        if self._server is not None:
-            self._server.leave()
-            self._server = None
-
-
 @pytest.fixture
-def machine() -> Iterator[Machine]:
-    # not pytest's own folder: a socket's path must be short
-    folder = Path(tempfile.mkdtemp(prefix="penstock-"))
-    machine = Machine(folder)
-    yield machine
-    machine.stop()
-    shutil.rmtree(folder, ignore_errors=True)
+def own_database_server() -> Iterator[OwnServer]:
+    with own_server() as server:
+        yield server
 
 
 @both_patterns
-def test_a_database_that_goes_away_is_waited_for(machine: Machine, transactional: bool) -> None:
-    url = machine.start()
-    penstock.install(url)
+def test_a_database_that_goes_away_is_waited_for(
+    own_database_server: OwnServer, transactional: bool
+) -> None:
+    server = own_database_server
     handled = [Event(), Event()]
-    with penstock.connect(url) as store, logged("waits for the database") as waits:
+    with penstock.connect(server.url) as store, logged("waits for the database") as waits:
         consumer = Consumer(
             store, "order", "mailer", transactional=transactional, longest_polling_interval_ms=100
         )
@@ -222,9 +199,9 @@ def test_a_database_that_goes_away_is_waited_for(machine: Machine, transactional
         running.start()
         try:
             assert handled[0].wait(60)
-            machine.stop()
+            server.stop()
             assert waits.wait(60)
-            machine.start()
+            server.start()
             store.write_message("order-1", "Placed", {"number": 1})
             assert handled[1].wait(60)
         finally:
