@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -96,15 +97,24 @@ class Server:
         self._names: set[str] = set()
         self._templates: dict[str, str] = {}
         self._fresh: dict[str, FreshState] = {}
+        self._administrator: psycopg.Connection[Any] | None = None
         self._idle: dict[str, list[str]] = defaultdict(list)
 
     def url(self, database: str) -> str:
         return self.embedded.url_for(database)
 
     def administer(self, statement: str, *names: str) -> None:
-        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
-            composed = sql.SQL(statement)
-            connection.execute(composed.format(*(sql.Identifier(name) for name in names)))
+        composed = sql.SQL(statement)
+        self._connection().execute(composed.format(*(sql.Identifier(name) for name in names)))
+
+    def _connection(self) -> psycopg.Connection[Any]:
+        """Return a connection that is kept, since each test needs one; a new one if it was lost."""
+        with suppress(psycopg.OperationalError):
+            if self._administrator is not None:
+                self._administrator.execute("")
+                return self._administrator
+        self._administrator = psycopg.connect(self.url("postgres"), autocommit=True)
+        return self._administrator
 
     def create_database(self, template: str = "template1") -> str:
         """Make a database and return its name."""
@@ -127,7 +137,7 @@ class Server:
     def give_back(self, edition: str, name: str) -> None:
         """Keep a database for another test, if it can be brought back to its fresh state."""
         new = self._new_name()
-        if not rename(self.url("postgres"), name, new):
+        if not rename(self._connection(), name, new):
             self.drop_database(name)
         elif self._fresh[edition].restore(self.url(new)):
             self._idle[edition].append(new)

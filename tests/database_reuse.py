@@ -91,15 +91,14 @@ class FreshState:
             return True
 
 
-def rename(administrator: str, old: str, new: str) -> bool:
+def rename(administrator: psycopg.Connection[Any], old: str, new: str) -> bool:
     """Rename a database and end its connections. False if another one connects meanwhile."""
     statement = sql.SQL("alter database {} rename to {}")
-    with psycopg.connect(administrator, autocommit=True) as connection:
-        connection.execute(_END_ALL, (old,))
-        try:
-            connection.execute(statement.format(sql.Identifier(old), sql.Identifier(new)))
-        except psycopg.errors.ObjectInUse:
-            return False
+    administrator.execute(_END_ALL, (old,))
+    try:
+        administrator.execute(statement.format(sql.Identifier(old), sql.Identifier(new)))
+    except psycopg.errors.ObjectInUse:
+        return False
     return True
 
 

@@ -49,7 +49,8 @@ def test_whoever_still_uses_it_is_sent_away_and_does_not_find_it_again(
     with psycopg.connect(server.url(name)) as forgotten:
         forgotten.execute("lock table message_store.messages")
 
-        assert rename(server.url("postgres"), name, f"{name}_again")
+        with psycopg.connect(server.url("postgres"), autocommit=True) as administrator:
+            assert rename(administrator, name, f"{name}_again")
         with pytest.raises(psycopg.OperationalError, match="terminating connection"):
             forgotten.execute("select 1")
     with pytest.raises(psycopg.OperationalError, match="does not exist"):
