@@ -11,7 +11,8 @@ TYPED := $(wildcard src tests bench examples tools)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install demo test check format generate bench bench-quick bench-report chaos crash-matrix mutants docs clean
+.PHONY: help install demo test test-quick check format generate bench bench-quick bench-report chaos \
+  crash-matrix mutants docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,8 +22,11 @@ install: .venv/.dev ## make .venv with everything for development
 demo: .venv/.run ## run the main job: a shop on an embedded PostgreSQL and Spark, killed and recovered
 	$(BIN)/penstock demo
 
-test: .venv/.dev ## run the tests
+test: .venv/.dev ## run the tests: eight minutes on two cores
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+test-quick: .venv/.dev ## run those without Spark and long histories: two minutes
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not spark and not slow"
 
 check: .venv/.dev ## check format, lint, generated modules, types and layers
 	$(BIN)/ruff format --check .

@@ -6,14 +6,14 @@ import argparse
 import os
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from bench import report, results
-from bench.comparisons import COMPARISONS
+from bench.comparisons import COMPARISONS, Compare
 from bench.measuring import FULL, QUICK, Effort, done_telling, tell
 from bench.printing import as_text, setting_line, verdicts
 from bench.results import Comparison, Run
@@ -22,7 +22,7 @@ from bench.spark import driver
 
 
 def main() -> None:
-    """Measure, print and keep; or write the page from what was kept."""
+    """Compare, print and keep; or write the page from what was kept."""
     arguments = _parsed()
     if arguments.report is not None:
         source = arguments.report or results.newest()
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def _measure_all(path: Path, kept: Run | None, names: list[str], *, quick: bool) -> Run:
-    """Measure all parts on a server of their own, or those that a kept run has left."""
+    """Compare all parts on a server of their own, or those that a kept run has left."""
     tell("starting PostgreSQL")
     with running() as server:
         run = _resumed(kept) if kept else _begun(server, names, quick=quick)
@@ -72,10 +72,17 @@ def _resumed(kept: Run) -> Run:
     return replace(kept, comparisons=whole, failed={}, resumed=went_on)
 
 
-def _with_part(run: Run, part: str, server: Server, path: Path, clock: float) -> Run:
+def _with_part(
+    run: Run,
+    part: str,
+    server: Server,
+    path: Path,
+    clock: float,
+    comparisons: Mapping[str, Compare] = COMPARISONS,
+) -> Run:
     """Return the run with one part more, measured or failed; keep it after each comparison."""
     try:
-        for comparison in _compared(part, server, QUICK if run.quick else FULL):
+        for comparison in _compared(part, comparisons[part], server, QUICK if run.quick else FULL):
             run = replace(run, comparisons=[*run.comparisons, comparison])
             run = _kept(run, path, clock)
         run = replace(run, done=[*run.done, part])
@@ -87,10 +94,10 @@ def _with_part(run: Run, part: str, server: Server, path: Path, clock: float) ->
     return _kept(run, path, clock)
 
 
-def _compared(part: str, server: Server, effort: Effort) -> Iterator[Comparison]:
+def _compared(part: str, compare: Compare, server: Server, effort: Effort) -> Iterator[Comparison]:
     """Yield the comparisons of a part, each with what the disk did before and after it."""
     tell(f"{part}: making the databases")
-    measuring = iter(COMPARISONS[part](server, effort))
+    measuring = iter(compare(server, effort))
     while True:
         before = server.sync_ms()
         comparison = next(measuring, None)

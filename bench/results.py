@@ -170,16 +170,16 @@ def load(path: Path) -> Run:
     return msgspec.json.decode(path.read_bytes(), type=Run)
 
 
-def file_of(began: datetime, kind: str) -> Path:
+def file_of(began: datetime, kind: str, folder: Path = FOLDER) -> Path:
     """Return the file for a run: `kind` is full, quick, or part if only some parts are run."""
-    return FOLDER / f"{began:%Y-%m-%dT%H-%M-%S}-{kind}.json"
+    return folder / f"{began:%Y-%m-%dT%H-%M-%S}-{kind}.json"
 
 
-def newest() -> Path:
+def newest(folder: Path = FOLDER) -> Path:
     """Return the newest full run of the results folder."""
-    found = sorted(FOLDER.glob("*-full.json"))
+    found = sorted(folder.glob("*-full.json"))
     if not found:
-        raise SystemExit(f"no full run in {FOLDER}: run `make bench` first")
+        raise SystemExit(f"no full run in {folder}: run `make bench` first")
     return found[-1]
 
 

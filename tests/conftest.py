@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import itertools
 import os
-import shutil
 import signal
-import tempfile
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -20,11 +19,8 @@ import penstock
 from penstock.database.embedded import EmbeddedServer, start
 from penstock.store import Store
 from tests import message_db
-from tests.database_reuse import Pattern, rename
-
-# Data of a test is gone with the test, so the server need not wait for the disk.
-FAST = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "on"}
-MEMORY = 8 * 1024**3  # bytes that have to be free for servers to live there
+from tests.database_reuse import FreshState, rename
+from tests.servers import FAST, own_folder
 
 # Java that lives for a minute does better without its second compiler, on two cores.
 for name in ("SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
@@ -43,15 +39,34 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-#: they take long: begun first, they do not keep one worker busy when the others have nothing left
-LONG = (
-    *("tests/docs/", "tests/pipeline/connect/", "tests/pipeline/faults/"),
-    "tests/pipeline/steps/test_crash_matrix.py",
+#: where tests start Spark in processes of their own
+SPARK = (
+    *("tests/pipeline/graph/test_run.py", "tests/pipeline/steps/"),
+    *("tests/spark/connect/", "tests/spark/faults/", "tests/spark/test_session.py"),
+    "tests/docs/test_examples.py::test_an_example_on_spark",
+)
+#: where tests take long without Spark
+SLOW = (
+    "tests/chaos/test_chaos.py",
+    "tests/fuzz/",
 )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+    """Mark tests, and run the longest first, so that no worker is left with one at the end.
+
+    The tests on Spark are neighbours: xdist deals them to one worker, and one session runs them.
+    """
+    for item in items:
+        if item.nodeid.startswith(SPARK) or "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker("spark")
+        if item.nodeid.startswith(SLOW) or item.get_closest_marker("chaos"):
+            item.add_marker("slow")
+    items.sort(key=_order)
+
+
+def _order(item: pytest.Item) -> tuple[bool, bool]:
+    return not item.get_closest_marker("spark"), not item.get_closest_marker("slow")
 
 
 @pytest.fixture(scope="session")
@@ -81,16 +96,25 @@ class Server:
         self._numbers = itertools.count(1)
         self._names: set[str] = set()
         self._templates: dict[str, str] = {}
-        self._patterns: dict[str, Pattern] = {}
-        self._shelf: dict[str, list[str]] = defaultdict(list)
+        self._fresh: dict[str, FreshState] = {}
+        self._administrator: psycopg.Connection[Any] | None = None
+        self._idle: dict[str, list[str]] = defaultdict(list)
 
     def url(self, database: str) -> str:
         return self.embedded.url_for(database)
 
     def administer(self, statement: str, *names: str) -> None:
-        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
-            composed = sql.SQL(statement)
-            connection.execute(composed.format(*(sql.Identifier(name) for name in names)))
+        composed = sql.SQL(statement)
+        self._connection().execute(composed.format(*(sql.Identifier(name) for name in names)))
+
+    def _connection(self) -> psycopg.Connection[Any]:
+        """Return a connection that is kept, since each test needs one; a new one if it was lost."""
+        with suppress(psycopg.OperationalError):
+            if self._administrator is not None:
+                self._administrator.execute("")
+                return self._administrator
+        self._administrator = psycopg.connect(self.url("postgres"), autocommit=True)
+        return self._administrator
 
     def create_database(self, template: str = "template1") -> str:
         """Make a database and return its name."""
@@ -102,21 +126,21 @@ class Server:
         self.administer("drop database if exists {} with (force)", name)
 
     def take(self, edition: str) -> str:
-        """Return the name of a fresh database of that edition, or 'empty'. Give it back."""
-        if self._shelf[edition]:
-            return self._shelf[edition].pop()
+        """Return the name of a fresh database of that edition, or 'empty', until `give_back`."""
+        if self._idle[edition]:
+            return self._idle[edition].pop()
         name = self.create_database("template1" if edition == "empty" else self.template(edition))
-        if edition not in self._patterns:
-            self._patterns[edition] = Pattern.of(self.url(name))
+        if edition not in self._fresh:
+            self._fresh[edition] = FreshState.of(self.url(name))
         return name
 
     def give_back(self, edition: str, name: str) -> None:
-        """Keep a database for another test, if it can be made as good as new."""
+        """Keep a database for another test, if it can be brought back to its fresh state."""
         new = self._new_name()
-        if not rename(self.url("postgres"), name, new):
+        if not rename(self._connection(), name, new):
             self.drop_database(name)
-        elif self._patterns[edition].restore(self.url(new)):
-            self._shelf[edition].append(new)
+        elif self._fresh[edition].restore(self.url(new)):
+            self._idle[edition].append(new)
         else:
             self.drop_database(new)
 
@@ -126,7 +150,7 @@ class Server:
             self.drop_database(name)
 
     def _new_name(self) -> str:
-        name = f"test_{os.getpid()}_{next(self._numbers)}"  # others may use the server, too
+        name = f"test_{os.getpid()}_{next(self._numbers)}"  # the server may be shared
         self._names.add(name)
         return name
 
@@ -142,16 +166,6 @@ class Server:
         return self._templates[edition]
 
 
-def server_folder() -> Path:
-    """Make a folder for a server: in memory, where there is much of it. A test's data ends with it.
-
-    It is not in pytest's own folder, since a socket's path must be short.
-    """
-    memory = Path("/dev/shm")
-    plenty = memory.is_dir() and shutil.disk_usage(memory).free > MEMORY
-    return Path(tempfile.mkdtemp(prefix="penstock-", dir=memory if plenty else None))
-
-
 @pytest.fixture(scope="session")
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     shared: Path | None = request.config.getoption("--server")
@@ -161,10 +175,8 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
             yield server
             server.drop_all()
         return
-    folder = server_folder()
-    with start(folder, settings=FAST) as embedded:
+    with own_folder() as folder, start(folder, settings=FAST) as embedded:
         yield Server(embedded)
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
-"""Databases that a test has used, made as good as new: far cheaper than to make another.
+"""Databases are used again after a test: deleting rows is far cheaper than a new database.
 
-Only rows are taken away. A database goes back to the shelf if its catalogs are those of the
-template it was copied from, none of what the template holds has changed, and it has not grown much;
-any other is dropped. So a test may do to its database whatever it likes. It goes back under another
-name: what a test left running, as Spark does with the tasks of a failed job, no longer finds it.
+Only rows are deleted. A database is used again if its catalogs are those of the template it was
+copied from, the template's own rows have not changed, and it has not grown much; any other is
+dropped. So a test may do anything to its database. It gets another name before it is used again:
+what a test left running, as Spark does with the tasks of a failed job, no longer finds it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg import sql
 
-GROWN = 1_000_000  # bytes: to delete more would cost as much as a new database
+GROWN = 1_000_000  # bytes: deleting more would cost as much as a new database
 
 _CATALOGS: tuple[LiteralString, ...] = (
     "pg_namespace", "pg_class", "pg_attribute", "pg_attrdef", "pg_index", "pg_constraint",
@@ -49,17 +49,17 @@ _END_ALL = "select pg_terminate_backend(pid, 5000) from pg_stat_activity where d
 
 
 @dataclass(frozen=True)
-class Pattern:
-    """What the fresh databases of an edition are like."""
+class FreshState:
+    """The state of a fresh database of an edition."""
 
     fingerprint: list[str]
     size: int
-    kept: dict[str, list[Any]]  # the rows that are there from the beginning, by table
+    kept: dict[str, list[Any]]  # the rows of a fresh database, by table
     clear: sql.Composed
 
     @classmethod
-    def of(cls, url: str) -> Pattern:
-        """Look at a database that is fresh."""
+    def of(cls, url: str) -> FreshState:
+        """Read the state of a fresh database."""
         with psycopg.connect(url, autocommit=True) as connection:
             tables = [name for (name,) in connection.execute(_TABLES)]
             rows = {name: _rows(connection, name) for name in tables}
@@ -78,7 +78,7 @@ class Pattern:
             )
 
     def restore(self, url: str) -> bool:
-        """Make a used database like this again. False if that cannot be done by deleting rows."""
+        """Bring a used database back to this state. False if deleting rows is not enough."""
         with psycopg.connect(url, autocommit=True) as connection:
             if (
                 _size(connection) > self.size + GROWN
@@ -91,15 +91,14 @@ class Pattern:
             return True
 
 
-def rename(administrator: str, old: str, new: str) -> bool:
-    """Give a database another name and send away who uses it. False if somebody comes again."""
+def rename(administrator: psycopg.Connection[Any], old: str, new: str) -> bool:
+    """Rename a database and end its connections. False if another one connects meanwhile."""
     statement = sql.SQL("alter database {} rename to {}")
-    with psycopg.connect(administrator, autocommit=True) as connection:
-        connection.execute(_END_ALL, (old,))
-        try:
-            connection.execute(statement.format(sql.Identifier(old), sql.Identifier(new)))
-        except psycopg.errors.ObjectInUse:
-            return False
+    administrator.execute(_END_ALL, (old,))
+    try:
+        administrator.execute(statement.format(sql.Identifier(old), sql.Identifier(new)))
+    except psycopg.errors.ObjectInUse:
+        return False
     return True
 
 

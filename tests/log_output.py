@@ -1,4 +1,4 @@
-"""Wait for something to be logged."""
+"""Wait until a line is logged."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ class _Listener(logging.Handler):
     def __init__(self, text: str) -> None:
         super().__init__()
         self._text = text
-        self.heard = Event()
+        self.found = Event()
 
     def emit(self, record: logging.LogRecord) -> None:
         if self._text in record.getMessage():
-            self.heard.set()
+            self.found.set()
 
 
 @contextmanager
-def told(text: str, by: str = "penstock") -> Iterator[Event]:
-    """Give an event that is set as soon as that logger logs something with that text."""
+def logged(text: str, by: str = "penstock") -> Iterator[Event]:
+    """Yield an event that is set once that logger logs a line with that text."""
     listener, logger = _Listener(text), logging.getLogger(by)
     logger.addHandler(listener)
     try:
-        yield listener.heard
+        yield listener.found
     finally:
         logger.removeHandler(listener)

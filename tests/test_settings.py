@@ -168,9 +168,9 @@ class TestTheAddress:
     def test_is_told_without_the_password(self) -> None:
         settings = Settings.load(URL, password="hunter3")
 
-        told = f"{settings!r} {settings} {settings.where()}"
+        shown = f"{settings!r} {settings} {settings.where()}"
 
-        assert "hunter" not in told
+        assert "hunter" not in shown
         assert settings.where() == "db.example:5433/store"
 
 
@@ -224,9 +224,9 @@ class TestBadInput:
         with pytest.raises(PenstockError) as caught:
             penstock.connect(url)
 
-        told = f"{caught.value} {caught.value!r} {vars(caught.value)}"
-        assert "hunter2" not in told
-        assert "ter2" not in told
+        shown = f"{caught.value} {caught.value!r} {vars(caught.value)}"
+        assert "hunter2" not in shown
+        assert "ter2" not in shown
 
     @pytest.mark.parametrize(
         ("name", "value"),

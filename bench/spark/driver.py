@@ -21,19 +21,19 @@ MISSING = (
 )
 
 
-def find_driver() -> Path | None:
+def find_driver(installed: Path = INSTALLED, cache: Path = CACHE) -> Path | None:
     """Return the driver's jar; None if there is none to be had."""
-    for jar in (INSTALLED, CACHE / JAR):
+    for jar in (installed, cache / JAR):
         if jar.exists():
             return jar
     if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
         return None
     tell(f"fetching {PACKAGE}")
-    CACHE.mkdir(parents=True, exist_ok=True)
-    _run("apt-get", "download", PACKAGE)
-    for package in CACHE.glob(f"{PACKAGE}_*.deb"):
-        _run("dpkg-deb", "-x", package.name, ".")
-    return CACHE / JAR if (CACHE / JAR).exists() else None
+    cache.mkdir(parents=True, exist_ok=True)
+    _run(cache, "apt-get", "download", PACKAGE)
+    for package in cache.glob(f"{PACKAGE}_*.deb"):
+        _run(cache, "dpkg-deb", "-x", package.name, ".")
+    return cache / JAR if (cache / JAR).exists() else None
 
 
 def versions() -> dict[str, str]:
@@ -47,6 +47,6 @@ def versions() -> dict[str, str]:
     return {"PostgreSQL's JDBC driver": found[1] if found else "unknown"}
 
 
-def _run(*command: str) -> None:
-    """Run a command in the cache; whether it worked shows there."""
-    subprocess.run(command, cwd=CACHE, check=False, capture_output=True)
+def _run(folder: Path, *command: str) -> None:
+    """Run a command in a folder; whether it worked shows there."""
+    subprocess.run(command, cwd=folder, check=False, capture_output=True)

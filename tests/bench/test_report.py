@@ -97,17 +97,16 @@ def test_a_run_that_is_not_full_has_no_page_and_leaves_the_one_before(
     assert not (tmp_path / report.DATA).exists()
 
 
-def test_the_newest_full_run_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results, "FOLDER", tmp_path)
+def test_the_newest_full_run_is_reported(tmp_path: Path) -> None:
     run = run_of()
-    run.save(results.file_of(run.began, "part"))
-    run.save(results.file_of(run.began, "quick"))
+    run.save(results.file_of(run.began, "part", tmp_path))
+    run.save(results.file_of(run.began, "quick", tmp_path))
 
     with pytest.raises(SystemExit, match="no full run"):
-        results.newest()
+        results.newest(tmp_path)
 
-    run.save(results.file_of(run.began, "full"))
-    assert results.newest().name == "2026-01-02T14-45-00-full.json"
+    run.save(results.file_of(run.began, "full", tmp_path))
+    assert results.newest(tmp_path).name == "2026-01-02T14-45-00-full.json"
 
 
 @pytest.mark.skipif(not has_matplotlib(), reason="no bench/.venv: `make bench` makes it")

@@ -45,7 +45,7 @@ def test_a_ratio_is_taken_round_by_round() -> None:
 
 
 @pytest.mark.parametrize(
-    ("at_least", "at_most", "told"),
+    ("at_least", "at_most", "expected"),
     [
         (None, None, ""),
         (2.0, None, "met in 2 of 3 rounds"),
@@ -55,11 +55,11 @@ def test_a_ratio_is_taken_round_by_round() -> None:
     ],
 )
 def test_the_verdict_is_that_of_the_median_with_the_rounds_that_agree(
-    at_least: float | None, at_most: float | None, told: str
+    at_least: float | None, at_most: float | None, expected: str
 ) -> None:
     found = ratio(OURS, THEIRS, at_least=at_least, at_most=at_most)
 
-    assert verdict(found) == told
+    assert verdict(found) == expected
 
 
 def test_the_summary_names_what_is_behind() -> None:
@@ -135,15 +135,10 @@ def breaks(server: Server, effort: Effort) -> Iterator[Comparison]:
 
 
 def measured(run: Run, part: str, path: Path) -> Run:
-    return command._with_part(run, part, Disk(), path, 0.0)  # type: ignore[arg-type]
+    parts = {"breaks": breaks, "reads": reads}
+    return command._with_part(run, part, Disk(), path, 0.0, parts)  # type: ignore[arg-type]
 
 
-@pytest.fixture
-def _parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "COMPARISONS", {"breaks": breaks, "reads": reads})
-
-
-@pytest.mark.usefixtures("_parts")
 def test_a_part_that_fails_loses_neither_the_others_nor_what_it_had_measured(
     tmp_path: Path,
 ) -> None:
@@ -159,7 +154,6 @@ def test_a_part_that_fails_loses_neither_the_others_nor_what_it_had_measured(
     assert kept.left == []
 
 
-@pytest.mark.usefixtures("_parts")
 def test_a_run_that_broke_off_goes_on_with_the_parts_that_are_not_whole(tmp_path: Path) -> None:
     parts = ["breaks", "reads", "writes"]
     run = msgspec.structs.replace(run_of(), parts=parts, done=[], comparisons=[])

@@ -15,26 +15,20 @@ from bench.spark import driver, memory
 HOLD = "held = bytes(range(256)) * 400_000; print('held', flush=True); input()"
 
 
-def test_a_driver_that_was_fetched_is_used_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_driver_that_was_fetched_is_used_again(tmp_path: Path) -> None:
     jar = tmp_path / driver.JAR
     jar.parent.mkdir(parents=True)
     jar.touch()
-    monkeypatch.setattr(driver, "CACHE", tmp_path)
-    monkeypatch.setattr(driver, "INSTALLED", tmp_path / "nowhere")
 
-    assert driver.find_driver() == jar
+    assert driver.find_driver(installed=tmp_path / "nowhere", cache=tmp_path) == jar
 
 
 def test_a_machine_without_a_driver_and_without_apt_has_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver, "CACHE", tmp_path)
-    monkeypatch.setattr(driver, "INSTALLED", tmp_path / "nowhere")
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    assert driver.find_driver() is None
+    assert driver.find_driver(installed=tmp_path / "nowhere", cache=tmp_path) is None
 
 
 def test_the_memory_of_a_worker_is_seen_while_it_lives() -> None:

@@ -1,4 +1,4 @@
-"""When the storm is over and no new work comes: wait until all is done, or say what is not.
+"""After the faults, when no new work comes: wait until all is done, or return what is not.
 
 The questions are put to the database in one statement, so that the answers are true together.
 """
@@ -56,10 +56,10 @@ where not question.is_true
 """
 
 
-def drain(url: str, cast: Iterable[str], seconds: float) -> list[str]:
+def drain(url: str, actors: Iterable[str], seconds: float) -> list[str]:
     """Wait until all work is done, so many seconds at most; return what is not true by then."""
     deadline = time.monotonic() + seconds
-    numbers = Counter(name.partition("-")[0] for name in cast)
+    numbers = Counter(name.partition("-")[0] for name in actors)
     while True:
         with suppress(psycopg.OperationalError):
             unfinished = _unfinished(url, numbers)

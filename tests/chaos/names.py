@@ -34,7 +34,7 @@ TOTALS = "chaos_totals"
 STATES = "chaos_states"
 PIPELINE = "chaos"
 
-#: what an actor notes: that it tries something, and what it was told came of it
+#: what an actor notes: that it tries something, and the result that it got
 TRIED = "tried"
 WRITTEN = "written"
 REFUSED = "refused"

@@ -1,8 +1,8 @@
 """The processes of the actors: started, harmed, started again, and asked to end.
 
 They are forked from a process that has imported all they need and does nothing else, so that one
-who was killed is back at once. An actor that ends although nobody asked it to is a complaint: no
-fault is an excuse for that.
+that was killed is back at once. An actor that ends without being asked to is a complaint: no fault
+excuses that.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ import psutil
 
 PATIENCE = 180.0  # seconds, for an actor to begin or to end: on a busy machine Spark takes long
 MOST_COMPLAINTS = 10  # then there is no point in going on
-ACTORS = "tests.chaos.actors"
+MODULES = "tests.chaos.actors"
 
-#: those who bring work into the system; the others are done when it is done
+#: those that bring work into the system; the others are done when the work is done
 SOURCES = ("writer", "transactor", "sender", "applicant", "intruder", "planner")
 #: those that are ready before they are forked: all but the one that needs Spark
 _READY = (*SOURCES, "consumer", "member", "reader", "registrar", "greeter", "dispatcher")
@@ -42,7 +42,7 @@ class Running:
     was_killed: bool = False
 
 
-class Troupe:
+class ActorProcesses:
     """All actors, by name: the kind, a hyphen, and what tells it from the others of its kind."""
 
     def __init__(self, names: Iterable[str], url: str, folder: Path, seed: int) -> None:
@@ -51,8 +51,8 @@ class Troupe:
         self._seed = seed
         self._lives = dict.fromkeys(names, 0)
         self._running: dict[str, Running] = {}
-        self._processes = multiprocessing.get_context("forkserver")
-        self._processes.set_forkserver_preload([f"{ACTORS}.{kind}" for kind in _READY])
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload([f"{MODULES}.{kind}" for kind in _READY])
         self.complaints: list[str] = []
 
     @property
@@ -60,12 +60,12 @@ class Troupe:
         return list(self._lives)
 
     @property
-    def at_work(self) -> list[str]:
-        """Those who have begun: to kill one that is still starting would harm nothing."""
+    def begun(self) -> list[str]:
+        """The actors that have connected: to kill one before that would test nothing."""
         return [name for name, one in self._running.items() if one.ledger.exists()]
 
     def start(self) -> None:
-        """Start all, and return once they are connected. Who takes long goes first, alone."""
+        """Start all, and return once they are connected. The slow ones start first, alone."""
         for name in sorted(self.names, key=lambda name: _kind(name) in _READY):
             self._start(name)
             if _kind(name) not in _READY:
@@ -80,8 +80,8 @@ class Troupe:
                 assert time.monotonic() < deadline, f"{name} does not begin"
                 time.sleep(0.02)
 
-    def tend(self) -> None:
-        """Start again who has ended, and complain of those who were not killed."""
+    def restart_ended(self) -> None:
+        """Start those again that have ended, and complain of those that were not killed."""
         for name, one in list(self._running.items()):
             if not one.process.is_alive():
                 self._explain(name, one)
@@ -101,7 +101,7 @@ class Troupe:
         one.process.join()
 
     def pause(self, name: str) -> Callable[[], None]:
-        """Stop an actor in the middle of whatever it does, and return how to let it go on."""
+        """Suspend an actor, and return the function that resumes it."""
         with suppress(psutil.NoSuchProcess):
             process = psutil.Process(self._running[name].process.pid)
             process.suspend()
@@ -110,16 +110,16 @@ class Troupe:
 
     def end(self, kinds: Iterable[str] | None = None) -> None:
         """Ask actors to end, those of some kinds or all, and wait until they have."""
-        leaving = [name for name in self._running if kinds is None or _kind(name) in kinds]
-        for name in leaving:
+        ending = [name for name in self._running if kinds is None or _kind(name) in kinds]
+        for name in ending:
             self._running[name].process.terminate()
         deadline = time.monotonic() + PATIENCE
-        for name in leaving:
+        for name in ending:
             self._wait(name, deadline)
             del self._running[name]
 
-    def abandon(self) -> None:
-        """Kill whoever is left."""
+    def kill_all(self) -> None:
+        """Kill the actors that still run."""
         for name in list(self._running):
             self.kill(name)
 
@@ -127,8 +127,10 @@ class Troupe:
         ledger = self._folder / f"{name}.{self._lives[name]:04}.facts"
         self._lives[name] += 1
         errors = ledger.with_suffix(".errors")
-        process = self._processes.Process(
-            target=_play, args=(name, self._url, str(ledger), str(errors), self._seed), daemon=True
+        process = self._context.Process(
+            target=_run_actor,
+            args=(name, self._url, str(ledger), str(errors), self._seed),
+            daemon=True,
         )
         process.start()
         self._running[name] = Running(process, ledger, errors)
@@ -141,7 +143,7 @@ class Troupe:
             one.process.join(2.0)
             self._complain(f"{name} did not end. It was at:", one, lines=200)
             self.kill(name)
-        # one that had just begun may not have been ready to be asked
+        # one that had just started may not have had its signal handler yet
         elif one.process.exitcode not in (0, -signal.SIGTERM):
             self._explain(name, one)
 
@@ -154,13 +156,13 @@ class Troupe:
         self.complaints.append("\n  ".join([first, *said.splitlines()[-lines:]]))
 
 
-def _play(name: str, url: str, ledger: str, errors: str, seed: int) -> None:
-    """In its own process: be that actor."""
+def _run_actor(name: str, url: str, ledger: str, errors: str, seed: int) -> None:
+    """Run an actor, in its own process."""
     descriptor = os.open(errors, os.O_WRONLY | os.O_CREAT)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
-    faulthandler.register(signal.SIGUSR1)  # to say where it hangs
-    import_module(f"{ACTORS}.{_kind(name)}").main(name, url, ledger, seed)
+    faulthandler.register(signal.SIGUSR1)  # prints where it hangs
+    import_module(f"{MODULES}.{_kind(name)}").main(name, url, ledger, seed)
 
 
 def _resume(process: psutil.Process) -> None:

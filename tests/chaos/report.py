@@ -25,13 +25,13 @@ Every part of Penstock runs at once on one server: writers, transactions, consum
 group, queue sessions, guarded decisions, partitioned workers, an outbox with joins, and a pipeline
 on Spark, each in processes of its own. Meanwhile processes are killed with `kill -9` or paused,
 backends are ended, connections are used up, transactions are left open, and the server is restarted
-and crashed. Each process notes what it was told; in the end everything comes to rest, and a checker
-compares these notes with the log, the positions, the joins and the pipeline's output.
+and crashed. Each process records the results that it gets. In the end all work is finished, and a
+checker compares these records with the log, the positions, the joins and the pipeline's output.
 
 This page is generated from one run of `make chaos`, on {began:%d %B %Y}: seed {seed},
 {seconds:,.0f} seconds of faults, {processors} processors, Python {python}.
 `make chaos CHAOS_SEED={seed}` repeats its choices. What the processes are doing when a fault hits
-them is up to the machine, so it is much the same storm, and not the same run.
+them is up to the machine, so the faults are the same, and the run is not.
 [The data](data/chaos.json).
 
 **Verdict: {verdict}**

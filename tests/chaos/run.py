@@ -1,6 +1,6 @@
-"""One run: the actors play, the storm blows, all comes to rest, and the checker decides.
+"""One run: actors work while faults are injected, the work is finished, and the checker decides.
 
-outcome = run(server, ledgers, seed=1, seconds=600, tell=print)
+outcome = run(server, ledgers, seed=1, seconds=600, actors=ACTORS, log=print)
 assert outcome.complaints == []
 """
 
@@ -18,20 +18,20 @@ import penstock
 from tests.chaos.actors.school import SCHOOL
 from tests.chaos.checker import Verdict, gather, judge
 from tests.chaos.drain import drain
+from tests.chaos.fault_injector import FaultInjector
 from tests.chaos.names import WORK
-from tests.chaos.processes import SOURCES, Troupe
+from tests.chaos.processes import SOURCES, ActorProcesses
 from tests.chaos.server import Server
-from tests.chaos.storm import Storm
 
-CAST = (
+ACTORS = (
     "writer-0", "writer-1", "transactor-0", "transactor-1", "consumer-table", "consumer-stream",
     "member-0", "member-1", "sender-0", "reader-manual", "reader-ahead", "reader-auto",
     "applicant-0", "intruder-0", "registrar-0", "registrar-1", "greeter-0",
     "planner-0", "dispatcher-0", "dispatcher-1",
 )  # fmt: skip
-TELL_EVERY = 30.0  # seconds
+LOG_EVERY = 30.0  # seconds
 PATIENCE = 120.0  # seconds, for all work to be done
-Tell = Callable[[str], None]
+Log = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -55,21 +55,21 @@ class Outcome:
 
 
 def run(
-    server: Server, ledgers: Path, *, seed: int, seconds: float, cast: Iterable[str], tell: Tell
+    server: Server, ledgers: Path, *, seed: int, seconds: float, actors: Iterable[str], log: Log
 ) -> Outcome:
-    """Let the cast play through a storm of so many seconds, and judge what came of it."""
+    """Let the actors work through so many seconds of faults, and check the result."""
     _prepare(server.url)
-    troupe = Troupe(cast, server.url, ledgers, seed)
-    storm = Storm(server, troupe, ledgers / "storm-0.0000.facts", seed)
+    processes = ActorProcesses(actors, server.url, ledgers, seed)
+    faults = FaultInjector(server, processes, ledgers / "faults-0.0000.facts", seed)
     try:
-        troupe.start()
-        _blow(storm, troupe, seconds, tell)
-        storm.calm()
-        unrest = _come_to_rest(server.url, troupe)
+        processes.start()
+        _inject_faults(faults, processes, seconds, log)
+        faults.end_all()
+        unrest = _finish_work(server.url, processes)
     finally:
-        storm.calm()
-        troupe.abandon()
-    return Outcome(judge(gather(server.url, ledgers)), storm.counts, unrest)
+        faults.end_all()
+        processes.kill_all()
+    return Outcome(judge(gather(server.url, ledgers)), faults.counts, unrest)
 
 
 def _prepare(url: str) -> None:
@@ -78,22 +78,24 @@ def _prepare(url: str) -> None:
         store.declare(*SCHOOL)
 
 
-def _blow(storm: Storm, troupe: Troupe, seconds: float, tell: Tell) -> None:
-    """Blow for so many seconds, and until each fault and each kind of work was there once."""
+def _inject_faults(
+    faults: FaultInjector, processes: ActorProcesses, seconds: float, log: Log
+) -> None:
+    """Inject faults for so many seconds, until each fault and each kind of work occurred once."""
     end = time.monotonic() + seconds
-    next_word = time.monotonic() + TELL_EVERY
+    next_line = time.monotonic() + LOG_EVERY
     while (
         time.monotonic() < end
-        or not all(storm.counts.values())
-        or (time.monotonic() < end + PATIENCE and _is_idle(storm.url))
+        or not all(faults.counts.values())
+        or (time.monotonic() < end + PATIENCE and _is_idle(faults.url))
     ):
-        pause = storm.blow()
-        troupe.tend()
-        time.sleep(pause)  # the storm's own rhythm: nobody waits for it
-        if time.monotonic() > next_word:
-            next_word += TELL_EVERY
+        pause = faults.inject()
+        processes.restart_ended()
+        time.sleep(pause)  # between faults: nothing is waited for
+        if time.monotonic() > next_line:
+            next_line += LOG_EVERY
             left = max(0.0, end - time.monotonic())
-            tell(f"{left:5.0f} s to go, {storm.counts.total()} faults so far")
+            log(f"{left:5.0f} s to go, {faults.counts.total()} faults so far")
 
 
 def _is_idle(url: str) -> bool:
@@ -106,16 +108,16 @@ def _is_idle(url: str) -> bool:
                 " from unnest(%s::text[]) as kind",
                 (list(WORK),),
             ).fetchone()
-    except psycopg.OperationalError:  # the storm has just taken the server away
+    except psycopg.OperationalError:  # a fault has just taken the server away
         return True
     return done != (True,)
 
 
-def _come_to_rest(url: str, troupe: Troupe) -> list[str]:
-    """Let no new work come, have all of it done, and let everybody go."""
-    troupe.tend()
-    troupe.end(SOURCES)
-    troupe.wait_until_all_have_begun()
-    unfinished = drain(url, troupe.names, PATIENCE)
-    troupe.end()
-    return [*troupe.complaints, *(f"not true in the end: {one}" for one in unfinished)]
+def _finish_work(url: str, processes: ActorProcesses) -> list[str]:
+    """Stop the sources of work, wait until all work is done, and end the other actors."""
+    processes.restart_ended()
+    processes.end(SOURCES)
+    processes.wait_until_all_have_begun()
+    unfinished = drain(url, processes.names, PATIENCE)
+    processes.end()
+    return [*processes.complaints, *(f"not true in the end: {one}" for one in unfinished)]

@@ -8,7 +8,7 @@ from tests.chaos.checker import Evidence, JoinRow, OutboxRow, Row
 from tests.chaos.checker.evidence import Fact
 
 
-def told(fact: str, **details: Any) -> Fact:
+def noted(fact: str, **details: Any) -> Fact:
     """Return a fact as an actor notes it."""
     return {"fact": fact, **details}
 
@@ -24,8 +24,8 @@ def add(evidence: Evidence, stream: str, type: str, **data: Any) -> int:
 def honest() -> Evidence:
     """Return the evidence of a run without fault, with outcomes of every kind."""
     evidence = Evidence()
-    for tell in (_accounts, _transfers, _mail, _seats, _joins):
-        tell(evidence)
+    for add_part in (_accounts, _transfers, _mail, _seats, _joins):
+        add_part(evidence)
     return evidence
 
 
@@ -38,15 +38,15 @@ def _accounts(evidence: Evidence) -> None:
     evidence.totals = {"account-0": 2, "account-1": 1}
     evidence.states = {"account-0": (2, "b"), "account-1": (1, "c")}
     first = [
-        told("tried", key="a", stream="account-0", expected=-1),
-        told("written", key="a", position=0),
-        told("tried", key="x", stream="account-0", expected=-1),
-        told("refused", key="x"),
-        told("tried", key="b", stream="account-0", expected=0),
-        told("written", key="b", position=1),
-        told("tried", key="c", stream="account-1", expected=-1),
+        noted("tried", key="a", stream="account-0", expected=-1),
+        noted("written", key="a", position=0),
+        noted("tried", key="x", stream="account-0", expected=-1),
+        noted("refused", key="x"),
+        noted("tried", key="b", stream="account-0", expected=0),
+        noted("written", key="b", position=1),
+        noted("tried", key="c", stream="account-1", expected=-1),
     ]
-    second = [told("tried", key="y", stream="account-1", expected=0)]
+    second = [noted("tried", key="y", stream="account-1", expected=0)]
     evidence.facts["writer-0"] = [first, second]
 
 
@@ -64,15 +64,15 @@ def _transfers(evidence: Evidence) -> None:
         add(evidence, "note-all", "note", transaction=name)
     evidence.facts["transactor-0"] = [
         [
-            told("begun", transaction="one", kept=["p", "q"], undone=["u"]),
-            told("committed", transaction="one"),
-            told("begun", transaction="two", kept=["v"], undone=[]),
-            told("rolled back", transaction="two"),
-            told("begun", transaction="three", kept=["r"], undone=[]),
+            noted("begun", transaction="one", kept=["p", "q"], undone=["u"]),
+            noted("committed", transaction="one"),
+            noted("begun", transaction="two", kept=["v"], undone=[]),
+            noted("rolled back", transaction="two"),
+            noted("begun", transaction="three", kept=["r"], undone=[]),
         ]
     ]
     evidence.facts["consumer-table"] = evidence.facts["consumer-stream"] = [[], []]
-    handled = [told("handled", at=at) for at in sources]
+    handled = [noted("handled", at=at) for at in sources]
     evidence.facts["member-0"] = [handled[:2], handled[1:2]]
     evidence.facts["member-1"] = [handled[2:]]
 
@@ -83,9 +83,9 @@ def _mail(evidence: Evidence) -> None:
     sender = []
     for offset, key in enumerate(keys):
         add(evidence, "queue-mail", "Offered", value={"key": key})
-        sender.append(told("tried", key=key, stream="queue-mail"))
-        sender.append(told("written", key=key, position=offset))
-    polled = [told("polled", offset=offset, key=key) for offset, key in enumerate(keys)]
+        sender.append(noted("tried", key=key, stream="queue-mail"))
+        sender.append(noted("written", key=key, position=offset))
+    polled = [noted("polled", offset=offset, key=key) for offset, key in enumerate(keys)]
     evidence.facts["sender-0"] = [sender]
     evidence.facts["reader-manual"] = [polled[:3], polled[1:]]
     evidence.facts["reader-auto"] = [polled[:2], polled[3:]]
@@ -113,12 +113,12 @@ def _seats(evidence: Evidence) -> None:
             fact
             for key, kind in zip(keys, ["course.opened", *["seat.requested"] * 3], strict=True)
             for fact in (
-                told("tried", key=key, stream=f"{kind}-{key}"),
-                told("written", key=key, position=0),
+                noted("tried", key=key, stream=f"{kind}-{key}"),
+                noted("written", key=key, position=0),
             )
         ]
     ]
-    evidence.facts["intruder-0"] = [[told("tried", key="i", stream="seat.taken-i")]]
+    evidence.facts["intruder-0"] = [[noted("tried", key="i", stream="seat.taken-i")]]
 
 
 def _joins(evidence: Evidence) -> None:
@@ -143,11 +143,11 @@ def _joins(evidence: Evidence) -> None:
     ]
     evidence.facts["planner-0"] = [
         [
-            told("begun", transaction="plan", steps=["s1", "s2"]),
-            told("joined", transaction="plan", join="j1"),
-            told("committed", transaction="plan"),
-            told("added", join="j2", step="s3"),
-            told("added", join="j3", step="s4"),
+            noted("begun", transaction="plan", steps=["s1", "s2"]),
+            noted("joined", transaction="plan", join="j1"),
+            noted("committed", transaction="plan"),
+            noted("added", join="j2", step="s3"),
+            noted("added", join="j3", step="s4"),
         ]
     ]
-    evidence.facts["dispatcher-0"] = [[told("handled", message=step) for step in plans]]
+    evidence.facts["dispatcher-0"] = [[noted("handled", message=step) for step in plans]]

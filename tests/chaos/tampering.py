@@ -25,7 +25,7 @@ from tests.chaos.names import (
     ROLLED_BACK,
     WRITTEN,
 )
-from tests.chaos.sample import add, told
+from tests.chaos.sample import add, noted
 
 Tampering = Callable[[Evidence], None]
 TWO = {"transaction": "two"}
@@ -45,7 +45,7 @@ def swap(evidence: Evidence, one: Row, other: Row) -> None:
 
 def acknowledged(name: str, fact: str, **details: object) -> Tampering:
     """Have an actor note one more fact, in its last life."""
-    return lambda evidence: evidence.facts[name][-1].append(told(fact, **details))
+    return lambda evidence: evidence.facts[name][-1].append(noted(fact, **details))
 
 
 def forgotten(name: str, life: int, number: int) -> Tampering:

@@ -1,4 +1,4 @@
-"""Everything at once through a storm of faults: nothing is lost, doubled, disordered or miscounted.
+"""Everything at once, through many faults: nothing is lost, doubled, disordered or miscounted.
 
 Short in `make test`. With a minute or more, as in `make chaos`, a pipeline on Spark runs as well.
 """
@@ -6,8 +6,6 @@ Short in `make test`. With a minute or more, as in `make chaos`, a pipeline on S
 from __future__ import annotations
 
 import random
-import shutil
-import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,24 +13,24 @@ from pathlib import Path
 import pytest
 
 from tests.chaos import report
-from tests.chaos.run import CAST, run
+from tests.chaos.run import ACTORS, run
 from tests.chaos.server import Server
+from tests.servers import copy_data, own_folder
 
 LONG = 60  # seconds
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    # not pytest's own folder: a socket's path must be short
-    folder = Path(tempfile.mkdtemp(prefix="penstock-"))
-    server = Server(folder)
-    yield server
-    server.stop()
-    shutil.rmtree(folder, ignore_errors=True)
+    with own_folder() as folder:
+        copy_data(folder)
+        server = Server(folder)
+        yield server
+        server.stop()
 
 
 @pytest.mark.chaos
-def test_a_storm_breaks_no_promise(
+def test_faults_break_no_promise(
     server: Server,
     tmp_path: Path,
     chaos_seconds: float,
@@ -43,18 +41,18 @@ def test_a_storm_breaks_no_promise(
     seed = random.randrange(10**6) if given is None else given
     is_long = chaos_seconds >= LONG
 
-    def tell(text: str) -> None:
+    def log(text: str) -> None:
         if not is_long:
             print(text)  # shown if the test fails
             return
         with capsys.disabled():
             print(text)
 
-    tell(f"\n--chaos-seed={seed}")
+    log(f"\n--chaos-seed={seed}")
     began = datetime.now(UTC)
-    cast = [*CAST, "pipeline-0"] if is_long else CAST
-    outcome = run(server, tmp_path, seed=seed, seconds=chaos_seconds, cast=cast, tell=tell)
-    tell(outcome.table())
+    actors = [*ACTORS, "pipeline-0"] if is_long else ACTORS
+    outcome = run(server, tmp_path, seed=seed, seconds=chaos_seconds, actors=actors, log=log)
+    log(outcome.table())
     if request.config.getoption("--chaos-report"):
         report.write(report.report(outcome, began=began, seed=seed, seconds=chaos_seconds))
 

@@ -12,7 +12,7 @@ from tests.chaos.checker import Evidence, judge
 from tests.chaos.checker.complaint import DISORDER, STALE
 from tests.chaos.checker.evidence import read_facts
 from tests.chaos.checker.verdict import NEEDED
-from tests.chaos.sample import add, honest, told
+from tests.chaos.sample import add, honest, noted
 from tests.chaos.tampering import CASES, swap
 
 
@@ -106,5 +106,5 @@ def test_half_a_line_is_no_fact(tmp_path: Path) -> None:
 
     facts = read_facts(tmp_path)
 
-    tried = told("tried", key="a")
+    tried = noted("tried", key="a")
     assert facts == {"writer-0": [[tried], [tried]]}

@@ -39,12 +39,12 @@ def test_parked_partitions_are_listed_with_their_errors(
     store.groups.release(claim, error="ValueError: no", park=True)
 
     shown = penstock("groups")
-    told = json.loads(penstock("groups", "--json").stdout)
+    shown = json.loads(penstock("groups", "--json").stdout)
 
     assert "device_id:a" in shown.stdout
     assert "ValueError: no" in shown.stdout
-    assert told["groups"][0]["parked"] == 1
-    assert told["parked"][0]["partition_key"] == "device_id:a"
+    assert shown["groups"][0]["parked"] == 1
+    assert shown["parked"][0]["partition_key"] == "device_id:a"
 
 
 @pytest.mark.usefixtures("claim")

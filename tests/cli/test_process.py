@@ -89,7 +89,7 @@ class TestPipes:
 
 
 @pytest.mark.parametrize(
-    ("closed", "arguments", "told"),
+    ("closed", "arguments", "printed"),
     [
         (">&-", ["write", "account-1", "Opened"], ""),
         (">&-", ["read", "account"], ""),
@@ -98,7 +98,7 @@ class TestPipes:
     ],
 )
 def test_a_stream_that_is_closed_is_no_reason_to_fail(
-    store: Store, closed: str, arguments: list[str], told: str
+    store: Store, closed: str, arguments: list[str], printed: str
 ) -> None:
     done = subprocess.run(
         ["sh", "-c", f'"$@" {closed}', "sh", sys.executable, "-m", "penstock", *arguments],
@@ -109,7 +109,7 @@ def test_a_stream_that_is_closed_is_no_reason_to_fail(
     )
 
     assert (done.returncode, done.stderr.replace("no messages in account\n", "")) == (0, "")
-    assert told in done.stdout
+    assert printed in done.stdout
 
 
 def test_an_interrupt_tells_which_lines_were_written(start: Start, store: Store) -> None:

@@ -14,7 +14,8 @@ import pytest
 
 from penstock.database.embedded import start
 from tests.compatibility.sides import Side, Sides
-from tests.conftest import FAST, Server
+from tests.conftest import Server
+from tests.servers import FAST
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Consumers killed at random, crashed at the worst moment, told to end, left by the database."""
+"""Consumers killed at random, crashed at the worst moment, asked to end, without a database."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import asyncio
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,12 +19,11 @@ import pytest
 
 import penstock
 from penstock import RecordedMessage, Store
-from penstock.database.embedded import EmbeddedServer, start
 from penstock.loops.signals import StopEvent, stopping_loop_on_signals, stopping_on_signals
 from tests.both_ways import Way
-from tests.conftest import FAST
 from tests.consumers.consuming import fill, new_category, new_consumer
-from tests.log_output import told
+from tests.log_output import logged
+from tests.servers import OwnServer, own_server
 
 SCRIPT = "tests.consumers.consumer_process"
 KILLS = 9  # for each of six kinds of consumers
@@ -192,41 +189,19 @@ def test_told_to_end_all_consumers_of_an_event_loop_do(
     assert found == [places[2]] * 2
 
 
-class Machine:
-    """A server of its own that can be stopped and started."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._server: EmbeddedServer | None = None
-
-    def start(self) -> str:
-        self._server = start(self._folder, settings=FAST)
-        return self._server.url
-
-    def stop(self) -> None:
-        if self._server is not None:
-            self._server.leave()
-            self._server = None
-
-
 @pytest.fixture
-def machine() -> Iterator[Machine]:
-    # not pytest's own folder: a socket's path must be short
-    folder = Path(tempfile.mkdtemp(prefix="penstock-"))
-    machine = Machine(folder)
-    yield machine
-    machine.stop()
-    shutil.rmtree(folder, ignore_errors=True)
+def own_database_server() -> Iterator[OwnServer]:
+    with own_server() as server:
+        yield server
 
 
 @both_patterns
 def test_a_database_that_goes_away_is_waited_for(
-    way: Way, machine: Machine, transactional: bool
+    way: Way, own_database_server: OwnServer, transactional: bool
 ) -> None:
-    url = machine.start()
-    penstock.install(url)
+    server = own_database_server
     handled = [Event(), Event()]
-    with way.connect(url) as store, told("waits for the database") as waits:
+    with way.connect(server.url) as store, logged("waits for the database") as waits:
         consumer = new_consumer(
             store, "order", "mailer", transactional=transactional, longest_polling_interval_ms=100
         )
@@ -241,9 +216,9 @@ def test_a_database_that_goes_away_is_waited_for(
         running.start()
         try:
             assert handled[0].wait(60)
-            machine.stop()
+            server.stop()
             assert waits.wait(60)
-            machine.start()
+            server.start()
             store.write_message("order-1", "Placed", {"number": 1})
             assert handled[1].wait(60)
         finally:
@@ -264,7 +239,7 @@ def test_a_pool_that_is_used_up_is_waited_for(
     handled = Event()
     with (
         way.connect(database_url, pool_max_size=1, pool_timeout_ms=300) as store,
-        told("all 1 connections stayed in use") as waits,
+        logged("all 1 connections stayed in use") as waits,
     ):
         consumer = new_consumer(
             store, "order", "mailer", transactional=transactional, longest_polling_interval_ms=100

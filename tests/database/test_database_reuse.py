@@ -1,4 +1,4 @@
-"""A database that goes back to the shelf is as good as new, or it does not go back."""
+"""A database is used again in its fresh state, or not at all."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 import penstock
 from tests.conftest import Server
-from tests.database_reuse import Pattern, rename
+from tests.database_reuse import FreshState, rename
 
 
 @pytest.fixture
@@ -21,19 +21,19 @@ def name(server: Server) -> Iterator[str]:
 
 
 @pytest.fixture
-def pattern(server: Server, name: str) -> Pattern:
-    return Pattern.of(server.url(name))
+def fresh(server: Server, name: str) -> FreshState:
+    return FreshState.of(server.url(name))
 
 
 def test_rows_and_positions_are_as_in_a_fresh_one(
-    server: Server, name: str, pattern: Pattern
+    server: Server, name: str, fresh: FreshState
 ) -> None:
     url = server.url(name)
     with penstock.connect(url) as store:
         store.write_message("account-1", "Opened")
         store.outbox.enqueue("mail", {})
 
-    restored = pattern.restore(url)
+    restored = fresh.restore(url)
 
     with penstock.connect(url) as store:
         assert restored
@@ -49,7 +49,8 @@ def test_whoever_still_uses_it_is_sent_away_and_does_not_find_it_again(
     with psycopg.connect(server.url(name)) as forgotten:
         forgotten.execute("lock table message_store.messages")
 
-        assert rename(server.url("postgres"), name, f"{name}_again")
+        with psycopg.connect(server.url("postgres"), autocommit=True) as administrator:
+            assert rename(administrator, name, f"{name}_again")
         with pytest.raises(psycopg.OperationalError, match="terminating connection"):
             forgotten.execute("select 1")
     with pytest.raises(psycopg.OperationalError, match="does not exist"):
@@ -74,17 +75,17 @@ def test_whoever_still_uses_it_is_sent_away_and_does_not_find_it_again(
     ],
 )
 def test_one_that_was_changed_is_not_kept(
-    server: Server, name: str, pattern: Pattern, change: str
+    server: Server, name: str, fresh: FreshState, change: str
 ) -> None:
     with psycopg.connect(server.url(name), autocommit=True) as connection:
         connection.execute(change.encode())
 
-    assert not pattern.restore(server.url(name))
+    assert not fresh.restore(server.url(name))
 
 
-def test_one_that_has_grown_is_not_kept(server: Server, name: str, pattern: Pattern) -> None:
+def test_one_that_has_grown_is_not_kept(server: Server, name: str, fresh: FreshState) -> None:
     with penstock.connect(server.url(name)) as store:
         notes = [penstock.Message("Noted", {"text": str(number)}) for number in range(5000)]
         store.write_messages("account-1", notes)
 
-    assert not pattern.restore(server.url(name))
+    assert not fresh.restore(server.url(name))

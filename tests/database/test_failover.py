@@ -15,8 +15,9 @@ import pytest
 import penstock
 from penstock import Store
 from penstock.database.embedded import EmbeddedServer, start
-from tests.conftest import FAST, Server
+from tests.conftest import Server
 from tests.log.test_watermark_faults import copy_data
+from tests.servers import FAST
 
 CAUGHT_UP = "select pg_last_wal_replay_lsn() >= %s::pg_lsn"
 

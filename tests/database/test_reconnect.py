@@ -7,15 +7,12 @@ than the time that the test is given.
 from __future__ import annotations
 
 import asyncio
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from typing import Any, LiteralString
 
 import psycopg
@@ -24,7 +21,6 @@ from psycopg.errors import InsufficientPrivilege
 
 import penstock
 from penstock import AsyncStore, Store
-from penstock.database.embedded import EmbeddedServer, start
 from penstock.errors import (
     CommandTimeout,
     DatabaseUnreachable,
@@ -33,53 +29,23 @@ from penstock.errors import (
     TransactionClosed,
 )
 from tests.racing import at_once, wait_until_gone
+from tests.servers import OwnServer, own_server
 
-FAST = {"fsync": "off", "full_page_writes": "off"}
 TEN_MINUTES = 600_000
 TIGHT: dict[str, Any] = {"pool_max_size": 1, "pool_timeout_ms": 500}
 pytestmark = pytest.mark.timeout(90)
 
 
-class Machine:
-    """A server of its own that can be stopped and started."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._server: EmbeddedServer | None = None
-
-    def start(self) -> str:
-        """See that it runs, and return the URL of its database, which is always the same."""
-        self._server = self._server or start(self._folder, settings=FAST)
-        return self._server.url
-
-    def stop(self) -> None:
-        if self._server:
-            self._server.leave()
-            self._server = None
-
-    def log(self) -> str:
-        return (self._folder / "data" / "server.log").read_text()
-
-    def restart(self) -> None:
-        self.stop()
-        self.start()
-
-
 @pytest.fixture(scope="module")
-def machine_that_ran() -> Iterator[Machine]:
-    # not pytest's own folder: a socket's path must be short
-    folder = Path(tempfile.mkdtemp(prefix="penstock-"))
-    machine = Machine(folder)
-    yield machine
-    machine.stop()
-    shutil.rmtree(folder, ignore_errors=True)
+def machine_that_ran() -> Iterator[OwnServer]:
+    with own_server() as server:
+        yield server
 
 
 @pytest.fixture
-def machine(machine_that_ran: Machine) -> Iterator[Machine]:
+def machine(machine_that_ran: OwnServer) -> Iterator[OwnServer]:
     """A machine that runs, with Penstock installed and nothing in its log."""
     url = machine_that_ran.start()
-    penstock.install(url)
     yield machine_that_ran
     machine_that_ran.start()
     with psycopg.connect(url) as connection:
@@ -88,12 +54,12 @@ def machine(machine_that_ran: Machine) -> Iterator[Machine]:
 
 
 @pytest.fixture
-def url(machine: Machine) -> str:
+def url(machine: OwnServer) -> str:
     return machine.start()
 
 
 @pytest.fixture
-def connect(machine: Machine, url: str) -> Iterator[Callable[..., Store]]:
+def connect(machine: OwnServer, url: str) -> Iterator[Callable[..., Store]]:
     """Connect to the machine, with waits so long that a test would not survive one."""
     with ExitStack() as stores:
         yield lambda **options: stores.enter_context(
@@ -103,7 +69,7 @@ def connect(machine: Machine, url: str) -> Iterator[Callable[..., Store]]:
 
 class TestARestart:
     def test_is_not_noticed_by_the_next_operation(
-        self, machine: Machine, connect: Callable[..., Store]
+        self, machine: OwnServer, connect: Callable[..., Store]
     ) -> None:
         store = connect()
         store.write_message("account-1", "Opened")
@@ -114,7 +80,7 @@ class TestARestart:
         assert len(store.get_category_messages("account")) == 2
 
     def test_is_not_noticed_by_the_next_transaction(
-        self, machine: Machine, connect: Callable[..., Store]
+        self, machine: OwnServer, connect: Callable[..., Store]
     ) -> None:
         store = connect()
         store.write_message("account-1", "Opened")
@@ -125,7 +91,7 @@ class TestARestart:
             assert transaction.write_message("account-1", "Deposited") == 1
 
     def test_is_not_noticed_with_a_full_pool(
-        self, machine: Machine, connect: Callable[..., Store]
+        self, machine: OwnServer, connect: Callable[..., Store]
     ) -> None:
         store = connect(pool_min_size=5, pool_max_size=5)
         at_once(*[partial(store.stream_version, "account-1")] * 5)
@@ -135,7 +101,7 @@ class TestARestart:
         assert at_once(*[partial(store.stream_version, "account-1")] * 10) == [None] * 10
 
     def test_ends_a_transaction_that_was_open(
-        self, machine: Machine, connect: Callable[..., Store]
+        self, machine: OwnServer, connect: Callable[..., Store]
     ) -> None:
         store = connect()
         transaction = store.begin_transaction()
@@ -152,7 +118,7 @@ class TestARestart:
         assert store.write_message("account-1", "Opened") == 0
 
     def test_is_not_noticed_by_an_iterator(
-        self, machine: Machine, connect: Callable[..., Store]
+        self, machine: OwnServer, connect: Callable[..., Store]
     ) -> None:
         store = connect()
         for _ in range(4):
@@ -164,7 +130,7 @@ class TestARestart:
 
         assert read + [message.position for message in messages] == [0, 1, 2, 3]
 
-    async def test_is_not_noticed_in_async_code(self, machine: Machine, url: str) -> None:
+    async def test_is_not_noticed_in_async_code(self, machine: OwnServer, url: str) -> None:
         async with await penstock.connect_async(url, pool_timeout_ms=TEN_MINUTES) as store:
             await store.write_message("account-1", "Opened")
             transaction = await store.begin_transaction()
@@ -182,7 +148,7 @@ class TestARestart:
 
 class TestWhileTheServerIsAway:
     def test_an_operation_fails_soon_and_says_why(
-        self, machine: Machine, connect: Callable[..., Store]
+        self, machine: OwnServer, connect: Callable[..., Store]
     ) -> None:
         store = connect()
         store.write_message("account-1", "Opened")
@@ -195,7 +161,7 @@ class TestWhileTheServerIsAway:
             assert caught.value.where == store.settings.where()
 
     def test_a_transaction_fails_soon_and_says_why(
-        self, machine: Machine, connect: Callable[..., Store]
+        self, machine: OwnServer, connect: Callable[..., Store]
     ) -> None:
         store = connect()
         store.write_message("account-1", "Opened")
@@ -204,7 +170,9 @@ class TestWhileTheServerIsAway:
         with pytest.raises(DatabaseUnreachable):
             store.begin_transaction()
 
-    def test_many_callers_fail_soon(self, machine: Machine, connect: Callable[..., Store]) -> None:
+    def test_many_callers_fail_soon(
+        self, machine: OwnServer, connect: Callable[..., Store]
+    ) -> None:
         store = connect(pool_max_size=3)
         machine.stop()
 
@@ -212,13 +180,13 @@ class TestWhileTheServerIsAway:
 
         assert {type(outcome) for outcome in outcomes} == {DatabaseUnreachable}
 
-    def test_connecting_fails_soon_and_says_why(self, machine: Machine, url: str) -> None:
+    def test_connecting_fails_soon_and_says_why(self, machine: OwnServer, url: str) -> None:
         machine.stop()
 
         with pytest.raises(DatabaseUnreachable):
             penstock.connect(url)
 
-    def test_a_store_can_be_closed(self, machine: Machine, connect: Callable[..., Store]) -> None:
+    def test_a_store_can_be_closed(self, machine: OwnServer, connect: Callable[..., Store]) -> None:
         store = connect()
         store.write_message("account-1", "Opened")
         machine.stop()
@@ -229,7 +197,7 @@ class TestWhileTheServerIsAway:
             store.stream_version("account-1")
 
     def test_all_works_again_once_it_is_back(
-        self, machine: Machine, connect: Callable[..., Store]
+        self, machine: OwnServer, connect: Callable[..., Store]
     ) -> None:
         store = connect(pool_max_size=3)
         store.write_message("account-1", "Opened")
@@ -242,7 +210,7 @@ class TestWhileTheServerIsAway:
         assert store.write_message("account-1", "Deposited") == 1
 
     def test_all_works_again_after_the_pool_has_given_up(
-        self, machine: Machine, connect: Callable[..., Store]
+        self, machine: OwnServer, connect: Callable[..., Store]
     ) -> None:
         store = connect(pool_max_size=2)
         store.write_message("account-1", "Opened")
@@ -255,7 +223,9 @@ class TestWhileTheServerIsAway:
 
         assert store.write_message("account-1", "Deposited") == 1
 
-    async def test_async_code_fails_soon_and_works_again(self, machine: Machine, url: str) -> None:
+    async def test_async_code_fails_soon_and_works_again(
+        self, machine: OwnServer, url: str
+    ) -> None:
         async with await penstock.connect_async(
             url, pool_timeout_ms=TEN_MINUTES, pool_max_size=3
         ) as store:
@@ -273,7 +243,7 @@ class TestWhileTheServerIsAway:
             assert await store.write_message("account-1", "Deposited") == 1
 
     def test_a_retry_bridges_a_short_absence(
-        self, machine: Machine, connect: Callable[..., Store]
+        self, machine: OwnServer, connect: Callable[..., Store]
     ) -> None:
         store = connect()
         store.write_message("account-1", "Opened")
@@ -329,7 +299,7 @@ class TestADeadConnection:
 class Crowd:
     """A role of the machine's server that may have no connection, or any number of them."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: OwnServer) -> None:
         self._machine = machine
         self._owner = psycopg.connect(machine.start(), autocommit=True)
         self._owner.execute("create role crowd login in role message_store")
@@ -360,7 +330,7 @@ REFUSAL = 'too many connections for role "crowd"'
 
 
 @pytest.fixture
-def crowd(machine: Machine) -> Iterator[Crowd]:
+def crowd(machine: OwnServer) -> Iterator[Crowd]:
     crowd = Crowd(machine)
     yield crowd
     crowd.remove()
@@ -399,7 +369,7 @@ class TestAConnectionThatCannotBeSetUp:
     """Found at once, and named: nothing is tried again and again in the background."""
 
     @pytest.fixture
-    def walled_url(self, machine: Machine, url: str) -> Iterator[str]:
+    def walled_url(self, machine: OwnServer, url: str) -> Iterator[str]:
         with psycopg.connect(url, autocommit=True) as owner:
             owner.execute("create role walled login in role message_store")
             yield f"{url}&user=walled"

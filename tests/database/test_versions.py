@@ -20,7 +20,8 @@ from penstock.database.embedded import start
 from penstock.errors import CommandTimeout, TransactionTimeout
 from penstock.store import Store
 from tests import message_db
-from tests.conftest import FAST, Server
+from tests.conftest import Server
+from tests.servers import FAST
 
 NEWEST_POSTGRESQL = 18
 

@@ -190,11 +190,11 @@ def _outcome(
 
 def _check_raised(at: str, outcome: Outcome, expected: list[str]) -> None:
     error = outcome.error
-    told = f"raises {type(error).__name__}: {error}" if error else "raises nothing"
+    raised = f"raises {type(error).__name__}: {error}" if error else "raises nothing"
     if error and not expected:
-        raise Wrong(f"{at} {told}") from error
+        raise Wrong(f"{at} {raised}") from error
     for text in expected:
-        check_lines(at, told if ":" in text else told.partition(":")[0], [text])
+        check_lines(at, raised if ":" in text else raised.partition(":")[0], [text])
 
 
 def _check_shown(at: str, outcome: Outcome, expected: list[str]) -> None:

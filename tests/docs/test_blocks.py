@@ -14,7 +14,14 @@ from tests.docs.running import run_page
 
 
 @pytest.mark.timeout(600)  # some pages start Spark, which a busy machine takes its time for
-@pytest.mark.parametrize("page", pages.PAGES, ids=pages.name)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.spark) if pages.uses_spark(page) else page
+        for page in pages.PAGES
+    ],
+    ids=pages.name,
+)
 def test_what_a_page_shows_is_what_happens(
     page: Path,
     new_database: Callable[[str], str],

@@ -167,7 +167,7 @@ def test_a_long_value_is_shortened() -> None:
 FAIL = """
 create function public.fail(code text, detail text) returns int language plpgsql as $$
 begin
-  raise exception using errcode = code, message = 'as told', detail = detail;
+  raise exception using errcode = code, message = 'some failure', detail = detail;
 end
 $$
 """
@@ -202,7 +202,7 @@ class TestTranslation:
     def test_is_by_the_code_and_has_the_message_of_the_server(
         self, failing: Store, code: str, becomes: type[PenstockError]
     ) -> None:
-        with pytest.raises(becomes, match="as told") as caught:
+        with pytest.raises(becomes, match="some failure") as caught:
             failing.run(fail(code))
 
         assert isinstance(caught.value.__cause__, psycopg.Error)
@@ -235,7 +235,7 @@ class TestTranslation:
     @pytest.mark.parametrize("code", ["22012", "42P01", "P0001", "23505", "PS001", "XX000"])
     def test_leaves_other_errors_as_psycopg_raised_them(self, failing: Store, code: str) -> None:
         for detail in ["", "text", "[1]", '"text"', "5", "{}", '{"a": 1}']:
-            with pytest.raises(psycopg.Error, match="as told") as caught:
+            with pytest.raises(psycopg.Error, match="some failure") as caught:
                 failing.run(fail(code, detail))
 
             assert caught.value.sqlstate == code

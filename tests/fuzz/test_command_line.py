@@ -66,7 +66,7 @@ def test_every_command_answers_or_refuses_what_cannot_be_held(
 
 
 def check_answered_or_refused(result: Result) -> None:
-    """Whatever is wrong is told as a mistake of the user, not of Penstock."""
+    """Every mistake is reported as the user's, not as Penstock's."""
     assert result.exit_code in (0, 1, 2), result.output
     assert "bug in Penstock" not in result.output
     assert "Traceback" not in result.output

@@ -137,9 +137,9 @@ def test_a_message_for_more_partitions_than_fit_one_routing_reaches_all(
 
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute("select penstock.route(g, 5) from penstock.consumer_groups g")
-    told = group.groups.list()[0].pending
+    pending = group.groups.list()[0].pending
 
-    assert told == 5
+    assert pending == 5
     assert drain(group, claim_student) == [[13]] * 12
 
 

@@ -29,7 +29,7 @@ from penstock.errors import DeclarationBlocked, GroupNotFound, PoolExhausted, Va
 from tests import both_ways
 from tests.both_ways import Way, way_of
 from tests.groups.school import DeviceRemoved, DeviceSeen, claim_device, positions
-from tests.log_output import told
+from tests.log_output import logged
 from tests.outbox.outboxes import sql
 from tests.racing import wait_until
 
@@ -197,7 +197,7 @@ def test_a_worker_outlasts_a_pool_that_is_used_up(way: Way, database_url: str) -
     with (
         way.connect(database_url, pool_max_size=2, pool_timeout_ms=300) as store,
         ThreadPoolExecutor(1) as threads,
-        told("all 2 connections stayed in use") as waits,
+        logged("all 2 connections stayed in use") as waits,
     ):
         store.append(DeviceSeen(device_id="a"))
         handled = threading.Event()

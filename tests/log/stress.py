@@ -9,7 +9,7 @@ process of the server, to itself: there is where they interleave.
     assert findings.complaints() == []
 
 What counts is what stands in the table when all is over. Each reader must have seen exactly
-that, once and in order; and it must be exactly what the writers were told is committed.
+that, once and in order; and it must be exactly what was committed as far as the writers saw.
 """
 
 from __future__ import annotations

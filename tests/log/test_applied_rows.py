@@ -18,9 +18,9 @@ from penstock import (
     TypedMessage,
 )
 from penstock.database.embedded import EmbeddedServer, start
-from tests.conftest import FAST
 from tests.log.client import Client
 from tests.racing import wait_until, wait_until_blocked
+from tests.servers import FAST
 
 INSERT = (
     "insert into message_store.messages (stream_name, position, type, data)"

@@ -57,8 +57,8 @@ def test_filling_can_be_stopped_and_resumed(store: Store, database_url: str) -> 
         first = connection.execute("select * from penstock.fill_attributes('device.seen', 4)")
         assert first.fetchone() == (4, 10)
     store.append(seen())  # meanwhile
-    told = []
-    store.declare(DeviceSeen, progress=lambda *facts: told.append(facts))
+    reported = []
+    store.declare(DeviceSeen, progress=lambda *facts: reported.append(facts))
 
     assert found(store) == list(range(1, 12))
 

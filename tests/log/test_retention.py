@@ -13,7 +13,9 @@ from psycopg.types.json import Jsonb
 import penstock
 from penstock import AsyncStore, Claim, CommitMode, Consumer, Retained, Store, TypedMessage
 from penstock.errors import UnsupportedEdition, ValidationError
-from penstock.log import retention
+from penstock.log.retain import retain
+from penstock.log.retain_async import retain as retain_async
+from penstock.log.retention import Keep
 from tests.consumers.consuming import Numbers, consume, fill, new_category
 
 
@@ -140,15 +142,14 @@ class TestCategory:
 
         assert numbers(store, "order") == [2, 3, 4]
 
-    def test_batch_by_batch(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(retention, "BATCH", 4)
+    def test_batch_by_batch(self, store: Store) -> None:
         fill(store, "order", 12, streams=2)
-        told: list[int] = []
+        reported: list[int] = []
 
-        retained = store.admin.retain("order", keep_count=1, progress=told.append)
+        retained = retain(store, "order", Keep(count=1), batch_size=4, progress=reported.append)
 
         assert retained == Retained(10, None)
-        assert told == [4, 8, 10]
+        assert reported == [4, 8, 10]
         assert numbers(store, "order") == [10, 11]
 
 
@@ -168,15 +169,16 @@ class TestProtection:
 
     @pytest.mark.parametrize("positions", ["stream", "table"])
     def test_one_that_is_put_back_while_a_run_goes_on_loses_no_more(
-        self, store: Store, monkeypatch: pytest.MonkeyPatch, positions: str
+        self, store: Store, positions: str
     ) -> None:
-        monkeypatch.setattr(retention, "BATCH", 4)
         places = fill(store, "order", 12, streams=1)
         store.admin.seek("order", "mailer", places[-1], positions)
 
-        retained = store.admin.retain(
+        retained = retain(
+            store,
             "order",
-            keep_count=1,
+            Keep(count=1),
+            batch_size=4,
             progress=lambda _: store.admin.seek("order", "mailer", 0, positions),
         )
 
@@ -370,16 +372,14 @@ class TestBadInput:
             store.admin.retain("order", keep_count=1)
 
 
-async def test_async_code_does_the_same(
-    async_store: AsyncStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(retention, "BATCH", 2)
+async def test_async_code_does_the_same(async_store: AsyncStore) -> None:
     for number in range(6):
         await async_store.write_message("order-1", "Placed", {"number": number})
 
+    in_batches = await retain_async(async_store, "order", Keep(count=3), batch_size=2)
     retained = await async_store.admin.retain("order", keep_count=1)
 
-    assert retained == Retained(5, None)
+    assert (in_batches, retained) == (Retained(3, None), Retained(2, None))
 
 
 class ReadingTaken(TypedMessage, type="retention.reading_taken"):

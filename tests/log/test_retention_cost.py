@@ -53,12 +53,12 @@ def pages(connection: psycopg.Connection[Any], operation: Any) -> int:
     return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
 
 
-def run_at(place: int | None) -> Run:
-    return Run("order", ignore_consumers=False, walked_to=place)
+def run_at(place: int | None, batch_size: int = BATCH) -> Run:
+    return Run("order", ignore_consumers=False, batch_size=batch_size, walked_to=place)
 
 
 def test_a_batch_reads_as_many_pages_at_the_end_of_a_run_as_at_its_beginning(
-    long_log: Store, monkeypatch: pytest.MonkeyPatch
+    long_log: Store,
 ) -> None:
     keep = Keep(age=timedelta(days=1))
     bounds = long_log.run(retention.find_bounds(long_log.context, "order", keep, False))
@@ -71,17 +71,12 @@ def test_a_batch_reads_as_many_pages_at_the_end_of_a_run_as_at_its_beginning(
         snapshot.execute("select 1")
         connection.execute("set plan_cache_mode = auto")
 
-        def read(*places: int | None) -> list[int]:
-            return [
-                pages(connection, retention.remove_batch(run_at(place), bounds)) for place in places
-            ]
+        def read(run: Run) -> int:
+            return pages(connection, retention.remove_batch(run, bounds))
 
-        monkeypatch.setattr(retention, "BATCH", BATCH)
-        early = read(None, *range(BATCH, 20 * BATCH, BATCH))
-        monkeypatch.setattr(retention, "BATCH", BETWEEN)
-        read(20 * BATCH)
-        monkeypatch.setattr(retention, "BATCH", BATCH)
-        late = read(*range(150_000, 150_000 + 20 * BATCH, BATCH))
+        early = [read(run_at(place)) for place in (None, *range(BATCH, 20 * BATCH, BATCH))]
+        read(run_at(20 * BATCH, BETWEEN))
+        late = [read(run_at(150_000 + place)) for place in range(0, 20 * BATCH, BATCH)]
 
     counts = [*early[2:], *late]  # the first calls of a session also read the catalog
     assert long_log.get_stream_messages("order-0", 0, 1)[0].position > BETWEEN // STREAMS

@@ -16,8 +16,9 @@ import pytest
 
 from penstock.database.cluster import binaries
 from penstock.database.embedded import start
-from tests.conftest import FAST, Server
+from tests.conftest import Server
 from tests.log.client import Client
+from tests.servers import FAST
 
 SETTINGS = {**FAST, "max_prepared_transactions": "10"}
 

@@ -20,7 +20,7 @@ CATEGORIES = ("order", "order", "invoice", "shipment", "payment", "stock")
 
 
 class Writer:
-    """Writes one transaction after the other, and keeps account of what it was told."""
+    """Writes one transaction after the other, and records the results."""
 
     def __init__(self, url: str, number: int, seed: int, ways: Sequence[Write]) -> None:
         self.url = url
@@ -35,7 +35,7 @@ class Writer:
         self.losses = 0
 
     def run(self, stop: Callable[[], bool], after_each: Callable[[], None]) -> None:
-        """Write until told to stop, on a new connection whenever the old one is lost."""
+        """Write until it is stopped, on a new connection whenever the old one is lost."""
         while not stop():
             try:
                 with self._connected() as connection:

@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import shutil
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,27 +24,10 @@ from penstock import (
     TypedMessage,
     Worker,
 )
-from penstock.database.embedded import EmbeddedServer, start
 from penstock.errors import DatabaseUnreachable
+from tests.servers import OwnServer, own_server
 
 pytestmark = pytest.mark.timeout(120)
-
-
-class Machine:
-    """A server that can be stopped and started."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._server: EmbeddedServer | None = None
-
-    def start(self) -> str:
-        self._server = self._server or start(self._folder, settings={"fsync": "off"})
-        return self._server.url
-
-    def stop(self) -> None:
-        if self._server is not None:
-            self._server.leave()
-            self._server = None
 
 
 class Lines(logging.Handler):
@@ -83,13 +63,9 @@ class Attempts(Interceptor):
 
 
 @pytest.fixture(scope="module")
-def machine() -> Iterator[Machine]:
-    folder = Path(tempfile.mkdtemp(prefix="penstock-"))  # not pytest's: a socket's path is short
-    machine = Machine(folder)
-    penstock.install(machine.start())
-    yield machine
-    machine.stop()
-    shutil.rmtree(folder, ignore_errors=True)
+def server() -> Iterator[OwnServer]:
+    with own_server() as server:
+        yield server
 
 
 @pytest.fixture
@@ -132,18 +108,18 @@ def check(lines: list[str]) -> None:
 
 @pytest.mark.parametrize("make", [consumer, worker, dispatcher])
 def test_it_is_logged_once_and_then_how_long_it_lasted(
-    make: Callable[[Store], Any], machine: Machine, lines: Lines
+    make: Callable[[Store], Any], server: OwnServer, lines: Lines
 ) -> None:
     attempts = Attempts()
-    with penstock.connect(machine.start(), interceptors=[attempts]) as store:
+    with penstock.connect(server.start(), interceptors=[attempts]) as store:
         running = make(store)
         thread = threading.Thread(target=running.run)
         lines.lines.clear()
         thread.start()
         try:
-            machine.stop()
+            server.stop()
             assert attempts.several.wait(60)
-            machine.start()
+            server.start()
             assert lines.over.wait(60)
         finally:
             running.stop()
@@ -152,18 +128,18 @@ def test_it_is_logged_once_and_then_how_long_it_lasted(
     check(lines.lines)
 
 
-async def test_it_is_in_async_code(machine: Machine, lines: Lines) -> None:
+async def test_it_is_in_async_code(server: OwnServer, lines: Lines) -> None:
     attempts = Attempts()
-    async with await penstock.connect_async(machine.start(), interceptors=[attempts]) as store:
+    async with await penstock.connect_async(server.start(), interceptors=[attempts]) as store:
         consumer = AsyncConsumer(store, "order", "sender", longest_polling_interval_ms=10)
 
         @consumer.handler("Placed")
         async def handle(message: RecordedMessage) -> None: ...
 
         running = asyncio.create_task(consumer.run())
-        await asyncio.to_thread(machine.stop)
+        await asyncio.to_thread(server.stop)
         assert await asyncio.to_thread(attempts.several.wait, 60)
-        await asyncio.to_thread(machine.start)
+        await asyncio.to_thread(server.start)
         assert await asyncio.to_thread(lines.over.wait, 60)
         consumer.stop()
         await running

@@ -126,11 +126,11 @@ def test_an_attribute_that_may_be_none_has_no_other_default_since_none_is_absent
 
 
 def test_a_class_tells_how_its_messages_are_made() -> None:
-    class Told(TypedMessage, type="typed.told"):
+    class Measured(TypedMessage, type="typed.measured"):
         name: str
         quantity: int = 1
 
-    assert str(inspect.signature(Told)) == "(*, name: str, quantity: int = 1)"
+    assert str(inspect.signature(Measured)) == "(*, name: str, quantity: int = 1)"
 
 
 @pytest.mark.parametrize(

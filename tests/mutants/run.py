@@ -19,10 +19,10 @@ from queue import SimpleQueue
 import psutil
 
 from penstock.database.embedded import start
-from tests.conftest import FAST, server_folder
 from tests.mutants.mutant import ROOT, SOURCE, Mutant
 from tests.mutants.recorder import FILE
 from tests.mutants.results import Result
+from tests.servers import FAST, server_folder
 
 TEST_SECONDS = 60  # a mutant may wait for what never comes
 RUN_SECONDS = 240

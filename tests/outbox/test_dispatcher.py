@@ -20,7 +20,7 @@ from penstock.errors import JoinNotFound, PermanentFailure, StaleLease, Validati
 from penstock.outbox.claim_cursor import ClaimCursor
 from penstock.outbox.payload import UndecodablePayload
 from tests.conftest import Server
-from tests.log_output import told
+from tests.log_output import logged
 from tests.outbox.dispatching import dispatching, prepare
 from tests.outbox.outboxes import become_due, claim_one, end_leases, sql
 from tests.racing import at_once, wait_until, wait_until_gone
@@ -499,7 +499,7 @@ class TestFailures:
         dispatcher.handler("mail")(lambda message: None)
         store.outbox.enqueue("mail", due=datetime.now(UTC) + timedelta(days=1))
 
-        with told("waits for the database") as waits, running(dispatcher) as thread:
+        with logged("waits for the database") as waits, running(dispatcher) as thread:
             with away(store, server):
                 while thread.is_alive() and not waits.wait(0.01):
                     pass

@@ -84,7 +84,7 @@ def test_what_others_have_locked_is_passed_by_and_not_waited_for(
     prepare(store)
     url = store.settings.conninfo()
     with psycopg.connect(url) as holder, psycopg.connect(url) as connection:
-        connection.execute("set lock_timeout = '1s'")  # who waits all the same is told
+        connection.execute("set lock_timeout = '1s'")  # a statement that waits fails
         connection.commit()
         holder.execute("select from penstock.outbox for update")
         holder.execute("select from penstock.joins for update")

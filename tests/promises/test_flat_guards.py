@@ -5,12 +5,9 @@ Counted are the index entries and rows that the server reads, and the bytes that
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -26,13 +23,12 @@ from penstock import (
     Transaction,
     TypedMessage,
 )
-from penstock.database.embedded import EmbeddedServer, start
 from penstock.errors import LockTableFull, TransactionConflict, ValidationError
 from penstock.log.boundary import lock_guard
 from penstock.log.guard import grouped_json
-from tests.conftest import FAST
 from tests.promises.test_flat import SLACK, entries_read
 from tests.racing import wait_until_it_waits
+from tests.servers import FAST, OwnServer, own_server
 
 FEW, MANY = 100, 3_000
 TYPE = QueryCondition("flat.seat_taken")
@@ -312,18 +308,15 @@ def test_a_guard_of_more_types_than_it_may_lock_is_refused(store: Store) -> None
 
 
 @pytest.fixture
-def small_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
+def small_server() -> Iterator[OwnServer]:
     """A server whose lock table is small."""
-    folder = Path(tempfile.mkdtemp(prefix="penstock-"))
     settings = {**FAST, "max_locks_per_transaction": "10", "max_connections": "10"}
-    with start(folder, settings=settings) as server:
+    with own_server(settings) as server:
         yield server
-    shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_a_full_lock_table_is_an_error_that_says_what_to_do(small_server: EmbeddedServer) -> None:
-    url = small_server.url_for("postgres")
-    penstock.install(url)
+def test_a_full_lock_table_is_an_error_that_says_what_to_do(small_server: OwnServer) -> None:
+    url = small_server.url
     with penstock.connect(url) as store, psycopg.connect(url) as hoarder:
         store.declare(SeatTaken)
         with pytest.raises(psycopg.errors.OutOfMemory):

@@ -16,10 +16,10 @@ import pytest
 import penstock
 from penstock import Store
 from penstock.database.embedded import start
-from tests.conftest import FAST
 from tests.database.test_versions import _known
 from tests.log.client import Client
 from tests.outbox.outboxes import sql
+from tests.servers import FAST
 from tests.telemetry.busy import busy
 
 WITH_ICU = 15  # Debian's is built with it, the wheel's is not

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.log.retention import Keep, Retained, Run, find_bounds, remove_batch
+from penstock.log.retention import BATCH_SIZE, Keep, Retained, Run, find_bounds, remove_batch
 from penstock.log.runs import Runs
 
 
@@ -16,9 +16,13 @@ def retain(
     *,
     ignore_consumers: bool = False,
     progress: Callable[[int], None] = lambda removed: None,
+    batch_size: int = BATCH_SIZE,
 ) -> Retained:
-    """Remove what need not be kept, batch by batch; `progress` gets the sum after each."""
-    run = Run(target, ignore_consumers)
+    """Remove what need not be kept, in transactions of at most `batch_size` messages.
+
+    `progress` is called after each with the number of messages removed so far.
+    """
+    run = Run(target, ignore_consumers, batch_size)
     bounds = store.run(find_bounds(store.context, target, keep, ignore_consumers))
     while not run.ended:
         run.count(store.run(remove_batch(run, bounds)))

@@ -15,7 +15,7 @@ from penstock.errors import ValidationError
 from penstock.log.context import LogContext, check_position
 from penstock.message import check_text
 
-BATCH = 10_000
+BATCH_SIZE = 10_000  # messages removed in one transaction
 _LONGEST = timedelta(days=365_000)  # further back than any message, and still a date there
 
 
@@ -75,6 +75,7 @@ class Run:
 
     target: str
     ignore_consumers: bool
+    batch_size: int = BATCH_SIZE
     removed: int = 0
     walked_to: int | None = None
     held_back_by: str | None = None
@@ -127,7 +128,7 @@ def remove_batch(run: Run, bounds: Bounds) -> Operation[Batch]:
             bounds.position_streams,
             run.ignore_consumers,
             run.walked_to,
-            BATCH,
+            run.batch_size,
         ),
         lambda rows: Batch(*rows[0]),
         target=run.target,

@@ -1,7 +1,7 @@
 """What every actor has: a name, a store, a ledger, a seed, and patience with a database in trouble.
 
-An actor goes on until SIGTERM. What it was told is a fact; if it was told nothing, because the
-connection was lost or it was killed itself, then the outcome is unknown, and it notes nothing.
+An actor goes on until SIGTERM. The result of a call is a fact; without a result, because
+the connection was lost or the actor was killed, the outcome is unknown, and it records nothing.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from penstock.errors import TransactionConflict
 
 Result = TypeVar("Result")
 
-LEASE = 1.0  # seconds, of claims: the storm pauses processes for longer
-ENDLESS = 10**6  # attempts: nothing is given up because of the storm
+LEASE = 1.0  # seconds, of claims: faults pause processes for longer
+ENDLESS = 10**6  # attempts: nothing is given up because of a fault
 
 
 class Stopped(Exception):
@@ -31,7 +31,7 @@ class Stopped(Exception):
 
 
 class Actor:
-    """One process of the troupe."""
+    """One process of a run."""
 
     def __init__(self, name: str, url: str, ledger: str, seed: int) -> None:
         self.name = name

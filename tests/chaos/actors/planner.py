@@ -54,8 +54,8 @@ def _add(actor: Actor, store: Store, join: JoinId, step: UUID) -> None:
 
 def _start(transaction: Transaction, count: int) -> JoinId:
     join = transaction.joins.start(None, count)
-    told = {"join": str(join)}
-    transaction.joins.enqueue_wait(join, True, FINISHED, told, BROKEN, told)
+    payload = {"join": str(join)}
+    transaction.joins.enqueue_wait(join, True, FINISHED, payload, BROKEN, payload)
     return join
 
 

@@ -1,4 +1,4 @@
-"""What the checker goes by: the log and the tables as they are, and what the actors were told."""
+"""What the checker compares: the log and the tables, and the results that the actors got."""
 
 from __future__ import annotations
 

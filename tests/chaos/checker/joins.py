@@ -105,8 +105,8 @@ def _resolved_once(
     if [(row.id, row.topic) for row in follow_ups] != [(join.follow_up, topic)] * complete:
         text = f"join {join.id} is {wanted}, and was followed by {len(follow_ups)} messages"
         yield Complaint(MISCOUNTED, text)
-    told = outcomes[join.id, topic]
-    if told != sum(outcomes[join.id, each] for each in (BROKEN, FINISHED)) or told > complete:
+    handled = outcomes[join.id, topic]
+    if handled != sum(outcomes[join.id, each] for each in (BROKEN, FINISHED)) or handled > complete:
         yield Complaint(DOUBLED, f"the outcome of join {join.id}")
-    elif told < complete:
+    elif handled < complete:
         yield Complaint(LOST, f"the outcome of join {join.id}")

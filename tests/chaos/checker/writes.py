@@ -75,7 +75,7 @@ def _as_acknowledged(fact: Fact, tried: Fact, row: Row | None) -> Iterator[Compl
 
 
 def _in_order(name: str, facts: list[Fact], there: dict[str | None, Row]) -> Iterator[Complaint]:
-    """What one actor was told first stands first in the log."""
+    """Writes of one actor stand in the log in the order of its results."""
     written = [fact["key"] for fact in facts if fact["fact"] == WRITTEN]
     rows = [there[key] for key in written if key in there]
     for earlier, later in pairwise(rows):

@@ -5,24 +5,20 @@ Staging is unlogged: a clean stop keeps it, a crash empties it.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
 import psycopg
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
 import penstock
-from penstock.database.embedded import EmbeddedServer, start
 from penstock.errors import StagingLost
-from tests.conftest import FAST
+from tests.servers import OwnServer, own_server
 from tests.spark.faults.gates import Gate
 from tests.spark.faults.jobs import (
     NUMBERS,
@@ -43,36 +39,10 @@ from tests.spark.faults.waiting import (
 from tests.spark.writing import MESSAGE, Writer
 
 
-class Machine:
-    """A server of its own that can be stopped, or crashed, and comes back."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._server: EmbeddedServer = start(folder, settings=FAST)
-        self.url = self._server.url
-
-    def stop(self) -> None:
-        """Stop it as an administrator would, and start it again."""
-        self._server.leave()
-        self._server = start(self._folder, settings=FAST)
-
-    def crash(self) -> None:
-        """Kill it outright, and start it again on what it left."""
-        pid = (self._folder / "data" / "postmaster.pid").read_text().split()[0]
-        psutil.Process(int(pid)).kill()
-        crashed, self._server = self._server, start(self._folder, settings=FAST)
-        crashed.leave()
-
-
 @pytest.fixture
-def machine() -> Iterator[Machine]:
-    # not pytest's own folder: a socket's path must be short
-    folder = Path(tempfile.mkdtemp(prefix="penstock-"))
-    machine = Machine(folder)
-    penstock.install(machine.url)
-    yield machine
-    machine._server.leave()
-    shutil.rmtree(folder, ignore_errors=True)
+def machine() -> Iterator[OwnServer]:
+    with own_server() as machine:
+        yield machine
 
 
 class TestWithoutSpark:
@@ -80,7 +50,7 @@ class TestWithoutSpark:
 
     ROWS = tuple((f"a-{number}", "T", f'{{"n": {number}}}') for number in range(25))
 
-    def test_what_was_staged_is_gone_and_nothing_is_published(self, machine: Machine) -> None:
+    def test_what_was_staged_is_gone_and_nothing_is_published(self, machine: OwnServer) -> None:
         with psycopg.connect(machine.url, autocommit=True) as connection:
             staged = Writer(connection).stage(MESSAGE, *self.ROWS)
 
@@ -94,7 +64,7 @@ class TestWithoutSpark:
             Writer(connection).publish(again, source="job")
         assert numbers_in(machine.url, "a") == list(range(25))
 
-    def test_slices_that_are_not_published_yet_are_still_there(self, machine: Machine) -> None:
+    def test_slices_that_are_not_published_yet_are_still_there(self, machine: OwnServer) -> None:
         with psycopg.connect(machine.url, autocommit=True) as connection:
             staged = Writer(connection).stage(MESSAGE, *self.ROWS)
             connection.execute(
@@ -113,7 +83,7 @@ class TestWithoutSpark:
 
 
 def stage_half(
-    spark: SparkSession, machine: Machine, gate: Gate, thread: ThreadPoolExecutor
+    spark: SparkSession, machine: OwnServer, gate: Gate, thread: ThreadPoolExecutor
 ) -> Future[None]:
     """Begin a write, and return when one task of two has staged its rows and is done."""
     writing = thread.submit(
@@ -125,11 +95,11 @@ def stage_half(
 
 
 def test_a_clean_stop_between_staging_and_commit_does_no_harm(
-    spark: SparkSession, machine: Machine, gate: Gate, thread: ThreadPoolExecutor
+    spark: SparkSession, machine: OwnServer, gate: Gate, thread: ThreadPoolExecutor
 ) -> None:
     writing = stage_half(spark, machine, gate, thread)
 
-    machine.stop()
+    machine.restart()
     gate.open()
 
     writing.result()
@@ -137,7 +107,7 @@ def test_a_clean_stop_between_staging_and_commit_does_no_harm(
 
 
 def test_after_a_crash_between_staging_and_commit_nothing_is_published_until_it_is_done_again(
-    spark: SparkSession, machine: Machine, gate: Gate, thread: ThreadPoolExecutor
+    spark: SparkSession, machine: OwnServer, gate: Gate, thread: ThreadPoolExecutor
 ) -> None:
     writing = stage_half(spark, machine, gate, thread)
 
@@ -151,13 +121,13 @@ def test_after_a_crash_between_staging_and_commit_nothing_is_published_until_it_
     assert numbers_in(machine.url, "number") == list(range(NUMBERS))
 
 
-@pytest.mark.parametrize("lose", [Machine.stop, Machine.crash], ids=["stopped", "crashed"])
+@pytest.mark.parametrize("lose", [OwnServer.restart, OwnServer.crash], ids=["stopped", "crashed"])
 def test_lost_while_it_commits_each_is_published_once_when_it_is_done_again(
     spark: SparkSession,
-    machine: Machine,
+    machine: OwnServer,
     thread: ThreadPoolExecutor,
     tmp_path: Path,
-    lose: Callable[[Machine], Any],
+    lose: Callable[[OwnServer], Any],
 ) -> None:
     with penstock.connect(machine.url) as store:
         orders = write_orders(store)
@@ -182,7 +152,7 @@ def test_lost_while_it_commits_each_is_published_once_when_it_is_done_again(
 
 
 def test_crashed_between_two_slices_the_rest_is_still_there(
-    spark: SparkSession, machine: Machine, thread: ThreadPoolExecutor
+    spark: SparkSession, machine: OwnServer, thread: ThreadPoolExecutor
 ) -> None:
     with suppress(psycopg.OperationalError), category_held(machine.url, "late"):
         writing = thread.submit(write_attempt, spark, machine.url, "First")

@@ -1,7 +1,7 @@
 """The faults: one after the other, at random, some of which last a while and overlap with others.
 
-The seed decides which fault comes next, whom it hits, and for how long. What the actors are just
-doing then is up to the machine: so the same seed is much the same storm, and not the same run.
+The seed decides which fault comes next, which process it hits, and for how long. What the
+actors do at that moment is up to the machine: so a seed repeats the faults, and not the run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from uuid import uuid4
 import psycopg
 
 from tests.chaos.names import BEGUN, COMMITTED, ROLLED_BACK, TRANSFER
-from tests.chaos.processes import Troupe
+from tests.chaos.processes import ActorProcesses
 from tests.chaos.server import Server
 
 #: how often each comes, one to another
@@ -33,7 +33,7 @@ WEIGHTS = {
     "server crashed": 1,
 }
 MOST_CONNECTIONS = 150
-#: whoever holds a lock may be paused, and it is the storm that would have to let it go on
+#: whoever holds a lock may be paused, and then only this process can resume it
 IMPATIENT = "-c lock_timeout=1000 -c statement_timeout=5000"
 Connection = psycopg.Connection[tuple[object, ...]]
 
@@ -46,14 +46,14 @@ class Lasting:
     end: Callable[[], None]
 
 
-class Storm:
-    """Does harm to the actors and their server, until it is over."""
+class FaultInjector:
+    """Injects faults into the actors and their server."""
 
-    def __init__(self, server: Server, troupe: Troupe, ledger: Path, seed: int) -> None:
+    def __init__(self, server: Server, processes: ActorProcesses, ledger: Path, seed: int) -> None:
         self._server = server
-        self._troupe = troupe
+        self._processes = processes
         self._ledger = ledger
-        self._random = Random(f"{seed} storm")
+        self._random = Random(f"{seed} faults")
         self._lasting: list[Lasting] = []
         self.counts = Counter(dict.fromkeys(WEIGHTS, 0))
 
@@ -61,10 +61,10 @@ class Storm:
     def url(self) -> str:
         return self._server.url
 
-    def blow(self) -> float:
-        """End what has lasted long enough, do one more harm, and return the pause until the next.
+    def inject(self) -> float:
+        """End faults that have lasted long enough, inject one, and return the pause after it.
 
-        A fault that cannot be done just now, since another is under way, is not counted.
+        A fault that another one makes impossible just now is not counted.
         """
         self._end(time.monotonic())
         fault = self._draw()
@@ -73,8 +73,8 @@ class Storm:
             self.counts[fault] += 1
         return self._random.uniform(0.2, 1.5)
 
-    def calm(self) -> None:
-        """End all that is under way."""
+    def end_all(self) -> None:
+        """End the faults that are under way."""
         self._end(float("inf"))
 
     def _draw(self) -> str:
@@ -98,11 +98,11 @@ class Storm:
         return psycopg.connect(self._server.url, autocommit=autocommit, options=IMPATIENT)
 
     def _process_killed(self) -> None:
-        self._troupe.kill(self._random.choice(self._troupe.at_work))
+        self._processes.kill(self._random.choice(self._processes.begun))
 
     def _process_paused(self) -> None:
         """Stop an actor for longer than its leases last."""
-        self._last(self._troupe.pause(self._random.choice(self._troupe.at_work)))
+        self._last(self._processes.pause(self._random.choice(self._processes.begun)))
 
     def _backend_ended(self) -> None:
         with self._connect() as connection:
