@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from penstock import Store
-from penstock.spark.connections import find_place
+from penstock.spark.connections import find_database
 from penstock.spark.options import read_options
 from penstock.spark.read.columns import default_schema
 from penstock.spark.read.stream_reader import StreamReader
@@ -25,7 +25,7 @@ def reading(database_url: str) -> Iterator[Reading]:
 
         def make(**options: str) -> StreamReader:
             found = read_options({"url": database_url, "category": "order", **options})
-            one = StreamReader(find_place(database_url), found, default_schema(None))
+            one = StreamReader(find_database(database_url), found, default_schema(None))
             readers.callback(one.stop)
             return one
 

@@ -11,7 +11,7 @@ import pytest
 from penstock import Store
 from penstock.spark.read.batch_reader import BatchReader
 from tests.groups.school import CourseCreated
-from tests.spark.reading import parts, reader_of
+from tests.spark.reading import partitions, reader_of
 
 MANY = """
 insert into message_store.messages (stream_name, type, position, data)
@@ -38,7 +38,7 @@ def many(shared_store: Store, shared_url: str) -> str:
 
 def work(url: str, part: Any) -> dict[str, tuple[int, int]]:
     """Read a part; return how often each table and index was scanned, and the entries read."""
-    query = "select m.* " + part.target.rows(part.piece.after, part.piece.until).as_string()
+    query = "select m.* " + part.target.rows(part.split.after, part.split.until).as_string()
     with psycopg.connect(url) as connection:
         connection.execute(query.encode())
         found = connection.execute(COUNTERS.encode()).fetchall()
@@ -63,11 +63,11 @@ def test_parts_are_cut_by_how_many_messages_they_have(
 
 
 def test_few_messages_are_one_part(many: str) -> None:
-    [stream] = parts(many, stream="many-3", partitions="8")
-    [few] = parts(many, category="many", after="44000", partitions="8")
+    [stream] = partitions(many, stream="many-3", partitions="8")
+    [few] = partitions(many, category="many", after="44000", partitions="8")
 
-    assert (stream.piece.after, stream.piece.until) == (-1, 4499)
-    assert (few.piece.after, few.piece.until) == (44000, 45000)
+    assert (stream.split.after, stream.split.until) == (-1, 4499)
+    assert (few.split.after, few.split.until) == (44000, 45000)
 
 
 def test_a_part_comes_in_batches_that_do_not_grow_with_it(many: str) -> None:
@@ -81,7 +81,7 @@ def test_a_part_comes_in_batches_that_do_not_grow_with_it(many: str) -> None:
 
 
 def test_a_category_is_read_by_its_index(many: str) -> None:
-    [part] = parts(many, category="many", after="44990")
+    [part] = partitions(many, category="many", after="44990")
 
     used = work(many, part)
 
@@ -90,7 +90,7 @@ def test_a_category_is_read_by_its_index(many: str) -> None:
 
 
 def test_one_stream_is_read_by_its_index(many: str) -> None:
-    [part] = parts(many, stream="many-3", after="4490")
+    [part] = partitions(many, stream="many-3", after="4490")
 
     used = work(many, part)
 
@@ -98,7 +98,7 @@ def test_one_stream_is_read_by_its_index(many: str) -> None:
 
 
 def test_attributes_are_read_by_their_index(many: str) -> None:
-    [part] = parts(many, attributes='{"course_name": "Algebra"}')
+    [part] = partitions(many, attributes='{"course_name": "Algebra"}')
 
     used = work(many, part)
 

@@ -9,8 +9,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from penstock.spark.read.splits import SMALLEST_PIECE, Piece, pieces
-from penstock.spark.read.target import Target
+from penstock.spark.read.splits import SMALLEST_SPLIT, Split, find_splits
+from penstock.spark.target import Target
 from tests.conftest import Server
 
 LENGTH = 150_000
@@ -46,7 +46,7 @@ def connection(long_log: str) -> Iterator[psycopg.Connection[Any]]:
         connection.rollback()
 
 
-def sizes(connection: psycopg.Connection[Any], target: Target, found: list[Piece]) -> list[int]:
+def sizes(connection: psycopg.Connection[Any], target: Target, found: list[Split]) -> list[int]:
     """Return how many messages each piece has."""
     counts = []
     for one in found:
@@ -69,11 +69,11 @@ def sizes(connection: psycopg.Connection[Any], target: Target, found: list[Piece
 def test_pieces_are_even_though_nothing_is_counted(
     connection: psycopg.Connection[Any], target: Target, most: int
 ) -> None:
-    found = pieces(connection, target, target.before_first, LENGTH, most)
+    found = find_splits(connection, target, target.before_first, LENGTH, most)
     [(fetched,)] = connection.execute(READ, ("messages_category",)).fetchall()
 
     counts = sizes(connection, target, found)
-    assert len(found) == min(most, sum(counts) // SMALLEST_PIECE)
+    assert len(found) == min(most, sum(counts) // SMALLEST_SPLIT)
     assert max(counts) < 1.2 * min(counts)
     assert fetched < 5  # nobody went through the index
 
@@ -81,10 +81,10 @@ def test_pieces_are_even_though_nothing_is_counted(
 def test_what_is_rare_is_counted(connection: psycopg.Connection[Any]) -> None:
     rare = Target(category="rare")
 
-    [whole] = pieces(connection, rare, 0, LENGTH, 4)
+    [whole] = find_splits(connection, rare, 0, LENGTH, 4)
     [(fetched,)] = connection.execute(READ, ("messages_category",)).fetchall()
 
-    assert whole == Piece(0, LENGTH)
+    assert whole == Split(0, LENGTH)
     assert fetched > 10  # of the index, in which it lies together
 
 
@@ -97,7 +97,7 @@ def test_pieces_are_even_after_the_older_half_was_removed(
     )
     common = Target(category="common")
 
-    found = pieces(connection, common, 0, LENGTH, 3)
+    found = find_splits(connection, common, 0, LENGTH, 3)
 
     counts = sizes(connection, common, found)
     assert max(counts) < 1.2 * min(counts)
@@ -108,7 +108,7 @@ def test_pieces_are_the_range_whatever_they_hold(
     connection: psycopg.Connection[Any], after: int, until: int
 ) -> None:
     for category in ("common", "late", "rare", "$all"):
-        found = pieces(connection, Target(category=category), after, until, 8)
+        found = find_splits(connection, Target(category=category), after, until, 8)
 
         if found:
             assert (found[0].after, found[-1].until) == (after, until)
@@ -116,15 +116,15 @@ def test_pieces_are_the_range_whatever_they_hold(
 
 
 def test_more_pieces_than_make_sense_are_not_cut(connection: psycopg.Connection[Any]) -> None:
-    found = pieces(connection, Target(category="$all"), 0, LENGTH, 10_000)
+    found = find_splits(connection, Target(category="$all"), 0, LENGTH, 10_000)
 
-    assert len(found) == LENGTH // SMALLEST_PIECE
+    assert len(found) == LENGTH // SMALLEST_SPLIT
 
 
 def test_to_ask_for_a_million_pieces_costs_no_more(connection: psycopg.Connection[Any]) -> None:
     connection.execute("set statement_timeout = '2s'")
 
-    found = pieces(connection, Target(category="$all"), 0, 20_000, 1_000_000)
+    found = find_splits(connection, Target(category="$all"), 0, 20_000, 1_000_000)
 
     assert len(found) == 2
 
@@ -137,7 +137,7 @@ def test_without_statistics_a_range_is_cut_all_the_same(
         " where oid = 'message_store.messages'::regclass"
     )
 
-    found = pieces(connection, Target(category="common"), 0, LENGTH, 2)
+    found = find_splits(connection, Target(category="common"), 0, LENGTH, 2)
 
     counts = sizes(connection, Target(category="common"), found)
     assert len(found) == 2

@@ -43,6 +43,7 @@
     │   └── PermanentFailure       raise it in a handler: do not try this message again
     ├── PipelineError
     │   ├── JavaNotFound           Spark needs Java, and there is none
+    │   ├── UnsupportedBySpark     a store's serializer or interceptor cannot be applied
     │   ├── WrongColumns           a frame does not have the columns of messages
     │   ├── WrongValue             a value in a message is not of the type the schema says
     │   ├── StagingLost            a crash of the server emptied the staging: write again
@@ -183,6 +184,7 @@ from penstock.errors.pipeline import (
     StagingLost,
     StepFailed,
     StepSuperseded,
+    UnsupportedBySpark,
     WrongColumns,
     WrongValue,
 )
@@ -268,6 +270,7 @@ __all__ = [
     "UnhandledMessageType",
     "UnknownMessageType",
     "UnsafeSequence",
+    "UnsupportedBySpark",
     "UnsupportedEdition",
     "ValidationError",
     "WatermarkRequired",

@@ -28,6 +28,20 @@ class JavaNotFound(PipelineError):
 
 
 @dataclass(eq=False)
+class UnsupportedBySpark(PipelineError):
+    """A store's serializer or interceptor cannot be applied to messages in Spark."""
+
+    what: str
+
+    def __str__(self) -> str:
+        return (
+            f"Spark cannot apply the store's {self.what}: PostgreSQL and Arrow fill the frames, "
+            "and no message passes through Python. Use a store without it, or read and write the "
+            'stored JSON with format("penstock") and convert it in a function of your own'
+        )
+
+
+@dataclass(eq=False)
 class WrongColumns(PipelineError):
     """A frame does not have the columns that messages need."""
 
