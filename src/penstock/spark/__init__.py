@@ -8,6 +8,6 @@ from penstock.extras import from_extra
 
 with from_extra("spark"):
     from penstock.spark.session import on_spark, session
-    from penstock.spark.store_frames import Frames
+    from penstock.spark.store_frames import FrameReader, Frames
 
-__all__ = ["Frames", "on_spark", "session"]
+__all__ = ["FrameReader", "Frames", "on_spark", "session"]
