@@ -7,8 +7,8 @@ from tests.mutants.mutant import Edit, Mutant
 TARGET = "spark/target.py"
 STREAM = "spark/read/stream_reader.py"
 PLANNING = "spark/read/planning.py"
-READING = "tests/spark/test_reading.py"
-OFFSETS = "tests/spark/test_offsets.py"
+READING = "tests/spark/read/test_reading.py"
+OFFSETS = "tests/spark/read/test_offsets.py"
 RESTORED = "tests/spark/faults/test_restored.py::TestOffsets"
 STREAMING = "tests/spark/faults/test_streaming.py"
 
