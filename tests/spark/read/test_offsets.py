@@ -91,3 +91,21 @@ def test_all_batches_together_have_every_message_once(store: Store, reading: Rea
         start = end
 
     assert found == list(range(1, 8))
+
+
+@pytest.mark.parametrize("target", [{"category": "50%s off"}, {"stream": "50%s off-1"}])
+def test_a_percent_sign_is_a_character_like_any_other(
+    store: Store, database_url: str, target: dict[str, str]
+) -> None:
+    for _ in range(2):
+        store.write_message("50%s off-1", "Placed")
+    chosen = read_options({"url": database_url, **target})
+    one = StreamReader(find_database(database_url), chosen, default_schema(None))
+
+    start = one.initialOffset()
+    end = one.latestOffset(start, ReadMaxRows(1))
+    [partition] = one.partitions(start, end)
+
+    assert end["position"] == start["position"] + 1
+    assert [batch.num_rows for batch in one.read(partition)] == [1]
+    one.stop()
