@@ -24,13 +24,10 @@ def execute(
     connection: psycopg.Connection[Any],
     operation: Operation[Result],
     *,
-    prepare: bool | None = True,
+    prepare: bool = True,
     where: str | None = None,
 ) -> Result:
-    """Run the operation and return its result. `where` names the database in errors.
-
-    `prepare=None` leaves it to psycopg, which prepares what is run often.
-    """
+    """Run the operation and return its result. `where` names the database in errors."""
     *before, last = operation.statements
     cursor = psycopg.Cursor(connection, row_factory=tuple_row)
     with typed_errors(where or place_of(connection)):
@@ -49,13 +46,10 @@ async def execute_async(
     connection: psycopg.AsyncConnection[Any],
     operation: Operation[Result],
     *,
-    prepare: bool | None = True,
+    prepare: bool = True,
     where: str | None = None,
 ) -> Result:
-    """Run the operation and return its result. `where` names the database in errors.
-
-    `prepare=None` leaves it to psycopg, which prepares what is run often.
-    """
+    """Run the operation and return its result. `where` names the database in errors."""
     *before, last = operation.statements
     cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)
     with typed_errors(where or place_of(connection)):

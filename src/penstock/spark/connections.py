@@ -88,8 +88,8 @@ def connected(database: DatabaseRef) -> Iterator[Connection]:
 
 
 def run(connection: Connection, operation: Operation[Result]) -> Result:
-    """Run an operation on a connection. What runs once is not prepared: most tasks are short."""
-    return execute(connection, operation, prepare=None)
+    """Run an operation on a connection, without preparing it: most of these run once."""
+    return execute(connection, operation, prepare=False)
 
 
 def not_installed(where: str) -> NotInstalled:
