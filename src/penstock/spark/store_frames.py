@@ -15,7 +15,7 @@ from typing import Any, Literal, TypedDict, Unpack
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import DataStreamWriter
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
 from penstock.database.interceptor import overrides
