@@ -11,7 +11,7 @@ from pyspark.sql import functions as f
 
 import penstock
 from penstock import ClaimedMessage, Dispatcher, JoinId, Store
-from penstock.spark import on_spark, session
+from penstock.spark import Frames, on_spark, session
 
 RUN = penstock.new_id().hex
 TABLES = {
@@ -45,26 +45,25 @@ def start(store: Store) -> JoinId:
 def make_dispatcher(store: Store, spark: SparkSession) -> Dispatcher:
     """Return a dispatcher whose handlers are Spark jobs."""
     dispatcher = Dispatcher(store, concurrency=2)
-    url = store.settings.conninfo()
+    frames = Frames(store, spark)
 
     @dispatcher.handler(f"extract {RUN}")
-    @on_spark(spark)  # handlers run in threads, where Spark has to be told of its session
+    @on_spark(spark)  # handlers run in threads, where no session is active
     def extract(message: ClaimedMessage) -> None:
         table = str(message.payload)
         rows = spark.createDataFrame(TABLES[table], "name string, value string")
         messages = rows.select(f.lit("Extracted").alias("type"), f.struct("*").alias("data"))
         own = f.concat(f.lit(f"{table}{RUN}-"), "data.name")
-        messages.withColumn("stream_name", own).write.format("penstock").mode("append").options(
-            url=url, delivery=f"{message.topic} {message.id}"
-        ).save()
+        frames.write(
+            messages.withColumn("stream_name", own), delivery=f"{message.topic} {message.id}"
+        )
 
     @dispatcher.handler(f"transform {RUN}")
     @on_spark(spark)
     def transform(message: ClaimedMessage) -> None:
         for table in TABLES:
             schema = "data struct<name: string, value: string>"
-            reader = spark.read.format("penstock").schema(schema)
-            loaded = reader.options(url=url, category=f"{table}{RUN}").load()
+            loaded = frames.read.category(f"{table}{RUN}", schema)
             loaded.select("data.*").createOrReplaceTempView(f"{table}_{RUN}")
         spent = spark.sql(f"""
             select 'Spent' as type,
@@ -75,9 +74,7 @@ def make_dispatcher(store: Store, spark: SparkSession) -> Dispatcher:
             join product_{RUN} p on p.name = o.value
             group by c.name, c.value order by c.name
         """)  # noqa: S608
-        spent.write.format("penstock").mode("append").options(
-            url=url, delivery=f"{message.topic} {message.id}"
-        ).save()
+        frames.write(spent, delivery=f"{message.topic} {message.id}")
 
     return dispatcher
 

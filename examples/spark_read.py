@@ -7,7 +7,7 @@ from pyspark.sql import functions as f
 
 import penstock
 from penstock import Store
-from penstock.spark import session
+from penstock.spark import Frames, session
 
 CATEGORY = f"meter{penstock.new_id().hex}"
 SCHEMA = "stream_name string, position long, data struct<value: double, at: timestamp>"
@@ -35,9 +35,8 @@ def measure(store: Store, day: int) -> None:
 
 
 def load(spark: SparkSession, store: Store) -> DataFrame:
-    """Return what the category holds now. The options are the same on a cluster."""
-    reader = spark.read.format("penstock").schema(SCHEMA)
-    return reader.options(url=store.settings.conninfo(), category=CATEGORY).load()
+    """Return what the category holds now. It is the same on a cluster."""
+    return Frames(store, spark).read.category(CATEGORY, SCHEMA)
 
 
 def by_meter(readings: DataFrame) -> DataFrame:

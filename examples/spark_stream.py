@@ -9,7 +9,7 @@ from pyspark.sql import functions as f
 
 import penstock
 from penstock import Store
-from penstock.spark import session
+from penstock.spark import Frames, session
 
 RUN = penstock.new_id().hex
 READINGS, ALARMS = f"reading{RUN}", f"alarm{RUN}"
@@ -30,22 +30,18 @@ def main() -> None:
 
 
 def stream_alarms(spark: SparkSession, store: Store, checkpoint: str) -> None:
-    """Read on from where the checkpoint says, and write what is too hot, once."""
-    url = store.settings.conninfo()
-    readings = spark.readStream.format("penstock").schema(SCHEMA).options(
-        url=url, category=READINGS, types="Measured", maxRowsPerBatch=1000
-    )  # fmt: skip
-    alarms = (
-        readings.load()
-        .where("data.celsius > 80")
-        .select(
-            f.concat(f.lit(f"{ALARMS}-"), f.split("stream_name", "-")[1]).alias("stream_name"),
-            f.lit("TooHot").alias("type"),
-            "data",
-        )
+    """Continue from the checkpoint, and write what is too hot, once."""
+    frames = Frames(store, spark)
+    readings = frames.read_stream.category(
+        READINGS, SCHEMA, types=["Measured"], max_rows_per_batch=1000
     )
-    writer = alarms.writeStream.format("penstock").trigger(availableNow=True)  # else it never ends
-    writer.options(url=url, checkpointLocation=checkpoint).start().awaitTermination()
+    alarms = readings.where("data.celsius > 80").select(
+        f.concat(f.lit(f"{ALARMS}-"), f.split("stream_name", "-")[1]).alias("stream_name"),
+        f.lit("TooHot").alias("type"),
+        "data",
+    )
+    writer = frames.write_stream(alarms).trigger(availableNow=True)  # else it never ends
+    writer.option("checkpointLocation", checkpoint).start().awaitTermination()
 
 
 if __name__ == "__main__":

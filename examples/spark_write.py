@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import penstock
 from penstock import Store
-from penstock.spark import session
+from penstock.spark import Frames, session
 
 CATEGORY = f"order{penstock.new_id().hex}"
 COLUMNS = "stream_name string, type string, data struct<number: int, total: int>, line int"
@@ -15,12 +15,12 @@ COLUMNS = "stream_name string, type string, data struct<number: int, total: int>
 
 def main() -> None:
     with penstock.connect() as store, session() as spark:
-        orders = frame(spark)
+        frames, orders = Frames(store, spark), frame(spark)
 
         for attempt in (1, 2):
-            write(store, orders, delivery=f"{CATEGORY} of Monday", order_by="line")
+            frames.write(orders, delivery=f"{CATEGORY} of Monday", order_by="line")
             print(f"after run {attempt}:", in_log(store))
-        write(store, orders.drop("line"))
+        frames.write(orders.drop("line"))
         print("without a delivery a second run repeats it:", len(in_log(store)))
         refuse(store, spark)
 
@@ -34,12 +34,6 @@ def frame(spark: SparkSession) -> DataFrame:
     return spark.createDataFrame(rows, COLUMNS)
 
 
-def write(store: Store, frame: DataFrame, **options: str) -> None:
-    """Write a frame. Each task stages its rows; the driver publishes them in one go."""
-    writer = frame.write.format("penstock").mode("append")
-    writer.options(url=store.settings.conninfo(), **options).save()
-
-
 def in_log(store: Store) -> list[str]:
     return [f"{message.data['number']} {message.type}" for message in store.read_category(CATEGORY)]
 
@@ -49,7 +43,7 @@ def refuse(store: Store, spark: SparkSession) -> None:
     rows = [(f"{CATEGORY}-2", "Paid", (2, 80), 9), (f"{CATEGORY}-3", "Placed", (3, 5), -1)]
     columns = COLUMNS.replace("line int", "expected_version int")
     try:
-        write(store, spark.createDataFrame(rows, columns))
+        Frames(store, spark).write(spark.createDataFrame(rows, columns))
     except PySparkException as error:
         [reason] = [line for line in str(error).splitlines() if "WrongExpectedVersion" in line]
         print("refused:", reason.partition(": ")[2].replace(CATEGORY, "order"))

@@ -15,7 +15,7 @@ from bench.spark.place import Place
 from bench.spark.sales import insert_sales, make_log
 from penstock.pipeline.state import open_processor, place_tailers
 from penstock.pipeline.step import Bench, run_step
-from penstock.spark.connections import Place as Database
+from penstock.spark.connections import DatabaseRef as Database
 from penstock.spark.connections import connect
 
 MESSAGES = 200  # of a step: so few that a small log stays small

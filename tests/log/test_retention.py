@@ -13,6 +13,7 @@ from psycopg.types.json import Jsonb
 import penstock
 from penstock import AsyncStore, Claim, CommitMode, Consumer, Retained, Store, TypedMessage
 from penstock.errors import UnsupportedEdition, ValidationError
+from penstock.log import retention
 from penstock.log.retain import retain
 from penstock.log.retain_async import retain as retain_async
 from penstock.log.retention import Keep

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.errors import PipelineRunning, RunLockLost
 from penstock.pipeline.run_lock import _PROCESSOR, _RUN, ProcessorLocks, hold_off, lock_run
-from penstock.spark.connections import find_place
+from penstock.spark.connections import find_database
 
 HELD = """
 select count(*) from pg_locks l join pg_database d on d.oid = l.database
@@ -16,7 +16,7 @@ where l.locktype = 'advisory' and d.datname = current_database()
 
 
 def test_what_is_released_can_be_had_at_once(database_url: str) -> None:
-    place = find_place(database_url)
+    place = find_database(database_url)
     with psycopg.connect(database_url, autocommit=True) as other:
         for _ in range(20):
             lock_run(place, "shop").release()
@@ -25,7 +25,7 @@ def test_what_is_released_can_be_had_at_once(database_url: str) -> None:
 
 
 def test_to_release_what_the_server_took_away_is_no_error(database_url: str) -> None:
-    held = lock_run(find_place(database_url), "shop")
+    held = lock_run(find_database(database_url), "shop")
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute(
             "select pg_terminate_backend(pid, 5000) from pg_stat_activity"
@@ -34,7 +34,7 @@ def test_to_release_what_the_server_took_away_is_no_error(database_url: str) -> 
 
     held.release()
 
-    lock_run(find_place(database_url), "shop").release()
+    lock_run(find_database(database_url), "shop").release()
 
 
 def end_holder(url: str, kind: int) -> None:
@@ -48,7 +48,7 @@ def end_holder(url: str, kind: int) -> None:
 
 
 def test_a_second_run_is_refused(database_url: str) -> None:
-    place = find_place(database_url)
+    place = find_database(database_url)
     held = lock_run(place, "shop")
 
     with pytest.raises(PipelineRunning):
@@ -59,7 +59,7 @@ def test_a_second_run_is_refused(database_url: str) -> None:
 
 
 def test_who_lost_it_to_another_run_is_told(database_url: str) -> None:
-    place = find_place(database_url)
+    place = find_database(database_url)
     first = lock_run(place, "shop")
     end_holder(database_url, _RUN)
     second = lock_run(place, "shop")
@@ -76,7 +76,7 @@ class TestAProcessor:
     @staticmethod
     def locks(url: str) -> ProcessorLocks:
         """Return the locks of a run that does not wait."""
-        return ProcessorLocks(find_place(url), "shop", lambda: True)
+        return ProcessorLocks(find_database(url), "shop", lambda: True)
 
     def test_is_run_by_one_at_a_time(self, database_url: str) -> None:
         with self.locks(database_url).connection("send") as connection:

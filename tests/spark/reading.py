@@ -9,10 +9,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType, StructType
 
 from penstock.spark.connections import connected
-from penstock.spark.data_source import PenstockDataSource
-from penstock.spark.read.batch_reader import Part
-from penstock.spark.read.columns import plan
-from penstock.spark.read.driver_read import read_table
+from penstock.spark.read.batch_reader import SplitPartition
+from penstock.spark.read.columns import read_plan
+from penstock.spark.read.driver_read import BATCH_ROWS, read_table
+from penstock.spark.source import PenstockDataSource
 
 
 class Reading(Protocol):
@@ -40,7 +40,7 @@ def reader_of(url: str, schema: StructType | None = None, **options: str) -> Any
     return source.reader(schema or source.schema())
 
 
-def parts(url: str, **options: str) -> list[Part]:
+def partitions(url: str, **options: str) -> list[SplitPartition]:
     """Return what each task would read."""
     return list(reader_of(url, None, **options).partitions())
 
@@ -48,19 +48,25 @@ def parts(url: str, **options: str) -> list[Part]:
 def read(url: str, schema: StructType | None = None, **options: str) -> pa.Table:
     """Return all that the tasks of a read give, in the order of the log."""
     reader = reader_of(url, schema, **options)
-    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+    batches = [batch for one in reader.partitions() for batch in reader.read(one)]
     table = pa.Table.from_batches(batches, reader_schema(reader))
     ordered = "global_position" in table.column_names
     return table.sort_by("global_position") if ordered else table
 
 
-def read_on_driver(url: str, schema: StructType | None = None, **options: str) -> pa.Table:
+def read_on_driver(
+    url: str,
+    schema: StructType | None = None,
+    *,
+    batch_rows: int = BATCH_ROWS,
+    **options: str,
+) -> pa.Table:
     """Return the same, read as a step on the driver reads a few messages."""
     reader = reader_of(url, schema, partitions="1", **options)
-    (part,) = reader.partitions()
-    columns = plan(reader.schema, null_if_wrong=reader.options.null_if_wrong)
-    with connected(reader.place) as connection:
-        table = read_table(connection, part.target, columns, part.piece)
+    (one,) = reader.partitions()
+    plan = read_plan(reader.schema, null_if_wrong=reader.options.null_if_wrong)
+    with connected(reader.database) as connection:
+        table = read_table(connection, one.target, plan, one.split, batch_rows=batch_rows)
     ordered = "global_position" in table.column_names
     return table.sort_by("global_position") if ordered else table
 

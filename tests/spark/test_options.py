@@ -6,7 +6,7 @@ import pytest
 
 from penstock.errors import ValidationError
 from penstock.spark.options import LATEST, read_options, write_options
-from penstock.spark.read.target import Target
+from penstock.spark.target import Target
 
 
 def test_a_read_needs_no_more_than_a_target() -> None:
@@ -150,8 +150,8 @@ def test_a_delivery_is_published_in_several_transactions(
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"rowsPerTransaction": "7"}, "together with a delivery"),
-        ({"atomic": "false"}, "together with a delivery"),
+        ({"rowsPerTransaction": "7"}, "given with a delivery"),
+        ({"atomic": "false"}, "given with a delivery"),
         ({"delivery": "d", "rowsPerTransaction": "0"}, "a whole number from 1"),
         ({"delivery": "d", "rowsPerTransaction": "7", "atomic": "true"}, "left out"),
         ({"delivery": "d", "atomic": "maybe"}, "false or true"),

@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
 from penstock.errors import WrongValue
-from penstock.spark.write.outgoing import outgoing
+from penstock.spark.write.rows import rows_to_stage
 from penstock.spark.write.staging import publish, stage
 from tests.spark.reading import struct, struct_of, typed_data
 
@@ -110,7 +110,7 @@ def write(url: str, kind: StructType, values: list[Any]) -> str:
         [pa.array(streams), pa.array(types), column], names=schema.fieldNames()
     )
     with psycopg.connect(url, autocommit=True) as connection:
-        staged = stage(connection, outgoing(schema), [batch], url)
+        staged = stage(connection, rows_to_stage(schema), [batch], url)
         publish(connection, None, 0, [staged], url)
     return category
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from penstock.spark.write.outgoing import outgoing
+from penstock.spark.write.rows import rows_to_stage
 from penstock.spark.write.staging import Published, Staged, publish, stage
 from tests.spark.reading import struct
 
@@ -31,7 +31,7 @@ class Writer:
         columns = zip(*rows, strict=True) if rows else ([] for _ in arrow)
         arrays = [pa.array(values, one.type) for values, one in zip(columns, arrow, strict=True)]
         batch = pa.RecordBatch.from_arrays(arrays, names=schema.fieldNames())
-        return stage(self.connection, outgoing(schema, order_by), [batch], "here")
+        return stage(self.connection, rows_to_stage(schema, order_by), [batch], "here")
 
     def publish(
         self,

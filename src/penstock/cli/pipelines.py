@@ -190,7 +190,7 @@ def _spark(file: str, master: str | None) -> Iterator[SparkSession]:
     """Start Spark for a file, and stop it at the end."""
     from penstock.pipeline.loading import check_file
     from penstock.spark import session
-    from penstock.spark.threads import has_stopped
+    from penstock.spark.session import has_stopped
 
     check_file(file)
     logging.getLogger().addFilter(_not_of_gateway)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Generic, LiteralString, TypeVar
 
 import msgspec
+from psycopg.sql import Composed
 
 Result = TypeVar("Result")
 Result_co = TypeVar("Result_co", covariant=True)
@@ -17,10 +18,10 @@ Row = tuple[Any, ...]
 
 
 class Statement(msgspec.Struct, frozen=True):
-    """One SQL statement and its arguments."""
+    """One SQL statement and its arguments; None if its values are in the SQL, as literals."""
 
-    sql: LiteralString
-    arguments: tuple[Any, ...] = ()
+    sql: LiteralString | Composed
+    arguments: tuple[Any, ...] | None = ()
 
 
 class Operation(msgspec.Struct, Generic[Result_co], frozen=True):
@@ -35,8 +36,8 @@ class Operation(msgspec.Struct, Generic[Result_co], frozen=True):
 
 def call(
     name: str,
-    sql: LiteralString,
-    arguments: tuple[Any, ...],
+    sql: LiteralString | Composed,
+    arguments: tuple[Any, ...] | None,
     decode: Callable[[list[Row]], Result],
     **facts: Any,
 ) -> Operation[Result]:

@@ -20,7 +20,7 @@ from penstock import ClaimedMessage, Dispatcher, JoinId, Store
 from penstock.demo.files import Files
 from penstock.demo.shop import pipe
 from penstock.pipeline import Runner
-from penstock.spark import on_spark, session
+from penstock.spark import Frames, on_spark, session
 
 TABLES = ("customers", "products", "orders")
 LEASE = 5.0  # seconds until another process takes over
@@ -44,9 +44,7 @@ def dispatcher(store: Store, spark: SparkSession, files: Files) -> Dispatcher:
     def extract(message: ClaimedMessage) -> None:
         table = message.topic.removeprefix("extract.")
         frame = messages_of(spark, files, table)
-        frame.write.format("penstock").mode("append").options(
-            url=store.settings.conninfo(), delivery=f"{message.topic} {message.id}"
-        ).save()
+        Frames(store, spark).write(frame, delivery=f"{message.topic} {message.id}")
 
     @on_spark(spark)
     def transform(message: ClaimedMessage) -> None:

@@ -34,6 +34,24 @@ class JavaNotFound(PipelineError):
 
 
 @dataclass(eq=False)
+class UnsupportedBySpark(PipelineError):
+    """A store's serializer or interceptor cannot be applied to messages in Spark.
+
+    Use a store without it, or convert the stored JSON in a function of your own:
+    [Spark](guides/spark.md#serializers-and-interceptors).
+    """
+
+    what: str
+
+    def __str__(self) -> str:
+        return (
+            f"Spark cannot apply the store's {self.what}: PostgreSQL and Arrow fill the frames, "
+            "and no message passes through Python. Use a store without it, or read and write the "
+            'stored JSON with format("penstock") and convert it in a function of your own'
+        )
+
+
+@dataclass(eq=False)
 class WrongColumns(PipelineError):
     """A DataFrame lacks columns of messages, or a schema has columns that cannot be read.
 

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from penstock.pipeline.failures import is_passing, kind_of, named_values, reason_of, sameness
 from penstock.pipeline.frames import Slice, numbers_after
 from penstock.pipeline.snapshot import Snapshot
+from penstock.spark.connections import run
 from penstock.spark.read import planning
 
 if TYPE_CHECKING:
@@ -90,10 +91,10 @@ def _tried(
     """Return how many of the messages that follow fail for the same reason, at most so many."""
     (queue,) = snapshot.ranges
     until = min(
-        planning.head(bench.connection, part.target), bench.memory.ends.get(queue, 2**63 - 1)
+        run(bench.connection, planning.head(part.target)), bench.memory.ends.get(queue, 2**63 - 1)
     )
-    end = planning.end_after(
-        bench.connection, part.target, part.until, until, bench.processor.limit
+    end = run(
+        bench.connection, planning.end_after(part.target, part.until, until, bench.processor.limit)
     )
     after = part.until
     following = numbers_after(bench.connection, part.target, after, end, most)

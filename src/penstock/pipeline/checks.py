@@ -14,7 +14,7 @@ from penstock.message import names
 from penstock.pipeline.graph import Pipeline, Processor, TableColumns, check_queue
 from penstock.pipeline.projection import next_table
 from penstock.pipeline.upsert import columns_of, table_identifier
-from penstock.spark.read.columns import MESSAGE, plan
+from penstock.spark.read.columns import MESSAGE, read_plan
 
 #: parameters that any function may have besides its frames
 OFFERED = ("delivery", "spark")
@@ -162,7 +162,7 @@ def _is_fed(one: Processor, fed: set[str]) -> bool:
 
 def _check_schema(pipeline: Pipeline, queue: str) -> None:
     try:
-        plan(frame_schema(pipeline, queue))
+        read_plan(frame_schema(pipeline, queue))
     except PipelineError as error:
         raise GraphError(f"queue {queue}: {error}", pipeline.queues[queue].location) from None
     except Exception as error:

@@ -19,11 +19,11 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from penstock.message import names
-from penstock.spark.connections import Place
-from penstock.spark.read.columns import plan
+from penstock.spark.connections import DatabaseRef
+from penstock.spark.read.columns import read_plan
 from penstock.spark.read.driver_read import read_table
-from penstock.spark.read.splits import Piece
-from penstock.spark.read.target import Target
+from penstock.spark.read.splits import Split
+from penstock.spark.target import Target
 
 #: so many messages the driver reads by itself
 DRIVER_ROWS = 20_000
@@ -35,7 +35,7 @@ Connection = psycopg.Connection[Any]
 class Slice:
     """The messages of a queue between two numbers, wherever they are read."""
 
-    place: Place
+    place: DatabaseRef
     connection: Connection
     target: Target
     schema: StructType
@@ -55,8 +55,8 @@ class Slice:
     @cached_property
     def table(self) -> pa.Table:
         """The messages as an Arrow table, read on the driver, in their order."""
-        columns = plan(self.schema)
-        piece = Piece(self.after, self.until)
+        columns = read_plan(self.schema)
+        piece = Split(self.after, self.until)
         return read_table(self.connection, self.target, columns, piece).sort_by("global_position")
 
     def frame(self, spark: SparkSession) -> DataFrame:

@@ -18,6 +18,7 @@ from penstock.pipeline.frames import count_up_to, queue_target
 from penstock.pipeline.graph import Processor
 from penstock.pipeline.snapshot import Range, Snapshot
 from penstock.pipeline.state import State
+from penstock.spark.connections import run
 from penstock.spark.read import planning
 
 Connection = psycopg.Connection[Any]
@@ -122,7 +123,7 @@ def _first_range(
 def _last_ids(connection: Connection, ranges: Mapping[str, Range]) -> dict[str, str]:
     """Return the id of the last message of each range."""
     ends = {
-        queue: planning.offset(connection, queue_target(queue), until)
+        queue: run(connection, planning.offset(queue_target(queue), until))
         for queue, (_, until) in ranges.items()
     }
     return {queue: end["id"] for queue, end in ends.items() if "id" in end}
@@ -132,7 +133,7 @@ def _range(
     connection: Connection, one: Processor, queue: str, state: State, memory: Memory
 ) -> Range:
     target, start = queue_target(queue), tailer(queue, state)
-    until = min(planning.head(connection, target), memory.ends.get(queue, 2**63 - 1))
+    until = min(run(connection, planning.head(target)), memory.ends.get(queue, 2**63 - 1))
     limit = one.limit
     if memory.suspect is not None and start < memory.suspect <= until:
         until = memory.suspect
@@ -140,9 +141,9 @@ def _range(
             limit = max(1, count_up_to(connection, target, start, until, one.limit) // 2)
     if until <= start:
         return start, start
-    return start, planning.end_after(connection, target, start, until, limit)
+    return start, run(connection, planning.end_after(target, start, until, limit))
 
 
 def _table(connection: Connection, queue: str, state: State) -> Range:
     target = queue_target(queue)
-    return state.floors.get(queue, target.before_first), planning.head(connection, target)
+    return state.floors.get(queue, target.before_first), run(connection, planning.head(target))

@@ -32,9 +32,9 @@ from penstock.database.server_errors import typed_errors
 from penstock.errors import WrongColumns, WrongValue
 from penstock.message import names
 from penstock.pipeline.frames import Slice
-from penstock.spark.connections import Place, connect
-from penstock.spark.write.json_texts import json_texts
-from penstock.spark.write.outgoing import Outgoing, in_category, outgoing
+from penstock.spark.connections import DatabaseRef, connect
+from penstock.spark.json_columns import json_texts
+from penstock.spark.write.rows import RowsToStage, in_category, rows_to_stage
 from penstock.spark.write.staging import Staged, stage
 
 _INPUT = ("position", "global_position", "time")
@@ -83,7 +83,7 @@ class Output:
     """How the rows of a frame become messages of a queue."""
 
     queue: str
-    outgoing: Outgoing
+    outgoing: RowsToStage
     follows: bool
     errors: ErrorsQueue | None
     #: categories of the step's inputs: a row that follows from one may still have its stream
@@ -164,13 +164,13 @@ def output(
     ]
     if follows:
         kept = [one for one in kept if one.name != "id"]
-    columns = outgoing(StructType(kept), category=names.category(queue))
+    columns = rows_to_stage(StructType(kept), category=names.category(queue))
     columns = replace(columns, names=tuple(one for one in columns.names if one not in _INPUT))
     return Output(queue, columns, follows, errors, tuple(names.category(one) for one in inputs))
 
 
 def stage_frame(
-    place: Place, frame: DataFrame, made: Output, driver_rows: int, *, is_small: bool
+    place: DatabaseRef, frame: DataFrame, made: Output, driver_rows: int, *, is_small: bool
 ) -> list[Staged]:
     """Evaluate a frame and stage it: from here if it is small, else from the executors."""
     if is_small:
@@ -213,7 +213,7 @@ def without_repeated_errors(connection: Connection, staged: Sequence[Staged]) ->
 class _Stager:
     """Stages what one task makes, or hands it over if it is little. Each attempt has own tokens."""
 
-    def __init__(self, place: Place, made: Output, few: int) -> None:
+    def __init__(self, place: DatabaseRef, made: Output, few: int) -> None:
         self.place = place
         self.made = made
         self.few = few

@@ -35,7 +35,7 @@ from penstock.pipeline.upsert import (
     table_exists,
     table_identifier,
 )
-from penstock.spark.connections import Place, connected
+from penstock.spark.connections import DatabaseRef, connected
 
 Fold = Callable[[dict[str, Any] | None, RecordedMessage], dict[str, Any] | None]
 Connection = psycopg.Connection[Any]
@@ -65,7 +65,7 @@ class Projection:
             ]
         )
 
-    def fold_frame(self, place: Place, frame: DataFrame) -> pa.Table:
+    def fold_frame(self, place: DatabaseRef, frame: DataFrame) -> pa.Table:
         """Fold a frame of events in tasks, each stream in one of them and in order."""
         together = frame.repartition("stream_name").sortWithinPartitions(
             "stream_name", "global_position"
@@ -173,7 +173,7 @@ def switch(connection: Connection, table: str) -> None:
 class _Folder:
     """Folds what one task has."""
 
-    def __init__(self, place: Place, projection: Projection) -> None:
+    def __init__(self, place: DatabaseRef, projection: Projection) -> None:
         self.place = place
         self.projection = projection
 

@@ -23,6 +23,7 @@ from penstock.pipeline.graph import Pipeline
 from penstock.pipeline.projection import next_table
 from penstock.pipeline.state import open_processor
 from penstock.pipeline.upsert import table_exists, table_identifier
+from penstock.spark.connections import run
 from penstock.spark.read import planning
 
 # Messages of a queue that no stream, sink or projection of the pipeline has made.
@@ -51,7 +52,7 @@ def restart(connection: psycopg.Connection[Any], pipeline: Pipeline) -> None:
                 continue
             open_processor(connection, pipeline.name, one.name, one.kind)
             floors = {
-                queue: planning.head(connection, queue_target(queue))
+                queue: run(connection, planning.head(queue_target(queue)))
                 for queue in (*one.reads, *one.looks_up)
                 if queue in made
             }
@@ -72,7 +73,7 @@ def _refuse_shared_queues(
     for one in pipeline.processors.values():
         for queue in made.intersection((*one.reads, *one.looks_up)):
             target = queue_target(queue)
-            rows = target.rows(target.before_first, planning.head(connection, target))
+            rows = target.rows(target.before_first, run(connection, planning.head(target)))
             query = sql.SQL(_FROM_ELSEWHERE).format(rows=rows, pipeline=pipeline.name)
             if found := connection.execute(query).fetchone():
                 raise GraphError(

@@ -23,7 +23,7 @@ import psycopg
 from penstock.database.server_errors import typed_errors
 from penstock.errors import PipelineRunning, RunLockLost
 from penstock.loops.signals import this_process
-from penstock.spark.connections import Place, connect
+from penstock.spark.connections import DatabaseRef, connect
 
 log = logging.getLogger(__name__)
 _RUN = 1885693287  # our third class of advisory locks
@@ -41,7 +41,7 @@ _HOLDER = (
 class RunLock:
     """The right to run a pipeline, until it is released or the process ends."""
 
-    def __init__(self, place: Place, pipeline: str, connection: Connection) -> None:
+    def __init__(self, place: DatabaseRef, pipeline: str, connection: Connection) -> None:
         self.connection = connection
         self._pid = connection.info.backend_pid
         self._place = place
@@ -67,7 +67,11 @@ class RunLock:
 
 
 def lock_run(
-    place: Place, pipeline: str, *, wait: bool = False, stopped: Callable[[], bool] = lambda: False
+    place: DatabaseRef,
+    pipeline: str,
+    *,
+    wait: bool = False,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> RunLock:
     """Return the lock, or say who has it: at once, or if it waits, when it is stopped."""
     connection = _connect(place, f"run {pipeline}")
@@ -84,7 +88,7 @@ def lock_run(
 class ProcessorLocks:
     """The right to run steps of a processor, held by the connection that commits them."""
 
-    def __init__(self, place: Place, pipeline: str, stopped: Callable[[], bool]) -> None:
+    def __init__(self, place: DatabaseRef, pipeline: str, stopped: Callable[[], bool]) -> None:
         self._place = place
         self._pipeline = pipeline
         self._stopped = stopped
@@ -128,7 +132,7 @@ def hold_off(connection: Connection, pipeline: str, processor: str) -> bool:
     return row == (True,)
 
 
-def _connect(place: Place, label: str) -> Connection:
+def _connect(place: DatabaseRef, label: str) -> Connection:
     connection = connect(place)
     name = f"penstock {label} on {this_process()}"
     with typed_errors(place.where):

@@ -49,10 +49,9 @@ from penstock.pipeline.restart import restart
 from penstock.pipeline.run_lock import ProcessorLocks, RunLock, lock_run
 from penstock.pipeline.schedule import Schedule
 from penstock.pipeline.step import Bench, StepReport, finish_rebuilding, run_step
-from penstock.spark.connections import Place, connect
+from penstock.spark.connections import DatabaseRef, connect, run
 from penstock.spark.read import planning
-from penstock.spark.session import session
-from penstock.spark.threads import activate, has_stopped, separate_session
+from penstock.spark.session import activate, has_stopped, separate_session, session
 from penstock.store import Store
 
 log = logging.getLogger(__name__)
@@ -155,7 +154,7 @@ class Runner:
             raise ValidationError("driver_rows", driver_rows, "a whole number, 0 or more")
         check_graph(pipeline)
         self.pipeline = pipeline
-        self.place = Place(store.settings)
+        self.place = DatabaseRef(store.settings)
         self.spark = spark or session(f"penstock {pipeline.name}")
         if getattr(self.spark, "_jsparkSession", None) is None:
             expected = (
@@ -259,7 +258,7 @@ class Runner:
         made = {queue for one in self.pipeline.processors.values() for queue in one.publishes}
         outside = {queue for one in self.pipeline.processors.values() for queue in one.reads} - made
         with connect(self.place) as connection, typed_errors(self.place.where):
-            return {queue: planning.head(connection, queue_target(queue)) for queue in outside}
+            return {queue: run(connection, planning.head(queue_target(queue))) for queue in outside}
 
     # In the calling thread
 

@@ -14,6 +14,7 @@ from penstock.errors import ValidationError
 from penstock.message import check_text
 from penstock.pipeline.frames import count_up_to, queue_target
 from penstock.pipeline.run_lock import hold_off
+from penstock.spark.connections import run
 from penstock.spark.read import planning
 
 MOST = 100_000  # lag is counted no further
@@ -93,7 +94,7 @@ def _tailers(
     found = []
     for queue, position in sorted(positions.items()):
         target = queue_target(queue)
-        head = planning.head(connection, target)
+        head = run(connection, planning.head(target))
         lag = count_up_to(connection, target, position, head, MOST)
         found.append(TailerStatus(queue, position, lag))
     return tuple(found)

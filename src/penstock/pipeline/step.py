@@ -68,9 +68,9 @@ from penstock.pipeline.outputs import (
 from penstock.pipeline.projection import Projection, projection_of, switch
 from penstock.pipeline.sharing import evaluated_once
 from penstock.pipeline.snapshot import Snapshot
-from penstock.spark.connections import Place
+from penstock.spark.connections import DatabaseRef, run
 from penstock.spark.read import planning
-from penstock.spark.threads import has_stopped
+from penstock.spark.session import has_stopped
 from penstock.spark.write.staging import Published, Staged, clean_up, is_beside, tokens_and_counts
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class Bench:
 
     pipeline: Pipeline
     processor: Processor
-    place: Place
+    place: DatabaseRef
     connection: Connection
     spark: SparkSession
     memory: Memory = field(default_factory=Memory)
@@ -205,7 +205,7 @@ def _tell_what_is_missing(bench: Bench, current: state.State, snapshot: Snapshot
     for queue, (start, end) in snapshot.ranges.items():
         if start == beginning(queue, current):  # what was removed before it came it does not miss
             continue
-        count = planning.count_removed(bench.connection, queue_target(queue), start, end)
+        count = run(bench.connection, planning.count_removed(queue_target(queue), start, end))
         if count:
             log.warning(
                 "%s fell behind retention: up to %d messages of %s after position %d were removed "
@@ -488,5 +488,5 @@ def _reaches_the_end(bench: Bench, events: Slice) -> bool:
     target, limit = queue_target(queue), bench.processor.limit
     if count_up_to(bench.connection, target, events.after, events.until, limit) < limit:
         return True
-    head = planning.head(bench.connection, target)
+    head = run(bench.connection, planning.head(target))
     return events.until >= min(head, bench.memory.ends.get(queue, head))

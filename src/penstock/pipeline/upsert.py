@@ -28,8 +28,7 @@ from pyspark.sql.types import (
 )
 
 from penstock.errors import ValidationError, WrongColumns, WrongValue
-from penstock.spark.json_kinds import refuse_twice, refuse_without_json
-from penstock.spark.write.json_texts import json_texts
+from penstock.spark.json_columns import json_texts, refuse_duplicate_columns, refuse_without_json
 
 Connection = psycopg.Connection[Any]
 _AS_CSV = pa.csv.WriteOptions(include_header=False, quoting_style="all_valid")
@@ -124,7 +123,7 @@ def upsert_of(
 
 def columns_of(schema: StructType) -> tuple[tuple[str, str], ...]:
     """Return the columns of a table for a schema, with PostgreSQL's types."""
-    refuse_twice(schema)
+    refuse_duplicate_columns(schema)
     return tuple((one.name, postgres_type(one.name, one.dataType)) for one in schema.fields)
 
 

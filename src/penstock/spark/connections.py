@@ -1,37 +1,44 @@
-"""Connections of Spark's own processes: planners on the driver, tasks on executors.
+"""Connections of Spark's processes: planners on the driver, tasks on executors.
 
-They come and go with tasks and share no pool. A server that has no connection to spare is asked
-again for a while, since other tasks will end. The driver decides which database it is; where that
-is the embedded one, its folder goes along, so that tasks on this machine keep it running.
+These processes start and end with their tasks and share no pool. When the server has no free
+connection, `connect` tries again for a while, because other tasks will end. The driver resolves
+which database it is. For the embedded server its folder is sent along, so that tasks on the same
+machine keep the server running.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from penstock.database import pool
 from penstock.database.embedded import EmbeddedServer, start
+from penstock.database.execute import execute
+from penstock.database.operation import Operation
 from penstock.database.server_errors import typed_errors
 from penstock.errors import DatabaseUnreachable, NotInstalled
 from penstock.settings import Settings
 
-PATIENCE = 60.0  # seconds to wait for a free connection
+CONNECT_TIMEOUT = 60.0  # seconds to wait for a free connection
 _joined: dict[Path, EmbeddedServer] = {}
+
+Connection = psycopg.Connection[Any]
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class Place:
-    """A database, as the driver found it."""
+class DatabaseRef:
+    """Which database to use, in a form that can be sent to executors."""
 
     settings: Settings
+    #: the folder of the embedded server
     folder: Path | None = None
 
     @property
@@ -39,24 +46,34 @@ class Place:
         """Host, port and database, for an error message."""
         return self.settings.where()
 
+    @property
+    def conninfo(self) -> str:
+        """The libpq connection string, for a driver other than psycopg."""
+        return self.settings.conninfo()
 
-def find_place(url: str | None) -> Place:
-    """Return the database of an address, of the environment, or the embedded one."""
+
+def find_database(url: str | None) -> DatabaseRef:
+    """Return the database at a URL, else the one of `PENSTOCK_URL`, else the embedded one."""
     settings = Settings.load(url)
     if not settings.embedded:
-        return Place(settings)
+        return DatabaseRef(settings)
     folder = settings.folder.absolute()
-    return Place(replace(settings, database_url=_join(folder).url), folder)
+    return DatabaseRef(replace(settings, database_url=_join(folder).url), folder)
 
 
-def connect(place: Place) -> psycopg.Connection[Any]:
-    """Return a connection, or say shortly why there is none."""
-    if place.folder is not None and place.folder.exists():
-        _join(place.folder)
-    pause, deadline = 0.05, time.monotonic() + PATIENCE
+def connect(
+    database: DatabaseRef,
+    *,
+    timeout: float = CONNECT_TIMEOUT,
+    open_connection: Callable[[Settings], Connection] = pool.connect,
+) -> Connection:
+    """Return a connection. While the server has none free, try again until the timeout."""
+    if database.folder is not None and database.folder.exists():
+        _join(database.folder)
+    pause, deadline = 0.05, time.monotonic() + timeout
     while True:
         try:
-            return _connect(place)
+            return _configured(_opened(database, open_connection), database.where)
         except DatabaseUnreachable as error:
             if not _is_full(error) or time.monotonic() > deadline:
                 raise
@@ -65,34 +82,37 @@ def connect(place: Place) -> psycopg.Connection[Any]:
 
 
 @contextmanager
-def connected(place: Place) -> Iterator[psycopg.Connection[Any]]:
-    """Lend a connection of its own, with typed errors."""
-    with connect(place) as connection, typed_errors(place.where):
+def connected(database: DatabaseRef) -> Iterator[Connection]:
+    """Open a connection for a `with` block, and raise typed errors in it."""
+    with connect(database) as connection, typed_errors(database.where):
         yield connection
 
 
+def run(connection: Connection, operation: Operation[Result]) -> Result:
+    """Run an operation on a connection, without preparing it: most of these run once."""
+    return execute(connection, operation, prepare=False)
+
+
 def not_installed(where: str) -> NotInstalled:
-    """Return the error for a database that Penstock has not set up, if Message DB did or nobody."""
-    return NotInstalled(f"{where} has no schema of Penstock's, which Spark needs: `penstock init`")
+    """Return the error for a database without the schema `penstock`."""
+    return NotInstalled(f"{where} has no schema `penstock`, which Spark needs: run `penstock init`")
 
 
-def conninfo(place: Place) -> str:
-    """Return libpq's address of the database, for a driver other than psycopg."""
-    return place.settings.conninfo()
-
-
-def _connect(place: Place) -> psycopg.Connection[Any]:
+def _opened(database: DatabaseRef, open_connection: Callable[[Settings], Connection]) -> Connection:
     try:
-        connection = pool.connect(place.settings)
+        return open_connection(database.settings)
     except DatabaseUnreachable as error:
-        if hidden := _hidden_socket(place.settings):
+        if socket := _missing_socket(database.settings):
             reason = (
-                f"the address names the Unix socket {hidden}, which this machine does not have: "
+                f"the address names the Unix socket {socket}, which this machine does not have: "
                 "executors elsewhere need a host and a port"
             )
-            raise DatabaseUnreachable(place.where, reason) from None
+            raise DatabaseUnreachable(database.where, reason) from None
         raise error from None
-    with typed_errors(place.where):  # a server may stop at any moment, also at this one
+
+
+def _configured(connection: Connection, where: str) -> Connection:
+    with typed_errors(where):  # the server may stop right after it accepted the connection
         connection.execute("set timezone = 'UTC'")
     return connection
 
@@ -101,7 +121,7 @@ def _is_full(error: DatabaseUnreachable) -> bool:
     return "too many clients" in error.reason or "connection slots" in error.reason
 
 
-def _hidden_socket(settings: Settings) -> str | None:
+def _missing_socket(settings: Settings) -> str | None:
     parts = conninfo_to_dict(settings.conninfo())
     host, port = str(parts.get("host") or ""), parts.get("port") or 5432
     socket = Path(host) / f".s.PGSQL.{port}"

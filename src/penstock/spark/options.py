@@ -1,4 +1,4 @@
-"""What a user may say in `.option(…)`: read once, checked, and turned into values."""
+"""The options of `format("penstock")`: parsed once, checked, and turned into values."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import msgspec
 from penstock.errors import ValidationError
 from penstock.message import check_text, names
 from penstock.message.conditions import attribute_text
-from penstock.spark.read.target import Target
+from penstock.spark.target import Target
 
-#: what Spark itself puts among the options
-_OF_SPARK = {"checkpointlocation", "path", "queryname", "name", "outputmode"}
+#: options that Spark itself adds
+_SPARK_OPTIONS = {"checkpointlocation", "path", "queryname", "name", "outputmode"}
 _READ = {
     "url", "category", "stream", "attributes", "types", "after", "until", "partitions", "columns",
     "maxrowsperbatch", "onwrongtype", "failondataloss", "onrestore",
 }  # fmt: skip
 _WRITE = {"url", "delivery", "order_by", "orderby", "atomic", "rowspertransaction"}
 LATEST = "latest"
-#: readers of the log wait for a transaction that publishes: with so many rows, about a second
+#: readers of the log wait for a publishing transaction: about a second for so many rows
 ROWS_PER_TRANSACTION = 25_000
 
 
@@ -39,7 +39,7 @@ class ReadOptions:
     max_rows_per_batch: int | None
     null_if_wrong: bool
     fail_on_data_loss: bool
-    #: where to go on if the log was restored to an earlier state; None: say so
+    #: where to continue if the log was restored to an earlier state; None: raise
     on_restore: int | None
 
 
@@ -50,78 +50,78 @@ class WriteOptions:
     url: str | None
     delivery: str | None
     order_by: str | None
-    #: above so many rows, in several transactions; None: always in one
+    #: above so many rows, publish in several transactions; None: always in one
     rows_per_transaction: int | None
 
 
 def read_options(options: Mapping[str, str]) -> ReadOptions:
     """Return the options of a read."""
-    said = _known(options, _READ)
+    given = _known(options, _READ)
     return ReadOptions(
-        url=said.get("url"),
-        target=_target(said),
-        columns=_list(said, "columns") or None,
-        after=LATEST if said.get("after") == LATEST else _number(said, "after", -1),
-        until=_number(said, "until", -1),
-        partitions=_number(said, "partitions", 1) or 4,
-        max_rows_per_batch=_number(said, "maxrowsperbatch", 1, "maxRowsPerBatch"),
-        null_if_wrong=_choice(said, "onwrongtype", "onWrongType", ("error", "null")) == "null",
-        fail_on_data_loss=_choice(said, "failondataloss", "failOnDataLoss", ("true", "false"))
+        url=given.get("url"),
+        target=_target(given),
+        columns=_list(given, "columns") or None,
+        after=LATEST if given.get("after") == LATEST else _number(given, "after", -1),
+        until=_number(given, "until", -1),
+        partitions=_number(given, "partitions", 1) or 4,
+        max_rows_per_batch=_number(given, "maxrowsperbatch", 1, "maxRowsPerBatch"),
+        null_if_wrong=_choice(given, "onwrongtype", "onWrongType", ("error", "null")) == "null",
+        fail_on_data_loss=_choice(given, "failondataloss", "failOnDataLoss", ("true", "false"))
         == "true",
-        on_restore=_number(said, "onrestore", -1, "onRestore"),
+        on_restore=_number(given, "onrestore", -1, "onRestore"),
     )
 
 
 def write_options(options: Mapping[str, str], *, streaming: bool = False) -> WriteOptions:
     """Return the options of a write."""
-    said = _known(options, _WRITE)
-    if "delivery" in said:
-        check_text("delivery", said["delivery"])
+    given = _known(options, _WRITE)
+    if "delivery" in given:
+        check_text("delivery", given["delivery"])
     return WriteOptions(
-        url=said.get("url"),
-        delivery=said.get("delivery"),
-        order_by=said.get("order_by") or said.get("orderby"),
-        rows_per_transaction=_rows_per_transaction(said, "delivery" in said or streaming),
+        url=given.get("url"),
+        delivery=given.get("delivery"),
+        order_by=given.get("order_by") or given.get("orderby"),
+        rows_per_transaction=_rows_per_transaction(given, "delivery" in given or streaming),
     )
 
 
-def _rows_per_transaction(said: Mapping[str, str], named: bool) -> int | None:
-    """Return how many rows may be published at once, where a retry is known by its delivery."""
-    atomic = _choice(said, "atomic", "atomic", ("false", "true")) == "true"
-    rows = _number(said, "rowspertransaction", 1, "rowsPerTransaction")
+def _rows_per_transaction(given: Mapping[str, str], named: bool) -> int | None:
+    """Return how many rows to publish at once, if the delivery has a name to resume by."""
+    atomic = _choice(given, "atomic", "atomic", ("false", "true")) == "true"
+    rows = _number(given, "rowspertransaction", 1, "rowsPerTransaction")
     if rows is not None and atomic:
         raise ValidationError("rowsPerTransaction", rows, "left out: atomic is one transaction")
-    if not named and (rows is not None or said.get("atomic", "true").lower() == "false"):
+    if not named and (rows is not None or given.get("atomic", "true").lower() == "false"):
         name, value = ("atomic", "false") if rows is None else ("rowsPerTransaction", rows)
-        expected = "together with a delivery: by its name a re-run finds what is published already"
+        expected = "given with a delivery: a second run finds by its name what is published already"
         raise ValidationError(name, value, expected)
     return None if atomic or not named else rows or ROWS_PER_TRANSACTION
 
 
 def _known(options: Mapping[str, str], known: set[str]) -> dict[str, str]:
-    said = {name.lower(): value for name, value in options.items()}
-    for name in said:
-        if name not in known | _OF_SPARK:
+    given = {name.lower(): value for name, value in options.items()}
+    for name in given:
+        if name not in known | _SPARK_OPTIONS:
             raise ValidationError("option", name, f"one of {', '.join(sorted(known))}")
-    return said
+    return given
 
 
-def _target(said: Mapping[str, str]) -> Target:
-    given = [name for name in ("category", "stream", "attributes") if said.get(name)]
-    if len(given) != 1:
+def _target(given: Mapping[str, str]) -> Target:
+    targets = [name for name in ("category", "stream", "attributes") if given.get(name)]
+    if len(targets) != 1:
         expected = 'exactly one of category ("$all" for the whole log), stream and attributes'
-        raise ValidationError("options", given, expected)
-    types = tuple(check_text("types", one) for one in _list(said, "types"))
-    if category := said.get("category"):
+        raise ValidationError("options", targets, expected)
+    types = tuple(check_text("types", one) for one in _list(given, "types"))
+    if category := given.get("category"):
         if category != "$all" and not names.is_category(category):
             raise ValidationError("category", category, "a category, which has no '-'")
         return Target(category=check_text("category", category), types=types)
-    if stream := said.get("stream"):
+    if stream := given.get("stream"):
         if names.is_category(stream):
             expected = "a stream name, which has a '-'; for a category use option category"
             raise ValidationError("stream", stream, expected)
         return Target(stream=check_text("stream", stream), types=types)
-    return Target(attributes=_attributes(said["attributes"]), types=types)
+    return Target(attributes=_attributes(given["attributes"]), types=types)
 
 
 def _attributes(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
@@ -136,9 +136,9 @@ def _attributes(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
     return tuple((n, tuple(attribute_text(n, one) for one in vs)) for n, vs in values.items())
 
 
-def _list(said: Mapping[str, str], name: str) -> tuple[str, ...]:
+def _list(given: Mapping[str, str], name: str) -> tuple[str, ...]:
     """Return a list that is given as `a, b` or as a JSON list."""
-    text = said.get(name, "").strip()
+    text = given.get(name, "").strip()
     if text.startswith("["):
         try:
             return tuple(msgspec.json.decode(text, type=list[str]))
@@ -148,9 +148,9 @@ def _list(said: Mapping[str, str], name: str) -> tuple[str, ...]:
 
 
 def _number(
-    said: Mapping[str, str], name: str, lowest: int, shown: str | None = None
+    given: Mapping[str, str], name: str, lowest: int, shown: str | None = None
 ) -> int | None:
-    text = said.get(name)
+    text = given.get(name)
     if text is None:
         return None
     if not re.fullmatch(r"-?\d{1,18}", text) or int(text) < lowest:
@@ -158,9 +158,9 @@ def _number(
     return int(text)
 
 
-def _choice(said: Mapping[str, str], name: str, shown: str, allowed: tuple[str, ...]) -> str:
-    """Return which of the allowed words was said; the first one if none was."""
-    text = said.get(name, allowed[0]).lower()
+def _choice(given: Mapping[str, str], name: str, shown: str, allowed: tuple[str, ...]) -> str:
+    """Return the word that is given, or the first of those allowed if none is."""
+    text = given.get(name, allowed[0]).lower()
     if text not in allowed:
         raise ValidationError(shown, text, " or ".join(allowed))
     return text

@@ -1,15 +1,18 @@
 """Writing frames to the log: each task stages under a token of its own, the driver publishes.
 
-A task may be tried again, run twice at once, or go on after it was given up: each time it stages
-under another token, and only the tokens that Spark hands to `commit` count. A streaming query names
-its delivery by its id and its batch, so that a batch that is run again is not published again; a
-batch job says what its delivery is called, or accepts that a re-run repeats it. A large delivery is
-published in several transactions, so that readers of the log do not wait for all of it; one without
-a name is not, since a re-run could not tell what is published already.
+Spark may retry a task, run it twice at once, or let it continue after it was given up. Every
+attempt stages under another token, and only the tokens that Spark passes to `commit` count. A
+streaming query names its delivery by its id and its batch, so a batch that runs again is not
+published again. A batch job is named by option `delivery`; without it, a second run writes a second
+time. A large delivery is published in several transactions, so that readers of the log do not wait
+for all of it. A write without a name is published in one, since a second run could not find out
+what is published already.
 """
 
 from __future__ import annotations
 
+import gc
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -22,16 +25,15 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from penstock.spark.connections import Place, connect
+from penstock.spark.connections import DatabaseRef, connect
 from penstock.spark.options import WriteOptions
-from penstock.spark.worker import settle
-from penstock.spark.write.outgoing import Outgoing
+from penstock.spark.write.rows import RowsToStage
 from penstock.spark.write.staging import Staged, clean_up, publish, stage
 
 
 @dataclass
 class StagedPart(WriterCommitMessage):
-    """What one task has staged, and for which delivery of a streaming query."""
+    """What one task has staged, and for which streaming query."""
 
     staged: Staged
     partition: int
@@ -39,9 +41,9 @@ class StagedPart(WriterCommitMessage):
 
 
 class _Writer:
-    def __init__(self, place: Place, outgoing: Outgoing, options: WriteOptions) -> None:
-        self.place = place
-        self.outgoing = outgoing
+    def __init__(self, database: DatabaseRef, rows: RowsToStage, options: WriteOptions) -> None:
+        self.database = database
+        self.rows = rows
         self.options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedPart:
@@ -49,35 +51,35 @@ class _Writer:
         context = TaskContext.get()
         assert context is not None
         query = context.getLocalProperty("sql.streaming.queryId")
-        batches = _begun(iterator)
-        with connect(self.place) as connection:
-            staged = stage(connection, self.outgoing, batches, self.place.where)
+        batches = _after_first(iterator)
+        with connect(self.database) as connection:
+            staged = stage(connection, self.rows, batches, self.database.where)
         return StagedPart(staged, context.partitionId(), query)
 
     def _publish(
         self, messages: Sequence[WriterCommitMessage | None], source: str | None, batch: int
     ) -> None:
         parts = sorted(_parts(messages), key=lambda one: one.partition)
-        with connect(self.place) as connection:
+        with connect(self.database) as connection:
             publish(
                 connection,
                 source,
                 batch,
                 [one.staged for one in parts],
-                self.place.where,
+                self.database.where,
                 rows_per_transaction=self.options.rows_per_transaction,
-                own_ids="id" in self.outgoing.names,
+                own_ids="id" in self.rows.names,
             )
 
     def _give_up(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Forget what these tasks staged. What others stage later is swept some day."""
+        """Remove what these tasks staged. A later sweep removes what others still stage."""
         if parts := _parts(messages):
-            with connect(self.place) as connection:
+            with connect(self.database) as connection:
                 clean_up(connection, [one.staged for one in parts])
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
-    """Writes a frame, all of it or nothing; if it is a delivery, a large one in several steps."""
+    """Writes a frame in one transaction; a large delivery in several."""
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish what the tasks staged."""
@@ -104,8 +106,8 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         self._give_up(messages)
 
 
-def _begun(iterator: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Wait for the first batch, which may take long to compute, before there is a connection."""
+def _after_first(iterator: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Wait for the first batch, which may take long to compute, before connecting."""
     return chain(list(islice(iterator, 1)), iterator)
 
 
@@ -113,4 +115,14 @@ def _parts(messages: Sequence[WriterCommitMessage | None]) -> list[StagedPart]:
     return [one for one in messages if isinstance(one, StagedPart)]
 
 
-settle()  # tasks load no more than this
+def freeze_loaded_modules() -> None:
+    """Exempt all loaded modules from garbage collection, in a worker that Spark reuses.
+
+    Spark collects garbage after each task. With pyarrow, pandas and psycopg loaded, that takes
+    longer than many tasks, and would free nothing.
+    """
+    if os.environ.get("SPARK_REUSE_WORKER"):  # not set in the user's own process
+        gc.freeze()
+
+
+freeze_loaded_modules()  # tasks load no more than this

@@ -141,8 +141,8 @@ RESTORED = (
         (
             Edit(
                 "spark/read/stream_reader.py",
-                "        if checks and not self._begun and self._moved(end):",
-                "        if False and checks and not self._begun and self._moved(end):",
+                "        if checks and not self._checked and self._moved(end):",
+                "        if False and checks and not self._checked and self._moved(end):",
             ),
         ),
         (

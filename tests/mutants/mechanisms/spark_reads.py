@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Edit, Mutant
 
-TARGET = "spark/read/target.py"
+TARGET = "spark/target.py"
 STREAM = "spark/read/stream_reader.py"
 PLANNING = "spark/read/planning.py"
-READING = "tests/spark/test_reading.py"
-OFFSETS = "tests/spark/test_offsets.py"
+READING = "tests/spark/read/test_reading.py"
+OFFSETS = "tests/spark/read/test_offsets.py"
 RESTORED = "tests/spark/faults/test_restored.py::TestOffsets"
 STREAMING = "tests/spark/faults/test_streaming.py"
 
@@ -93,7 +93,7 @@ _SAME_LOG = (
     Mutant(
         "spark-planned-log",
         "If a batch that was planned before were read from whatever log there is",
-        (Edit(STREAM, "        if checks and not self._begun and self._moved(end):\n",
+        (Edit(STREAM, "        if checks and not self._checked and self._moved(end):\n",
               "        if False:\n"),),
         (
             f"{RESTORED}::test_a_batch_that_was_planned_before_is_not_read_from_another_log",

@@ -6,8 +6,8 @@ from tests.mutants.mutant import Edit, Mutant
 
 SQL = "database/sql/penstock/50_staging.sql"
 PYTHON = "spark/write/staging.py"
-STAGING = "tests/spark/test_staging.py"
-SLICES = "tests/spark/test_slices.py"
+STAGING = "tests/spark/write/test_staging.py"
+SLICES = "tests/spark/write/test_slices.py"
 CRASHED = "tests/spark/faults/test_server_lost.py"
 BETWEEN = f"{SLICES}::TestFailedInBetween"
 
@@ -103,7 +103,7 @@ _NAMES = (
             ),
         ),
         (
-            "tests/spark/test_spark_sink.py"
+            "tests/spark/test_sink.py"
             "::test_a_delivery_is_written_once_and_a_write_without_one_each_time",
         ),
     ),

@@ -11,7 +11,7 @@ import pytest
 from penstock import Store
 from penstock.pipeline.snapshot import Snapshot
 from penstock.pipeline.state import fail_step, open_processor, place_tailers
-from penstock.spark.connections import Place, connect
+from penstock.spark.connections import DatabaseRef, connect
 from tests.cli.conftest import run
 from tests.pipeline.graph.files import write_file
 
@@ -86,7 +86,7 @@ class TestPipelines:
         """A database on which a processor has been stopped by an error, and another one ran."""
         store.write_message("order-1", "Placed")
         store.write_message("order-2", "Placed")
-        with connect(Place(store.settings)) as connection:
+        with connect(DatabaseRef(store.settings)) as connection:
             open_processor(connection, "shop", "orders", "source")
             open_processor(connection, "shop", "bill", "stream")
             fail_step(connection, "shop", Snapshot("bill", 0), "ValueError: no\x1b[31m paper")

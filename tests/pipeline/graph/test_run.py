@@ -15,7 +15,7 @@ import pytest
 
 from penstock import Store
 from penstock.pipeline.run_lock import lock_run
-from penstock.spark.connections import Place
+from penstock.spark.connections import DatabaseRef
 from tests.cli.conftest import Start, run
 from tests.cli.conftest import start as start  # a fixture
 from tests.spark.faults.waiting import wait_until, wait_until_blocked
@@ -70,7 +70,7 @@ def test_waiting_for_another_run_and_told_to_end_it_finishes_the_step_in_hand(
     url = store.settings.conninfo()
     for number in (1, 2):
         store.write_message("order-1", "Placed", {"n": number})
-    lock = lock_run(Place(store.settings), "shop")
+    lock = lock_run(DatabaseRef(store.settings), "shop")
     process = start("run", file, "--follow", "--wait", *MASTER, url=url)
     wait_until(url, "select count(*) = 2 from pg_stat_activity where application_name like %s",
                (ASKING,))  # fmt: skip
@@ -93,7 +93,7 @@ def test_waiting_for_another_run_and_told_to_end_it_finishes_the_step_in_hand(
 def test_while_another_one_runs_it_is_refused_and_told_who(
     start: Start, store: Store, file: str
 ) -> None:
-    lock = lock_run(Place(store.settings), "shop")
+    lock = lock_run(DatabaseRef(store.settings), "shop")
 
     process = start("run", file, *MASTER, url=store.settings.conninfo())
 

@@ -16,7 +16,7 @@ from penstock.pipeline.frames import DRIVER_ROWS
 from penstock.pipeline.state import backing_stream
 from penstock.pipeline.status import ProcessorStatus, processors
 from penstock.pipeline.step import Bench, run_step
-from penstock.spark.connections import Place, connect
+from penstock.spark.connections import DatabaseRef, connect
 
 
 class Watched(psycopg.Connection[Any]):
@@ -51,7 +51,7 @@ class Workshop:
     ) -> None:
         self.store = store
         self.spark = spark
-        self.place = Place(store.settings)
+        self.place = DatabaseRef(store.settings)
         #: up to here a step is the driver's, beyond it the executors'
         self.driver_rows = driver_rows
         self._open = ExitStack()

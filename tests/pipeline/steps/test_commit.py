@@ -24,7 +24,7 @@ from penstock.pipeline.restart import restart
 from penstock.pipeline.snapshot import Snapshot
 from penstock.pipeline.step import Bench, Made, begin, commit
 from penstock.pipeline.upsert import Upsert
-from penstock.spark.connections import find_place
+from penstock.spark.connections import find_database
 from penstock.spark.write.staging import Published, Staged
 from tests.pipeline.steps.running import Stop, Watched, pipeline, stop
 from tests.spark.faults.waiting import wait_until_blocked
@@ -48,7 +48,7 @@ class Run:
     """One run of a pipeline: it begins a step of its processor, stages, and commits."""
 
     def __init__(self, pipe: Pipeline, processor: str, connection: Watched) -> None:
-        place = find_place(connection.info.dsn)
+        place = find_database(connection.info.dsn)
         self.bench = Bench(pipe, pipe.processors[processor], place, connection, NO_SPARK)
         self.connection = connection
 

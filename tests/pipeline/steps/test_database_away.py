@@ -25,7 +25,7 @@ from penstock.database import pool
 from penstock.database.embedded import EmbeddedServer, start
 from penstock.errors import DatabaseUnreachable
 from penstock.pipeline import Pipeline, Runner
-from penstock.spark.connections import Place, connect
+from penstock.spark.connections import DatabaseRef, connect
 from tests.conftest import FAST
 from tests.pipeline.steps.points import CALLED, points_are_noticed, walking
 from tests.pipeline.steps.running import Workshop, numbered, renumbered
@@ -232,4 +232,4 @@ def test_a_server_that_stops_just_after_it_let_one_in_is_away(
 
     monkeypatch.setattr(pool, "connect", let_in_and_stop)
     with pytest.raises(DatabaseUnreachable):
-        connect(Place(store.settings))
+        connect(DatabaseRef(store.settings))

@@ -12,7 +12,7 @@ from penstock.errors import ValidationError
 from penstock.log.retention import Retained
 from penstock.pipeline import Pipeline, Runner, StepReport
 from penstock.pipeline.status import processors, retire
-from penstock.spark.connections import Place, connect
+from penstock.spark.connections import DatabaseRef, connect
 from tests.pipeline.steps.running import Workshop
 from tests.telemetry.busy import an_hour_passes
 from tests.telemetry.figures import HOUR, figure
@@ -116,7 +116,7 @@ def test_nor_does_it_keep_other_streams(workshop: Workshop) -> None:
 
 
 def retired(workshop: Workshop) -> None:
-    with connect(Place(workshop.store.settings)) as connection:
+    with connect(DatabaseRef(workshop.store.settings)) as connection:
         retire(connection, "shop", "read")
 
 
@@ -126,7 +126,7 @@ def test_one_that_runs_cannot_be_retired_but_one_that_was_taken_out_can(
     told: list[str] = []
 
     def look(report: StepReport) -> None:
-        with connect(Place(workshop.store.settings)) as connection:
+        with connect(DatabaseRef(workshop.store.settings)) as connection:
             retire(connection, "shop", "gone")
             with pytest.raises(ValidationError) as caught:
                 retire(connection, "shop", "read")
@@ -191,6 +191,6 @@ def test_one_that_comes_back_goes_on_where_it_stood(workshop: Workshop, queue: s
 
     workshop.steps(reader(queue))
 
-    with connect(Place(workshop.store.settings)) as connection:
+    with connect(DatabaseRef(workshop.store.settings)) as connection:
         (status,) = processors(connection)
     assert (status.messages_in, status.lag, status.retired_at) == (5, 0, None)

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 import penstock
 from penstock import Store
 from penstock.errors import LogChanged, OffsetBeyondEnd
-from penstock.spark.connections import find_place
+from penstock.spark.connections import find_database
 from penstock.spark.options import read_options
 from penstock.spark.read.columns import default_schema
 from penstock.spark.read.stream_reader import StreamReader
@@ -204,7 +204,9 @@ class TestOffsets:
 
 @contextmanager
 def reading(url: str, **options: str) -> Iterator[StreamReader]:
-    one = StreamReader(find_place(url), read_options({"url": url, **options}), default_schema(None))
+    one = StreamReader(
+        find_database(url), read_options({"url": url, **options}), default_schema(None)
+    )
     try:
         yield one
     finally:

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock import Store
 from penstock.errors import MessagesRemoved, OffsetBeyondEnd
-from penstock.spark.connections import find_place
+from penstock.spark.connections import find_database
 from penstock.spark.options import read_options
 from penstock.spark.read.columns import default_schema
 from penstock.spark.read.stream_reader import StreamReader
@@ -30,7 +30,7 @@ def checkpoint(tmp_path: Path) -> str:
 def reader(url: str, **options: str) -> StreamReader:
     """Return a reader as Spark has it."""
     found = read_options({"url": url, **options})
-    return StreamReader(find_place(url), found, default_schema(None))
+    return StreamReader(find_database(url), found, default_schema(None))
 
 
 class TestBelowRetention:

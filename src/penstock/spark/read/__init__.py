@@ -1,1 +1,1 @@
-"""Reading the log into Spark: what to read, in which splits, and in which columns."""
+"""Reading the log into Spark: planning, splits, columns, and the readers of batches and streams."""

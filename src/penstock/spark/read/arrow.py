@@ -1,10 +1,10 @@
-"""Reading messages in a task: COPY in binary, decoded in C to Arrow, a few megabytes at a time.
+"""Reading messages in a task: binary COPY, decoded to Arrow in C, a few megabytes at a time.
 
-The driver is used by its lower interface: the other one brings pandas along, which takes a worker
-half a second to load.
+This uses the low-level interface of the ADBC driver: the DBAPI one loads pandas, which takes half a
+second in each worker.
 
-Not for the user's own process: where the server goes away between two statements, this driver
-aborts the process it is in (arrow-adbc #3878). Spark starts another worker; see `driver_read`.
+Use this in Spark's workers only. If the server goes away between two statements, the ADBC driver
+aborts its process (arrow-adbc #3878). Spark replaces a worker; the driver uses `driver_read`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ import pyarrow as pa
 
 from penstock.database.server_errors import typed_errors
 from penstock.extras import from_extra
-from penstock.spark.connections import PATIENCE, Place, connected, conninfo
-from penstock.spark.read.read_plan import Plan
-from penstock.spark.read.splits import Piece
-from penstock.spark.read.target import Target
-from penstock.spark.read.wrong_values import UNFIT, find_wrong
+from penstock.spark.connections import CONNECT_TIMEOUT, DatabaseRef, connected
+from penstock.spark.read.plan import VALUE_ERRORS, ReadPlan, find_wrong_value
+from penstock.spark.read.splits import Split
+from penstock.spark.target import Target
 
 with from_extra("spark"):
     import adbc_driver_postgresql
@@ -36,32 +35,32 @@ with from_extra("spark"):
     )
     from adbc_driver_manager._reader import AdbcRecordBatchReader
 
-#: what one batch may weigh, so that a task's memory does not grow with its part of the log
+#: the size of a batch, so that a task's memory does not grow with its split
 BATCH_BYTES = 2 * 1024 * 1024
 
 
 def read_batches(
-    place: Place, target: Target, plan: Plan, piece: Piece
+    database: DatabaseRef, target: Target, plan: ReadPlan, split: Split
 ) -> Iterator[pa.RecordBatch]:
-    """Read a piece of a target, batch by batch."""
-    rows = target.rows(piece.after, piece.until)
+    """Read a split of a target, batch by batch."""
+    rows = target.rows(split.after, split.until)
     query = plan.query(rows).as_string()
     try:
-        with typed_errors(place.where), _psycopg_errors(), _reader(place, query) as reader:
+        with typed_errors(database.where), _psycopg_errors(), _reader(database, query) as reader:
             for batch in reader:
                 if batch.num_rows:
                     yield plan.batch(batch.columns)
-    except (*UNFIT, OSError) as error:  # Arrow reports some as OSError
-        with connected(place) as connection:
-            wrong = find_wrong(connection, rows, plan, error)
+    except (*VALUE_ERRORS, OSError) as error:  # Arrow reports some as OSError
+        with connected(database) as connection:
+            wrong = find_wrong_value(connection, rows, plan, error)
         if wrong is None:
             raise
         raise wrong from None
 
 
 @contextmanager
-def _reader(place: Place, query: str) -> Iterator[AdbcRecordBatchReader]:
-    with closing(_connect(place)) as connection, closing(AdbcStatement(connection)) as statement:
+def _reader(database: DatabaseRef, query: str) -> Iterator[AdbcRecordBatchReader]:
+    with closing(_connect(database)) as connection, closing(AdbcStatement(connection)) as statement:
         statement.set_sql_query("set timezone = 'UTC'")
         statement.execute_update()
         statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(BATCH_BYTES)})
@@ -71,28 +70,28 @@ def _reader(place: Place, query: str) -> Iterator[AdbcRecordBatchReader]:
             yield reader
 
 
-def _connect(place: Place) -> AdbcConnection:
-    """Return a connection. If there is none, psycopg finds out why: it waits and tells better."""
-    deadline = time.monotonic() + PATIENCE
+def _connect(database: DatabaseRef) -> AdbcConnection:
+    """Return a connection. If that fails, psycopg waits for a free one, or says what is wrong."""
+    deadline = time.monotonic() + CONNECT_TIMEOUT
     while True:
         try:
-            return AdbcConnection(_database(conninfo(place)))
+            return AdbcConnection(_adbc_database(database.conninfo))
         except OperationalError:
-            with connected(place):
+            with connected(database):
                 pass
             if time.monotonic() > deadline:
                 raise
 
 
 @lru_cache(maxsize=4)
-def _database(address: str) -> AdbcDatabase:
-    """Return the driver's idea of a database, which takes it longer to make than a connection."""
-    return adbc_driver_postgresql.connect(address)  # type: ignore[no-any-return]
+def _adbc_database(conninfo: str) -> AdbcDatabase:
+    """Return the ADBC driver's database object, which takes longer to create than a connection."""
+    return adbc_driver_postgresql.connect(conninfo)  # type: ignore[no-any-return]
 
 
 @contextmanager
 def _psycopg_errors() -> Iterator[None]:
-    """Raise what psycopg would: this driver tells the end of a connection in several ways."""
+    """Raise what psycopg would: the ADBC driver reports a lost connection in several ways."""
     try:
         yield
     except Error as error:

@@ -1,10 +1,10 @@
-"""Reading a few messages in the user's own process: through psycopg, which survives its server.
+"""Reading a few messages in the user's own process, through psycopg.
 
-The driver that tasks read with is quicker, and aborts its process where the server goes away at the
-wrong moment: see `arrow`. A worker is replaced; the user's application is not.
+Tasks read with the ADBC driver. It is faster, but aborts its process if the server goes away at the
+wrong moment (see `arrow`), and nothing restarts the user's application.
 
-Values come in PostgreSQL's binary form, and columns are made of them as that driver makes them, so
-that one plan serves both.
+Values arrive in PostgreSQL's binary form and become the same Arrow columns as with ADBC, so one
+plan serves both.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ import pyarrow as pa
 from psycopg.rows import tuple_row
 from psycopg.types.string import ByteaBinaryLoader
 
-from penstock.spark.read.read_plan import Plan
-from penstock.spark.read.splits import Piece
-from penstock.spark.read.target import Target
-from penstock.spark.read.wrong_values import UNFIT, find_wrong
+from penstock.spark.connections import Connection
+from penstock.spark.read.plan import VALUE_ERRORS, ReadPlan, find_wrong_value
+from penstock.spark.read.splits import Split
+from penstock.spark.target import Target
 
-#: messages to a batch: their values are Python's for a moment
-BATCH = 2_000
+#: rows in a batch; each value is a Python object while its batch is converted
+BATCH_ROWS = 2_000
 
 Values = Sequence[bytes | None]
 
-#: how numbers lie on the wire, what they are in Arrow, and which number PostgreSQL's zero is there
+#: the binary format of each type, its Arrow type, and what PostgreSQL's zero is in Arrow
 _NUMBERS: dict[str, tuple[str, pa.DataType, int]] = {
     "bool": ("?", pa.bool_(), 0),
     "int2": (">i2", pa.int16(), 0),
@@ -49,37 +49,44 @@ _BYTES: dict[str, pa.DataType] = {
 
 
 def read_table(
-    connection: psycopg.Connection[Any], target: Target, plan: Plan, piece: Piece
+    connection: Connection,
+    target: Target,
+    plan: ReadPlan,
+    split: Split,
+    *,
+    batch_rows: int = BATCH_ROWS,
 ) -> pa.Table:
-    """Return a piece of a target."""
-    rows = target.rows(piece.after, piece.until)
+    """Return a split of a target."""
+    rows = target.rows(split.after, split.until)
     try:
         with connection.cursor(row_factory=tuple_row) as cursor:
             for kind in (*_NUMBERS, *_BYTES):
-                cursor.adapters.register_loader(kind, ByteaBinaryLoader)  # as it comes
+                cursor.adapters.register_loader(kind, ByteaBinaryLoader)  # unconverted
             cursor.execute(plan.query(rows), binary=True, prepare=False)
-            return pa.Table.from_batches(_batches(cursor, plan), plan.schema)
-    except UNFIT as error:
-        wrong = find_wrong(connection, rows, plan, error)
+            return pa.Table.from_batches(_batches(cursor, plan, batch_rows), plan.schema)
+    except VALUE_ERRORS as error:
+        wrong = find_wrong_value(connection, rows, plan, error)
         if wrong is None:
             raise
         raise wrong from None
 
 
-def _batches(cursor: psycopg.Cursor[tuple[bytes | None, ...]], plan: Plan) -> Iterator[Any]:
+def _batches(
+    cursor: psycopg.Cursor[tuple[bytes | None, ...]], plan: ReadPlan, batch_rows: int
+) -> Iterator[Any]:
     types = cursor.adapters.types
     kinds = [types[column.type_code].name for column in cursor.description or ()]
-    while rows := cursor.fetchmany(BATCH):
+    while rows := cursor.fetchmany(batch_rows):
         yield plan.batch(
             [_column(*one) for one in zip(kinds, zip(*rows, strict=True), strict=True)]
         )
 
 
 def _column(kind: str, values: Values) -> pa.Array:
-    """Return values of a type of PostgreSQL's as a column."""
+    """Return values of a PostgreSQL type as an Arrow column."""
     if kind in _NUMBERS:
         return _numbers(values, *_NUMBERS[kind])
-    if kind == "jsonb":  # its text comes after a byte with the number of that form
+    if kind == "jsonb":  # the text follows a byte with the version of the format
         values = [None if one is None else one[1:] for one in values]
     return pa.array(values, _BYTES[kind])
 

@@ -1,6 +1,6 @@
-"""Values that come as JSON text, arrays and maps, in the types of a Spark schema.
+"""Arrays and maps, which arrive as JSON text, in the types of a Spark schema.
 
-A scalar in them is read as PostgreSQL reads one that stands alone: from its text.
+A scalar inside them is read from its text, as PostgreSQL reads a field of its own.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from pyspark.sql.types import (
 
 from penstock.errors import WrongValue
 
-#: numbers keep all their digits until it is known what they are read as
+#: numbers keep all their digits until they are converted to their type
 _decoder = msgspec.json.Decoder(float_hook=Decimal)
 _encoder = msgspec.json.Encoder(decimal_format="number")
 _TRUE = {"t", "tr", "tru", "true", "y", "ye", "yes", "on", "1"}
 _FALSE = {"f", "fa", "fal", "fals", "false", "n", "no", "of", "off", "0"}
-#: as `penstock.is_iso_time` has it
+#: the same pattern as in `penstock.is_iso_time`
 _ISO_TIME = re.compile(
     "[0-9]{4}-[0-9]{2}-[0-9]{2}"
     "([T ]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9]([.][0-9]+)?)?"
@@ -88,12 +88,12 @@ def value_of(value: Any, kind: DataType) -> Any:
 
 def _of(value: Any, kind: type) -> Any:
     if not isinstance(value, kind):
-        raise ValueError(f"no {kind.__name__}")
+        raise ValueError(f"not a {kind.__name__}")
     return value
 
 
 def _pairs(found: dict[str, Any], kind: MapType) -> list[tuple[Any, Any]]:
-    """Return the entries of a map; of two keys that read as one, the last."""
+    """Return the entries of a map; if two keys read as the same, the last one."""
     read = {value_of(k, kind.keyType): value_of(v, kind.valueType) for k, v in found.items()}
     return list(read.items())
 
@@ -135,17 +135,17 @@ def _fraction(largest: float) -> Callable[[str, DataType], float]:
 
 
 def _decimal(text: str, kind: Any) -> Decimal:
-    """Return a number with as many digits as the type has, or raise if it has more before them."""
+    """Return a number rounded to the scale of the type, or raise if it has too many digits."""
     context = Context(prec=max(kind.precision, 1), rounding=ROUND_HALF_UP)
     number = Decimal(text)
     if not number.is_finite():
-        raise ValueError(f"{text} is no decimal")
+        raise ValueError(f"{text} is not a decimal")
     return number.quantize(Decimal(1).scaleb(-kind.scale), context=context)
 
 
 def _iso_time(text: str) -> datetime:
     if not _ISO_TIME.fullmatch(text):
-        raise ValueError(f"{text} is no date or time in ISO 8601")
+        raise ValueError(f"{text} is not a date or time in ISO 8601")
     return datetime.fromisoformat(text)
 
 

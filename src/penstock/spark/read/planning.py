@@ -1,126 +1,174 @@
 """Planning a read, on the driver: what can be read, and up to where.
 
-Everything here looks at indexes only. The end of a read is the last message that is complete below
-the watermark, so what lies at or below it never changes; it is taken in one statement and the rest
-is read in later ones.
+These operations use indexes only. A read ends at the last message that is complete below the
+watermark, so nothing at or below the end can change. One statement finds the end, and later
+statements read the rows.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import psycopg
 from psycopg import sql
 
+from penstock.database.operation import Operation, Row, call, only_value
 from penstock.errors import LogChanged, MessagesRemoved, OffsetBeyondEnd, UndeclaredType
-from penstock.spark.connections import not_installed
-from penstock.spark.read.target import Target
+from penstock.spark.connections import Connection, not_installed, run
+from penstock.spark.target import Target
 
-Connection = psycopg.Connection[Any]
-#: `position`; and since 0.2 the `id` of the message there, and `log`, the incarnation of the log
+#: `position`; since 0.2 also the `id` of the message there, and `log`, the log's incarnation
 Offset = dict[str, Any]
 
 
 def prepare(connection: Connection, target: Target, where: str) -> Target:
-    """Check that the database can be read completely; find out which types have the attributes."""
-    ready = connection.execute("select to_regprocedure('penstock.watermark()') is not null")
-    if not _one(ready):
+    """Set a connection up for planning, and return the target with conditions if it needs them.
+
+    Raises if the database cannot be read completely, or no type declares the attributes.
+    """
+    if not run(connection, set_up_planner()):
         raise not_installed(where)
-    connection.execute("set enable_sort = off")  # rows come from the index in its order
     if not target.attributes:
         return target
-    names = [name for name, _ in target.attributes]
-    declared = connection.execute(
-        "select type, attributes from penstock.message_types"
-        " where attributes && %s::text[] and (%s::text[] = '{}' or type = any (%s::text[]))",
-        (names, list(target.types), list(target.types)),
-    ).fetchall()
+    declared = run(connection, declared_types(target))
     if not declared:
-        raise UndeclaredType(", ".join(target.types) or f"with any of {', '.join(names)}")
+        names = ", ".join(name for name, _ in target.attributes)
+        raise UndeclaredType(", ".join(target.types) or f"with any of {names}")
     prepared = target.with_conditions(declared)
-    connection.execute("select penstock.check_conditions(%s::jsonb)", (prepared.conditions,))
+    run(connection, check_conditions(prepared))
     return prepared
 
 
-def head(connection: Connection, target: Target) -> int:
-    """Return the number of the last message that a reader may rely on."""
-    return int(_one(connection.execute(target.head())))
+def set_up_planner() -> Operation[bool]:
+    """Make a session read rows in an index's order; return whether Penstock is installed."""
+    return call(
+        "set_up_planner",
+        "select to_regprocedure('penstock.watermark()') is not null,"
+        " set_config('enable_sort', 'off', false)",
+        (),
+        only_value,
+    )
 
 
-def end(connection: Connection, target: Target) -> int:
-    """Return the number that no offset of a reader exceeds: the end of the stream or the log."""
+def declared_types(target: Target) -> Operation[list[Row]]:
+    """Find the types that declare one of the attributes, and which attributes each declares."""
+    names, types = [name for name, _ in target.attributes], list(target.types)
+    return call(
+        "declared_types",
+        "select type, attributes from penstock.message_types"
+        " where attributes && %s::text[] and (%s::text[] = '{}' or type = any (%s::text[]))",
+        (names, types, types),
+        lambda rows: rows,
+    )
+
+
+def check_conditions(target: Target) -> Operation[None]:
+    """Raise if an attribute of the target is not indexed for all messages yet."""
+    return call(
+        "check_conditions",
+        "select penstock.check_conditions(%s::jsonb)",
+        (target.conditions,),
+        lambda rows: None,
+    )
+
+
+def head(target: Target) -> Operation[int]:
+    """Find the number of the last message up to which the target is complete."""
+    return call("head", target.head(), None, _whole_number)
+
+
+def end(target: Target) -> Operation[int]:
+    """Find the end of the stream, or of the log: no reader's offset exceeds it."""
     if target.stream:
-        return head(connection, target)
-    return int(_one(connection.execute("select penstock.complete_to()")))
+        return head(target)
+    return call("end", "select penstock.complete_to()", (), _whole_number)
 
 
-def offset(connection: Connection, target: Target, position: int) -> Offset:
-    """Return the offset at a position, with what tells whether the log is still the same."""
+def offset(target: Target, position: int) -> Operation[Offset]:
+    """Make the offset at a position, with what identifies the log later."""
     found = sql.SQL(
         "select (select m.id from message_store.messages m where {at}), l.incarnation"
         " from penstock.log_identity() l"
     ).format(at=target.at(position))
-    id, incarnation = connection.execute(found).fetchone() or (None, None)
-    return {
-        "position": position,
-        **({} if id is None else {"id": str(id)}),
-        "log": str(incarnation),
-    }
+
+    def decode(rows: list[Row]) -> Offset:
+        [(id, incarnation)] = rows or [(None, None)]
+        known = {} if id is None else {"id": str(id)}
+        return {"position": position, **known, "log": str(incarnation)}
+
+    return call("offset", found, None, decode)
+
+
+def still_holds(target: Target, offset: Offset) -> Operation[bool]:
+    """Whether the log still holds the message of an offset."""
+    return call(
+        "still_holds",
+        "select penstock.still_holds(%s, %s, %s, %s)",
+        (
+            target.stream or target.category or "$all",
+            int(offset["position"]),
+            offset.get("id"),
+            offset.get("log"),
+        ),
+        only_value,
+    )
 
 
 def check_offset(connection: Connection, target: Target, offset: Offset) -> None:
-    """Raise if an offset is beyond the end, or the log does not hold its message any more."""
+    """Raise if an offset is beyond the end, or the log no longer holds its message."""
     position, id = int(offset["position"]), offset.get("id")
     if position <= target.before_first:
         return
-    held = connection.execute(
-        "select penstock.still_holds(%s, %s, %s, %s)",
-        (target.stream or target.category or "$all", position, id, offset.get("log")),
-    )
-    same = _one(held)
+    same = run(connection, still_holds(target, offset))
     if same and id is not None:
         return
-    last = end(connection, target)
+    last = run(connection, end(target))
     if position > last:
         raise OffsetBeyondEnd(target.label, position, last)
     if not same:
         raise LogChanged(position, target.label, id or "unknown")
 
 
-def end_after(connection: Connection, target: Target, after: int, until: int, most: int) -> int:
-    """Return the number of the `most`-th message after another, or of the last up to `until`."""
-    page = sql.SQL("select {axis} as at {rows} order by {order} limit {most}").format(
+def end_after(target: Target, after: int, until: int, limit: int) -> Operation[int]:
+    """Find the number of the `limit`-th message after another, or of the last up to `until`."""
+    page = sql.SQL("select {axis} as at {rows} order by {order} limit {limit}").format(
         axis=target.axis,
         rows=target.rows(after, until, filtered=False),
         order=target.order,
-        most=most,
+        limit=limit,
     )
-    found = _one(connection.execute(sql.SQL("select max(at) from ({}) p").format(page)))
-    return after if found is None else int(found)
+    return call(
+        "end_after",
+        sql.SQL("select coalesce(max(at), {}) from ({}) p").format(after, page),
+        None,
+        _whole_number,
+    )
 
 
 def check_nothing_removed(connection: Connection, target: Target, after: int, until: int) -> None:
-    """Raise if retention removed messages in this range, which nobody can read any more."""
-    count = 0 if target.attributes else count_removed(connection, target, after, until)
-    if count > 0:
+    """Raise if retention removed messages in this range."""
+    if target.attributes:
+        return
+    if (count := run(connection, count_removed(target, after, until))) > 0:
         raise MessagesRemoved(target.label, after, count)
 
 
-def count_removed(connection: Connection, target: Target, after: int, until: int) -> int:
-    """Return how many messages of a category or stream retention removed there, at most."""
+def count_removed(target: Target, after: int, until: int) -> Operation[int]:
+    """Count the messages of a category or stream that retention removed there, at most."""
     if target.stream:
-        oldest = connection.execute(
-            "select coalesce(min(position), %(until)s) from message_store.messages"
-            " where stream_name = %(stream)s and position > %(after)s",
-            {"stream": target.stream, "after": after, "until": until + 1},
+        return call(
+            "count_removed",
+            "select least(min(position), %s) - %s - 1 from message_store.messages"
+            " where stream_name = %s and position > %s",
+            (until + 1, after, target.stream, after),
+            _whole_number,
         )
-        return int(min(_one(oldest), until + 1) - after - 1)
-    missed = connection.execute(
-        "select penstock.missed(%s, %s, %s)", (target.category, after, until + 1)
+    return call(
+        "count_removed",
+        "select penstock.missed(%s, %s, %s)",
+        (target.category, after, until + 1),
+        _whole_number,
     )
-    return int(_one(missed))
 
 
-def _one(cursor: psycopg.Cursor[Any]) -> Any:
-    row = cursor.fetchone()
-    return None if row is None else row[0]
+def _whole_number(rows: list[Row]) -> int:
+    return int(only_value(rows))

@@ -1,10 +1,10 @@
-"""Cutting a range of messages into pieces that have about as many messages each.
+"""Splitting a range of messages into parts with about as many messages each.
 
-Where a cut lies decides how evenly tasks are loaded, and nothing else: the pieces cover the range
-whatever they hold. So a long range is not counted. A few thousand rows are looked at that lie
-evenly spaced in the table's file, whose blocks are filled in about the order of positions; each of
-them stands for the rows around it. What is short, or so rare that too few of its rows are met, is
-counted in the index.
+Where a split ends decides only how evenly tasks are loaded: the splits cover the range whatever
+they hold. So a long range is not counted. Instead a few thousand rows are sampled, evenly spaced
+in the table's file, whose blocks are filled in about the order of positions; each sampled row
+represents the rows around it. A short range, or one with too few sampled rows, is counted in the
+index.
 """
 
 from __future__ import annotations
@@ -13,92 +13,130 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from random import Random
-from typing import Any
+from typing import LiteralString
 
-import psycopg
 from psycopg import sql
 
-from penstock.spark.read.target import Target
+from penstock.database.operation import Operation, Row, Statement, call
+from penstock.spark.connections import Connection, run
+from penstock.spark.target import Target
 
-#: below this a piece is not worth a task of its own
-SMALLEST_PIECE = 10_000
-#: a range of so many positions is counted in less time than it takes to think about it
-SHORT = 50_000
-#: rows looked at for each piece, and how many of them have to be in the range
-LOOKS, ENOUGH = 512, 16
-#: and no more than so many for all of them: else counting is as quick
-MOST_LOOKS = 32_768
-#: so that more pieces than these could not be told apart
-MOST_PIECES = MOST_LOOKS // ENOUGH
-# The size of the table, and how many messages a block has: by the statistics, or about so many.
-_TABLE = """
-select pg_relation_size(oid) / current_setting('block_size')::int,
-  coalesce(nullif(reltuples, -1) / nullif(relpages, 0), 20)
-from pg_class where oid = 'message_store.messages'::regclass
-"""
-_BY_PLACE = (
-    "set local enable_sort = on; set local enable_seqscan = off; set local enable_indexscan = off;"
-    " set local enable_indexonlyscan = off; set local enable_bitmapscan = off"
+#: fewer messages than this are not worth a task of their own
+SMALLEST_SPLIT = 10_000
+#: a range of so many positions is counted in less time than sampling takes
+SHORT_RANGE = 50_000
+#: rows sampled for each split, and how many of them have to be in the range
+SAMPLES, ENOUGH_SAMPLES = 512, 16
+#: rows sampled at most: with more, counting is as quick
+MOST_SAMPLES = 32_768
+#: with more splits than this, each would have too few samples
+MOST_SPLITS = MOST_SAMPLES // ENOUGH_SAMPLES
+
+_COUNT_SETTINGS: LiteralString = (
+    "select set_config('enable_sort', 'on', true), set_config('enable_seqscan', 'off', true)"
 )
-
-_NOTHING: tuple[int, list[int]] = (0, [])
-
-Connection = psycopg.Connection[Any]
+#: the rows of the sample are fetched by their place in the file, and by no index
+_SAMPLE_SETTINGS: LiteralString = """
+select set_config('enable_sort', 'on', true),
+  set_config(name, 'off', true)
+from unnest(array['enable_seqscan', 'enable_indexscan', 'enable_indexonlyscan',
+  'enable_bitmapscan']) as setting(name)
+"""
 
 
 @dataclass(frozen=True)
-class Piece:
+class Split:
     """A part of a read: the messages after one number and up to another."""
 
     after: int
     until: int
 
 
-def pieces(
+@dataclass(frozen=True)
+class _Quantiles:
+    """How many messages a range has, about, and the numbers that divide it evenly."""
+
+    count: int
+    bounds: list[int]
+
+
+def find_splits(
     connection: Connection, target: Target, after: int, until: int, most: int
-) -> list[Piece]:
-    """Cut a range into at most so many pieces that have about as many messages each."""
+) -> list[Split]:
+    """Split a range into at most so many parts that have about as many messages each."""
     if after >= until:
         return []
-    most = min(most, MOST_PIECES)
-    rows = target.rows(after, until, filtered=False)
-    steps = 8 * most  # finer than the pieces, since fewer may be wanted
-    cuts = sql.SQL("select count(*), percentile_disc({}::float8[]) within group (order by {}) {}")
-    query = cuts.format([number / steps for number in range(1, steps)], target.axis, rows)
-    count, found = _NOTHING
-    if not target.attributes and until - after > SHORT:
-        count, found = _sampled(connection, query, most)
-    if not count:
-        count, found = _counted(connection, query)
-    if not count:
+    most = min(most, MOST_SPLITS)
+    steps = 8 * most  # finer than the splits, since fewer may be wanted
+    query = _quantiles_query(target, after, until, steps)
+    found = None
+    if not target.attributes and until - after > SHORT_RANGE:
+        found = _sampled(connection, query, most)
+    found = found or run(connection, count_rows(query))
+    if not found.count:
         return []
-    wanted = min(most, max(1, count // SMALLEST_PIECE))
-    inner = [found[round(number * steps / wanted) - 1] for number in range(1, wanted)]
+    wanted = min(most, max(1, found.count // SMALLEST_SPLIT))
+    inner = [found.bounds[round(number * steps / wanted) - 1] for number in range(1, wanted)]
     return _between(after, inner, until)
 
 
-def _counted(connection: Connection, query: sql.Composed) -> tuple[int, list[int]]:
-    with connection.transaction():
-        connection.execute("set local enable_sort = on; set local enable_seqscan = off")
-        return connection.execute(query).fetchone() or _NOTHING
+def count_rows(query: sql.Composed) -> Operation[_Quantiles]:
+    """Count a range, in the index."""
+    statements = (Statement(_COUNT_SETTINGS), Statement(query, None))
+    return Operation("count_rows", statements, _quantiles)
 
 
-def _sampled(connection: Connection, query: sql.Composed, most: int) -> tuple[int, list[int]]:
-    """Return about how many messages there are, and cuts; 0 if too few of them were met."""
-    blocks, per_block = connection.execute(_TABLE).fetchone() or (0, 0)
-    looks = min(LOOKS * most, MOST_LOOKS, blocks)
-    chance = Random(blocks)  # within a block: the log may have a rhythm, and so would the looks
-    slots = max(1, int(per_block))
-    spots = [f"({n * blocks // looks},{chance.randint(1, slots)})" for n in range(looks)]
-    looked = query + sql.SQL(" and m.ctid = any ({}::tid[])").format(spots)
-    with connection.transaction():
-        connection.execute(_BY_PLACE)
-        met, found = connection.execute(looked).fetchone() or _NOTHING
-    if met < ENOUGH * most:
-        return _NOTHING
-    return int(met * per_block * blocks / looks), found
+def sample_rows(query: sql.Composed, rows: list[str]) -> Operation[_Quantiles]:
+    """Look at some rows of the table, and count those in the range."""
+    sampled = query + sql.SQL(" and m.ctid = any ({}::tid[])").format(rows)
+    statements = (Statement(_SAMPLE_SETTINGS), Statement(sampled, None))
+    return Operation("sample_rows", statements, _quantiles)
 
 
-def _between(after: int, inner: Iterable[int], until: int) -> list[Piece]:
+def table_size() -> Operation[tuple[int, float]]:
+    """Find how many blocks the table has, and how many messages a block has, about."""
+    return call(
+        "table_size",
+        """
+        select pg_relation_size(oid) / current_setting('block_size')::int,
+          coalesce(nullif(reltuples, -1) / nullif(relpages, 0), 20)
+        from pg_class where oid = 'message_store.messages'::regclass
+        """,
+        (),
+        lambda rows: (rows[0][0], rows[0][1]),
+    )
+
+
+def _quantiles_query(target: Target, after: int, until: int, steps: int) -> sql.Composed:
+    query = sql.SQL("select count(*), percentile_disc({}::float8[]) within group (order by {}) {}")
+    return query.format(
+        [number / steps for number in range(1, steps)],
+        target.axis,
+        target.rows(after, until, filtered=False),
+    )
+
+
+def _quantiles(rows: list[Row]) -> _Quantiles:
+    count, bounds = rows[0]
+    return _Quantiles(count, bounds or [])
+
+
+def _sampled(connection: Connection, query: sql.Composed, most: int) -> _Quantiles | None:
+    """Return about how many messages there are, and bounds; None if the sample has too few."""
+    blocks, per_block = run(connection, table_size())
+    samples = min(SAMPLES * most, MOST_SAMPLES, blocks)
+    found = run(connection, sample_rows(query, _spread(samples, blocks, max(1, int(per_block)))))
+    if found.count < ENOUGH_SAMPLES * most:
+        return None
+    return _Quantiles(int(found.count * per_block * blocks / samples), found.bounds)
+
+
+def _spread(samples: int, blocks: int, slots: int) -> list[str]:
+    """Return row addresses, evenly spaced; random within a block, since a log may be periodic."""
+    chance = Random(blocks)
+    return [f"({n * blocks // samples},{chance.randint(1, slots)})" for n in range(samples)]
+
+
+def _between(after: int, inner: Iterable[int], until: int) -> list[Split]:
     bounds = [after, *dict.fromkeys(one for one in inner if after < one < until), until]
-    return [Piece(low, high) for low, high in pairwise(bounds)]
+    return [Split(low, high) for low, high in pairwise(bounds)]

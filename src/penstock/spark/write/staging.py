@@ -1,8 +1,8 @@
 """Stage rows under a token, and publish exactly what certain tokens hold.
 
-The rules are in `sql/penstock/50_staging.sql`. Rows travel as CSV, which Arrow writes and COPY
-reads, both in C; PostgreSQL parses JSON and ids while they are staged, in parallel, so that the
-transaction that publishes has little left to do.
+The rules are in `sql/penstock/50_staging.sql`. Rows are sent as CSV, which Arrow writes and COPY
+reads, both in C. PostgreSQL parses JSON and ids while rows are staged, in parallel, so the
+publishing transaction is short.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -21,16 +21,14 @@ from psycopg import sql
 
 from penstock.database import edition as editions
 from penstock.database.edition import Edition
-from penstock.database.execute import execute
+from penstock.database.operation import Operation, Row, call
 from penstock.database.server_errors import typed_errors
-from penstock.errors import WrongValue
-from penstock.spark.connections import not_installed
-from penstock.spark.write.outgoing import Outgoing, find_malformed
+from penstock.errors import IncompatibleVersion, PenstockError, WrongValue
+from penstock.spark.connections import Connection, not_installed, run
+from penstock.spark.write.rows import RowsToStage, find_malformed
 
-CHUNK = 20_000  # rows in one go
+CHUNK_ROWS = 20_000  # converted and sent at a time
 _AS_CSV = pa.csv.WriteOptions(include_header=False, quoting_style="all_valid")
-
-Connection = psycopg.Connection[Any]
 
 
 @dataclass(frozen=True)
@@ -43,28 +41,37 @@ class Staged:
 
 @dataclass(frozen=True)
 class Published:
-    """What a delivery made of it."""
+    """The messages that a delivery has published."""
 
     count: int
     first_position: int | None
     last_position: int | None
-    #: an earlier call had published it already, or had begun to
+    #: an earlier call published the delivery, or began to
     repeated: bool = False
 
 
+@dataclass(frozen=True)
+class Progress:
+    """How much of a delivery is published."""
+
+    published: Published
+    #: the rows that are left
+    remaining: int
+
+
 def stage(
-    connection: Connection, outgoing: Outgoing, batches: Iterable[pa.RecordBatch], where: str
+    connection: Connection, rows: RowsToStage, batches: Iterable[pa.RecordBatch], where: str
 ) -> Staged:
-    """Stage batches under a fresh token, in a transaction, and return what is there."""
+    """Stage batches under a fresh token, in a transaction, and return what is staged."""
     token, count = uuid4(), 0
-    copy = _copy(outgoing)
+    copy = _copy(rows)
     with typed_errors(where), connection.transaction(), connection.cursor() as cursor:
-        _begin(cursor, token, where)
+        _begin(connection, token, where)
         for batch in batches:
-            for start in range(0, batch.num_rows, CHUNK):
-                rows = outgoing.rows(batch.slice(start, CHUNK), count)
-                _copy_rows(cursor, copy, token, rows)
-                count += rows.num_rows
+            for start in range(0, batch.num_rows, CHUNK_ROWS):
+                chunk = rows.of(batch.slice(start, CHUNK_ROWS), count)
+                _copy_rows(cursor, copy, token, chunk)
+                count += chunk.num_rows
     return Staged(token, count)
 
 
@@ -78,64 +85,106 @@ def publish(
     rows_per_transaction: int | None = None,
     own_ids: bool = False,
 ) -> Published:
-    """Publish what is staged, once for a source and batch, and forget the staging.
+    """Publish what is staged, once for a source and batch, and remove the staged rows.
 
     In one transaction; or in several, if there is a source and more than `rows_per_transaction`. If
-    it fails in between, the next call for that source and batch goes on with the rows of this one.
+    it fails in between, the next call for that source and batch continues with these rows.
     `own_ids`: whether the ids are the writer's, so that some may exist already.
     """
     with typed_errors(where):
         beside = is_beside(connection)
-        count, first, last, repeated, remaining = _row(
-            connection.execute(
-                "select * from penstock.publish_delivery(%s, %s, %s, %s, %s, %s, %s)",
-                (
-                    *(source, batch, *tokens_and_counts(staged)),
-                    *(beside, rows_per_transaction, own_ids),
-                ),
-            )
+        progress = run(
+            connection,
+            publish_delivery(source, batch, staged, beside, rows_per_transaction, own_ids),
         )
-        while remaining:
-            count, first, last, remaining = _row(
-                connection.execute("select * from penstock.publish_slice(%s, %s)", (source, beside))
-            )
-    with suppress(psycopg.Error):  # it is published: what is left behind is swept some day
-        clean_up(connection, staged)
-    return Published(count, first, last, repeated)
+        repeated = progress.published.repeated
+        while progress.remaining:
+            progress = run(connection, publish_slice(source, beside))
+    clean_up(connection, staged)
+    return replace(progress.published, repeated=repeated)
+
+
+def publish_delivery(
+    source: str | None,
+    batch: int,
+    staged: Sequence[Staged],
+    beside: bool,
+    rows_per_transaction: int | None,
+    own_ids: bool,
+) -> Operation[Progress]:
+    """Publish a delivery, or its first slice."""
+
+    def decode(rows: list[Row]) -> Progress:
+        [(count, first, last, repeated, remaining)] = rows
+        return Progress(Published(count, first, last, repeated), remaining)
+
+    return call(
+        "publish_delivery",
+        "select * from penstock.publish_delivery(%s, %s, %s, %s, %s, %s, %s)",
+        (source, batch, *tokens_and_counts(staged), beside, rows_per_transaction, own_ids),
+        decode,
+    )
+
+
+def publish_slice(source: str | None, beside: bool) -> Operation[Progress]:
+    """Publish the next slice of a delivery."""
+
+    def decode(rows: list[Row]) -> Progress:
+        [(count, first, last, remaining)] = rows
+        return Progress(Published(count, first, last), remaining)
+
+    return call(
+        "publish_slice", "select * from penstock.publish_slice(%s, %s)", (source, beside), decode
+    )
 
 
 def clean_up(connection: Connection, staged: Sequence[Staged]) -> None:
-    """Forget what these attempts staged, and what others left behind long ago."""
+    """Try to remove what these attempts staged. A later sweep removes what is left behind."""
+    with suppress(psycopg.Error, PenstockError):
+        run(connection, unstage(staged))
+
+
+def unstage(staged: Sequence[Staged]) -> Operation[None]:
+    """Remove what these attempts staged, and what others left behind long ago."""
     tokens, _ = tokens_and_counts(staged)
-    connection.execute("select penstock.unstage(%s), penstock.sweep_staging()", (tokens,))
+    return call(
+        "unstage",
+        "select penstock.unstage(%s), penstock.sweep_staging()",
+        (tokens,),
+        lambda rows: None,
+    )
 
 
 def tokens_and_counts(staged: Sequence[Staged]) -> tuple[list[UUID], list[int]]:
-    """Return both, as the database's functions take them."""
+    """Return both as arrays, which the database's functions take."""
     return [one.token for one in staged], [one.count for one in staged]
 
 
 def is_beside(connection: Connection) -> bool:
-    """Whether a genuine Message DB is here, whose readers rely on its lock of a category."""
-    return execute(connection, editions.find()).edition is Edition.ON_MESSAGE_DB
+    """Whether this is a genuine Message DB, whose readers rely on its lock of a category."""
+    return run(connection, editions.find()).edition is Edition.ON_MESSAGE_DB
 
 
-def _row(cursor: psycopg.Cursor[Any]) -> tuple[Any, ...]:
-    row: tuple[Any, ...] | None = cursor.fetchone()
-    assert row is not None
-    return row
+def begin_staging(token: UUID) -> Operation[None]:
+    """Record a token, before its rows are staged."""
+    return call(
+        "begin_staging",
+        "insert into penstock.stagings (token) values (%s) returning token",
+        (token,),
+        lambda rows: None,
+    )
 
 
-def _begin(cursor: psycopg.Cursor[Any], token: UUID, where: str) -> None:
+def _begin(connection: Connection, token: UUID, where: str) -> None:
     try:
-        cursor.execute("insert into penstock.stagings (token) values (%s)", (token,))
-    except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
+        run(connection, begin_staging(token))
+    except (IncompatibleVersion, psycopg.errors.InvalidSchemaName):  # the table is not there
         raise not_installed(where) from None
 
 
-def _copy(outgoing: Outgoing) -> sql.Composed:
+def _copy(rows: RowsToStage) -> sql.Composed:
     return sql.SQL("copy penstock.staged (token, {}) from stdin (format csv)").format(
-        sql.SQL(", ").join(sql.Identifier(name) for name in outgoing.staged)
+        sql.SQL(", ").join(sql.Identifier(name) for name in rows.columns)
     )
 
 
@@ -153,5 +202,7 @@ def _copy_rows(
 
 
 def _refused(error: psycopg.DataError) -> WrongValue:
-    place = (error.diag.context or "").splitlines()
-    return WrongValue("a row", place[0] if place else None, str(error.diag.message_primary), None)
+    context = (error.diag.context or "").splitlines()
+    return WrongValue(
+        "a row", context[0] if context else None, str(error.diag.message_primary), None
+    )

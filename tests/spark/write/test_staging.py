@@ -15,8 +15,8 @@ from penstock.errors import (
     WatermarkRequired,
     WrongExpectedVersion,
 )
-from penstock.spark.data_source import PenstockDataSource
 from penstock.spark.sink import StagedPart
+from penstock.spark.source import PenstockDataSource
 from penstock.spark.write.staging import Published, clean_up
 from tests.groups.school import CourseCreated
 from tests.spark.faults.waiting import wait_until_blocked

@@ -1,8 +1,8 @@
-"""From the columns of a frame to the rows of the staging table. Pure: Arrow in, Arrow out.
+"""The rows to stage, made from the columns of a frame. Pure: Arrow in, Arrow out.
 
 `type` and `data` make a message. `data` and `metadata` are JSON text, or a struct or map that
-becomes JSON (fields that are null are left out). Without a `stream_name` a message gets a stream of
-its own, in the category of its queue or, where there is none, of its type's name.
+becomes JSON (fields that are null are left out). A message without a `stream_name` gets a stream of
+its own, in the given category, or else in the category of its type's name.
 """
 
 from __future__ import annotations
@@ -31,17 +31,16 @@ from pyspark.sql.types import (
 
 from penstock.errors import ValidationError, WrongColumns, WrongValue
 from penstock.message import as_uuid, new_id
-from penstock.spark.json_kinds import refuse_twice, refuse_without_json
-from penstock.spark.write.json_texts import json_texts
+from penstock.spark.json_columns import json_texts, refuse_duplicate_columns, refuse_without_json
 
-#: the columns that are staged, besides the token
+#: the columns of the staging table that are always filled, besides the token
 STAGED = (
     "ordinal", "order_number", "order_text", "stream_name", "category", "type", "data",
     "metadata", "expected_version",
 )  # fmt: skip
 _ONLY_READ = {"position", "global_position", "time"}
 _JSON = (StringType, StructType, MapType)
-_KINDS: dict[str, tuple[type[DataType], ...]] = {
+_TYPES: dict[str, tuple[type[DataType], ...]] = {
     "stream_name": (StringType,),
     "type": (StringType,),
     "data": _JSON,
@@ -57,8 +56,8 @@ _SORTABLE = (
 
 
 @dataclass(frozen=True)
-class Outgoing:
-    """Which columns of a frame make messages, and in which order."""
+class RowsToStage:
+    """Turns batches of a frame into rows of the staging table."""
 
     names: tuple[str, ...]
     order_by: str | None
@@ -66,12 +65,12 @@ class Outgoing:
     category: str | None = None
 
     @property
-    def staged(self) -> tuple[str, ...]:
+    def columns(self) -> tuple[str, ...]:
         """The columns of the staging table that are filled."""
         return (*STAGED, "id") if "id" in self.names else STAGED
 
-    def rows(self, batch: pa.RecordBatch, first: int) -> pa.Table:
-        """Return the rows to stage; the first of them has that ordinal."""
+    def of(self, batch: pa.RecordBatch, first: int) -> pa.Table:
+        """Return the rows of a batch; the first of them has that ordinal."""
         count = batch.num_rows
         types = _text(batch, "type")
         _refuse(pc.or_kleene(pc.is_null(types), pc.equal(types, "")), "type", types, "a name")
@@ -114,11 +113,11 @@ class Outgoing:
         return types
 
 
-def outgoing(
+def rows_to_stage(
     schema: StructType, order_by: str | None = None, category: str | None = None
-) -> Outgoing:
-    """Return how frames of this schema become messages, or say what is wrong with it."""
-    refuse_twice(schema)
+) -> RowsToStage:
+    """Return how frames of this schema become rows to stage, or raise if they cannot."""
+    refuse_duplicate_columns(schema)
     found = {one.name: one.dataType for one in schema.fields}
     if order_by is not None and order_by not in found:
         raise WrongColumns(f"there is no column {order_by} to order by", _EXPECTED)
@@ -131,15 +130,15 @@ def outgoing(
     if by is not None and not isinstance(found[by], (StringType, *_SORTABLE)):
         problem = f"column {by} is {found[by].simpleString()}, which has no order here"
         raise WrongColumns(problem, "order by a number, a text, a date or a time")
-    return Outgoing(tuple(found), by, category)
+    return RowsToStage(tuple(found), by, category)
 
 
 def _check(name: str, kind: DataType, order_by: str | None) -> None:
-    if name not in _KINDS:
+    if name not in _TYPES:
         if name in _ONLY_READ or name == order_by:
             return
-        raise WrongColumns(f"column {name} is none of a message's", _EXPECTED)
-    allowed = _KINDS[name]
+        raise WrongColumns(f"column {name} is not one of a message", _EXPECTED)
+    allowed = _TYPES[name]
     if not isinstance(kind, (*allowed, NullType)):
         names = {IntegralType: "a whole number", StringType: "string", StructType: "a struct"}
         expected = " or ".join(names.get(one, "a map") for one in allowed)
@@ -171,7 +170,7 @@ def _json(batch: pa.RecordBatch, name: str) -> Any:
 
 
 def find_malformed(rows: pa.Table) -> WrongValue | None:
-    """Return the first value that the database cannot have taken, after it refused some."""
+    """Return the first value that the database cannot store, after it refused the rows."""
     for name in ("stream_name", "type"):
         for text in rows.column(name).to_pylist():
             if "\0" in (text or ""):
@@ -193,8 +192,10 @@ def find_malformed(rows: pa.Table) -> WrongValue | None:
 
 
 def _check_streams(streams: Any, versions: Any) -> None:
-    """Refuse names that no stream can have, as the client does."""
-    _refuse(pc.equal(streams, ""), "stream_name", streams, "a name; null: one of its own")
+    """Refuse invalid stream names, as the client does."""
+    _refuse(
+        pc.equal(streams, ""), "stream_name", streams, "a name, or null for a stream of its own"
+    )
     nameless = pc.starts_with(streams, "-")
     _refuse(nameless, "stream_name", streams, "a name with a category before its '-'")
     _refuse(pc.equal(streams, "$all"), "stream_name", streams, "a stream; '$all' is the whole log")
@@ -203,7 +204,7 @@ def _check_streams(streams: Any, versions: Any) -> None:
 
 
 def in_category(streams: Any, category: str) -> Any:
-    """Return for each stream whether it is of a category; null for none."""
+    """Return for each stream whether it is in a category; null where there is no stream."""
     return pc.or_(pc.equal(streams, category), pc.starts_with(streams, f"{category}-"))
 
 
@@ -215,7 +216,7 @@ def _refuse(wrong: Any, name: str, values: Any, expected: str) -> None:
 
 
 def _sortable(column: Any) -> Any:
-    """Return whole numbers in the order of the values, which may be numbers or times."""
+    """Return integers that sort like the values, which may be numbers or times."""
     if pa.types.is_floating(column.type):
         bits = np.asarray(column.cast(pa.float64()).fill_null(0.0)).view(np.int64)
         ordered = np.where(bits < 0, np.int64(-(2**63)) - bits - 1, bits)

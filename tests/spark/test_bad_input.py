@@ -28,7 +28,7 @@ READS: dict[str, tuple[dict[str, str], str]] = {
 WRITES: dict[str, tuple[list[str], str]] = {
     "a missing column": (["stream_name", "data"], "column type is missing"),
     "a column of the wrong type": (["stream_name", "1 as type", "data"], "column type is int"),
-    "a column too many": (["*", "1 as amount"], "column amount is none of a message's"),
+    "a column too many": (["*", "1 as amount"], "column amount is not one of a message"),
     "malformed JSON": (["stream_name", "type", "'{\"a' as data"], "data of a message to write is"),
     "JSON that is no object": (["stream_name", "type", "'[]' as data"], "a JSON object"),
     "an id that is none": (["*", "'x' as id"], "id of a message to write is 'x'"),
@@ -84,7 +84,7 @@ def test_one_bad_row_among_good_ones_publishes_nothing(
 
 
 @pytest.mark.parametrize(
-    ("mode", "problem"), [("overwrite", "a log is not overwritten"), (None, '"Append"')]
+    ("mode", "problem"), [("overwrite", "a log cannot be overwritten"), (None, '"Append"')]
 )
 def test_a_log_is_only_appended_to(
     spark: SparkSession, store: Store, database_url: str, mode: str | None, problem: str

@@ -28,7 +28,7 @@ from pyspark.sql.types import (
 )
 
 from penstock.errors import WrongColumns, WrongValue
-from penstock.spark.write.outgoing import outgoing
+from penstock.spark.write.rows import rows_to_stage
 from tests.spark.reading import struct
 
 MESSAGE = struct(stream_name="string", type="string", data="string")
@@ -40,7 +40,7 @@ def staged(schema: StructType, *rows: tuple[Any, ...], order_by: str | None = No
     columns = zip(*rows, strict=True)
     arrays = [pa.array(values, one.type) for values, one in zip(columns, found, strict=True)]
     batch = pa.RecordBatch.from_arrays(arrays, names=schema.fieldNames())
-    return outgoing(schema, order_by).rows(batch, 0)
+    return rows_to_stage(schema, order_by).of(batch, 0)
 
 
 def test_a_stream_a_type_and_json_text_make_a_message() -> None:
@@ -119,7 +119,7 @@ WRONG_COLUMNS: list[tuple[StructType, str | None, str]] = [
     (
         struct(type="string", data="string", amount="integer"),
         None,
-        "column amount is none of a message's",
+        "column amount is not one of a message",
     ),
     (struct(type="integer", data="string"), None, "column type is int; it has to be string"),
     (
@@ -169,7 +169,7 @@ WRONG_COLUMNS: list[tuple[StructType, str | None, str]] = [
 @pytest.mark.parametrize(("schema", "order_by", "problem"), WRONG_COLUMNS)
 def test_wrong_columns_are_named(schema: StructType, order_by: str | None, problem: str) -> None:
     with pytest.raises(WrongColumns) as raised:
-        outgoing(schema, order_by)
+        rows_to_stage(schema, order_by)
 
     assert str(raised.value).startswith(problem)
 

@@ -8,7 +8,6 @@ import psycopg
 import pytest
 
 from penstock import Message, Store
-from penstock.spark.read import driver_read
 from tests.spark.reading import read, read_on_driver, struct
 
 FIELDS = {
@@ -89,14 +88,11 @@ def test_times_that_python_does_not_know_are_the_same(
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 4, 9])
-def test_many_batches_are_one_table(
-    store: Store, database_url: str, monkeypatch: pytest.MonkeyPatch, count: int
-) -> None:
-    monkeypatch.setattr(driver_read, "BATCH", 3)
+def test_many_batches_are_one_table(store: Store, database_url: str, count: int) -> None:
     for _ in range(count):
         store.write_message("thing-1", "Seen")
 
-    driver = read_on_driver(database_url, category="thing")
+    driver = read_on_driver(database_url, batch_rows=3, category="thing")
 
     assert driver.column("position").to_pylist() == list(range(count))
     assert driver.equals(read(database_url, category="thing"))

@@ -1,4 +1,4 @@
-"""How a read is cut into parts, and what a part costs."""
+"""How a read is divided into partitions, and what a partition costs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from penstock import Store
 from penstock.spark.read.batch_reader import BatchReader
 from tests.groups.school import CourseCreated
-from tests.spark.reading import parts, reader_of
+from tests.spark.reading import partitions, reader_of
 
 MANY = """
 insert into message_store.messages (stream_name, type, position, data)
@@ -36,9 +36,9 @@ def many(shared_store: Store, shared_url: str) -> str:
     return shared_url
 
 
-def work(url: str, part: Any) -> dict[str, tuple[int, int]]:
-    """Read a part; return how often each table and index was scanned, and the entries read."""
-    query = "select m.* " + part.target.rows(part.piece.after, part.piece.until).as_string()
+def work(url: str, one: Any) -> dict[str, tuple[int, int]]:
+    """Read a partition; return how often each table and index was scanned, and the entries read."""
+    query = "select m.* " + one.target.rows(one.split.after, one.split.until).as_string()
     with psycopg.connect(url) as connection:
         connection.execute(query.encode())
         found = connection.execute(COUNTERS.encode()).fetchall()
@@ -46,14 +46,14 @@ def work(url: str, part: Any) -> dict[str, tuple[int, int]]:
 
 
 @pytest.mark.parametrize(("partitions", "expected"), [("1", 1), ("2", 2), ("3", 3), ("8", 4)])
-def test_parts_are_cut_by_how_many_messages_they_have(
+def test_partitions_have_about_as_many_messages_each(
     many: str, partitions: str, expected: int
 ) -> None:
     reader = reader_of(many, category="many", columns="global_position", partitions=partitions)
 
     found = [
-        [position for batch in reader.read(part) for position in batch.column(0).to_pylist()]
-        for part in reader.partitions()
+        [position for batch in reader.read(one) for position in batch.column(0).to_pylist()]
+        for one in reader.partitions()
     ]
 
     sizes = [len(one) for one in found]
@@ -62,55 +62,55 @@ def test_parts_are_cut_by_how_many_messages_they_have(
     assert sorted(chain(*found)) == list(range(1, 45_001))
 
 
-def test_few_messages_are_one_part(many: str) -> None:
-    [stream] = parts(many, stream="many-3", partitions="8")
-    [few] = parts(many, category="many", after="44000", partitions="8")
+def test_few_messages_are_one_partition(many: str) -> None:
+    [stream] = partitions(many, stream="many-3", partitions="8")
+    [few] = partitions(many, category="many", after="44000", partitions="8")
 
-    assert (stream.piece.after, stream.piece.until) == (-1, 4499)
-    assert (few.piece.after, few.piece.until) == (44000, 45000)
+    assert (stream.split.after, stream.split.until) == (-1, 4499)
+    assert (few.split.after, few.split.until) == (44000, 45000)
 
 
-def test_a_part_comes_in_batches_that_do_not_grow_with_it(many: str) -> None:
+def test_a_partition_comes_in_batches_that_do_not_grow_with_it(many: str) -> None:
     reader = reader_of(many, category="many", partitions="1")
-    [part] = reader.partitions()
+    [one] = reader.partitions()
 
-    sizes = [batch.nbytes for batch in reader.read(part)]
+    sizes = [batch.nbytes for batch in reader.read(one)]
 
     assert len(sizes) > 2
     assert max(sizes) < 4 * 1024 * 1024
 
 
 def test_a_category_is_read_by_its_index(many: str) -> None:
-    [part] = parts(many, category="many", after="44990")
+    [one] = partitions(many, category="many", after="44990")
 
-    used = work(many, part)
+    used = work(many, one)
 
     assert "messages" not in used
     assert used["messages_category"][1] <= 10
 
 
 def test_one_stream_is_read_by_its_index(many: str) -> None:
-    [part] = parts(many, stream="many-3", after="4490")
+    [one] = partitions(many, stream="many-3", after="4490")
 
-    used = work(many, part)
+    used = work(many, one)
 
     assert used == {"messages_stream": (1, 9)}
 
 
 def test_attributes_are_read_by_their_index(many: str) -> None:
-    [part] = parts(many, attributes='{"course_name": "Algebra"}')
+    [one] = partitions(many, attributes='{"course_name": "Algebra"}')
 
-    used = work(many, part)
+    used = work(many, one)
 
     assert "messages" not in used
     assert sum(entries for _, entries in used.values()) < 20
 
 
 def test_no_text_leaves_its_quotes(many: str) -> None:
-    hostile = "x' or true; drop table penstock.staged; '"
+    hostile = "x' or true; drop table penstock.staged; ' %s {}"
     reader = reader_of(many, category=hostile, types=hostile)
 
-    found = [batch for part in reader.partitions() for batch in reader.read(part)]
+    found = [batch for one in reader.partitions() for batch in reader.read(one)]
 
     assert found == []
 

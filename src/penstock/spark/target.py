@@ -1,8 +1,9 @@
-"""What is read: a category, a stream, or whatever carries some attributes.
+"""What to read: a category, a stream, or the messages that carry some attributes.
 
-Each target has an axis along which its messages are numbered and complete: the global position,
-or in a single stream the position there. Offsets, ranges and partitions are numbers on that axis.
-Here they become SQL; values are quoted as literals, since COPY takes no parameters.
+Each target numbers its messages along one axis, on which they are complete: the global position,
+or within a single stream the position there. Offsets, ranges and partitions are numbers on that
+axis. This module turns them into SQL. Values are quoted as literals, because COPY takes no
+parameters.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ class Target:
     stream: str | None = None
     attributes: Attributes = ()
     types: tuple[str, ...] = ()
-    #: of the attributes, once the database has said which types declare them
+    #: of the attributes, as JSON: known once the database has said which types declare them
     conditions: str | None = None
 
     @property
     def label(self) -> str:
-        """How an error message names it."""
+        """The target's name in an error message."""
         if self.attributes:
             return f"attributes {dict(self.attributes)}"
         return f"stream {self.stream}" if self.stream else f"category {self.category}"
@@ -53,17 +54,17 @@ class Target:
 
     def at(self, position: int) -> sql.Composed:
         """Return the SQL condition for the message at a number."""
-        found = sql.SQL("{axis} = {position}").format(axis=self.axis, position=position)
+        condition = sql.SQL("{axis} = {position}").format(axis=self.axis, position=position)
         if self.stream:
-            found += sql.SQL(" and m.stream_name = {}").format(self.stream)
+            condition += sql.SQL(" and m.stream_name = {}").format(self.stream)
         elif self.category and self.category != "$all":
-            found += sql.SQL(" and message_store.category(m.stream_name) = {}").format(
+            condition += sql.SQL(" and message_store.category(m.stream_name) = {}").format(
                 self.category
             )
-        return found
+        return condition
 
     def head(self) -> sql.Composed:
-        """Return SQL for the number of the last message that a reader may rely on."""
+        """Return SQL for the number of the last message up to which the target is complete."""
         if self.stream:
             return sql.SQL("select coalesce(message_store.stream_version({}), -1)").format(
                 self.stream
@@ -74,18 +75,16 @@ class Target:
 
     def rows(self, after: int, until: int, *, filtered: bool = True) -> sql.Composed:
         """Return `from … where …` for the messages after one number and up to another."""
-        found = self._range().format(
+        rows = self._range().format(
             category=self.category,
             stream=self.stream,
             conditions=self.conditions,
             after=after,
             until=until,
         )
-        if not filtered:
-            return found
-        if self.types:
-            found += sql.SQL(" and m.type = any ({})").format(list(self.types))
-        return found
+        if filtered and self.types:
+            rows += sql.SQL(" and m.type = any ({})").format(list(self.types))
+        return rows
 
     def _range(self) -> sql.SQL:
         if self.stream:

@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.spark.read.id_texts import id_texts
+from penstock.spark.read.columns import uuid_texts
 
 
 # The Arrow driver brings them in the first form up to 1.8, and later in the second, as psycopg.
@@ -23,4 +23,4 @@ def test_ids_are_written_as_python_writes_them(
 ) -> None:
     column = pa.array([id.bytes for id in ids], form).slice(start)
 
-    assert id_texts(column).to_pylist() == [str(id) for id in ids[start:]]
+    assert uuid_texts(column).to_pylist() == [str(id) for id in ids[start:]]

@@ -1,4 +1,4 @@
-"""A long range is cut evenly without being counted; a rare category is counted."""
+"""A long range is split evenly without being counted; a rare category is counted."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from penstock.spark.read.splits import SMALLEST_PIECE, Piece, pieces
-from penstock.spark.read.target import Target
+from penstock.spark.read.splits import SMALLEST_SPLIT, Split, find_splits
+from penstock.spark.target import Target
 from tests.conftest import Server
 
 LENGTH = 150_000
@@ -46,8 +46,8 @@ def connection(long_log: str) -> Iterator[psycopg.Connection[Any]]:
         connection.rollback()
 
 
-def sizes(connection: psycopg.Connection[Any], target: Target, found: list[Piece]) -> list[int]:
-    """Return how many messages each piece has."""
+def sizes(connection: psycopg.Connection[Any], target: Target, found: list[Split]) -> list[int]:
+    """Return how many messages each split has."""
     counts = []
     for one in found:
         counted = b"select count(*) " + target.rows(one.after, one.until).as_bytes()
@@ -66,29 +66,29 @@ def sizes(connection: psycopg.Connection[Any], target: Target, found: list[Piece
     ],
     ids=lambda one: one.label,
 )
-def test_pieces_are_even_though_nothing_is_counted(
+def test_splits_are_even_though_nothing_is_counted(
     connection: psycopg.Connection[Any], target: Target, most: int
 ) -> None:
-    found = pieces(connection, target, target.before_first, LENGTH, most)
+    found = find_splits(connection, target, target.before_first, LENGTH, most)
     [(fetched,)] = connection.execute(READ, ("messages_category",)).fetchall()
 
     counts = sizes(connection, target, found)
-    assert len(found) == min(most, sum(counts) // SMALLEST_PIECE)
+    assert len(found) == min(most, sum(counts) // SMALLEST_SPLIT)
     assert max(counts) < 1.2 * min(counts)
-    assert fetched < 5  # nobody went through the index
+    assert fetched < 5  # the index was not scanned
 
 
 def test_what_is_rare_is_counted(connection: psycopg.Connection[Any]) -> None:
     rare = Target(category="rare")
 
-    [whole] = pieces(connection, rare, 0, LENGTH, 4)
+    [whole] = find_splits(connection, rare, 0, LENGTH, 4)
     [(fetched,)] = connection.execute(READ, ("messages_category",)).fetchall()
 
-    assert whole == Piece(0, LENGTH)
-    assert fetched > 10  # of the index, in which it lies together
+    assert whole == Split(0, LENGTH)
+    assert fetched > 10  # blocks of the index, where its entries are adjacent
 
 
-def test_pieces_are_even_after_the_older_half_was_removed(
+def test_splits_are_even_after_the_older_half_was_removed(
     connection: psycopg.Connection[Any],
 ) -> None:
     connection.execute("set session_replication_role = replica")
@@ -97,39 +97,39 @@ def test_pieces_are_even_after_the_older_half_was_removed(
     )
     common = Target(category="common")
 
-    found = pieces(connection, common, 0, LENGTH, 3)
+    found = find_splits(connection, common, 0, LENGTH, 3)
 
     counts = sizes(connection, common, found)
     assert max(counts) < 1.2 * min(counts)
 
 
 @pytest.mark.parametrize(("after", "until"), [(0, LENGTH), (70_000, 140_000), (10, 20_000)])
-def test_pieces_are_the_range_whatever_they_hold(
+def test_splits_cover_the_range_whatever_they_hold(
     connection: psycopg.Connection[Any], after: int, until: int
 ) -> None:
     for category in ("common", "late", "rare", "$all"):
-        found = pieces(connection, Target(category=category), after, until, 8)
+        found = find_splits(connection, Target(category=category), after, until, 8)
 
         if found:
             assert (found[0].after, found[-1].until) == (after, until)
         assert all(one.until == next_one.after for one, next_one in pairwise(found))
 
 
-def test_more_pieces_than_make_sense_are_not_cut(connection: psycopg.Connection[Any]) -> None:
-    found = pieces(connection, Target(category="$all"), 0, LENGTH, 10_000)
+def test_more_splits_than_make_sense_are_not_made(connection: psycopg.Connection[Any]) -> None:
+    found = find_splits(connection, Target(category="$all"), 0, LENGTH, 10_000)
 
-    assert len(found) == LENGTH // SMALLEST_PIECE
+    assert len(found) == LENGTH // SMALLEST_SPLIT
 
 
-def test_to_ask_for_a_million_pieces_costs_no_more(connection: psycopg.Connection[Any]) -> None:
+def test_a_million_splits_cost_no_more(connection: psycopg.Connection[Any]) -> None:
     connection.execute("set statement_timeout = '2s'")
 
-    found = pieces(connection, Target(category="$all"), 0, 20_000, 1_000_000)
+    found = find_splits(connection, Target(category="$all"), 0, 20_000, 1_000_000)
 
     assert len(found) == 2
 
 
-def test_without_statistics_a_range_is_cut_all_the_same(
+def test_a_range_is_split_without_statistics_too(
     connection: psycopg.Connection[Any],
 ) -> None:
     connection.execute(
@@ -137,7 +137,7 @@ def test_without_statistics_a_range_is_cut_all_the_same(
         " where oid = 'message_store.messages'::regclass"
     )
 
-    found = pieces(connection, Target(category="common"), 0, LENGTH, 2)
+    found = find_splits(connection, Target(category="common"), 0, LENGTH, 2)
 
     counts = sizes(connection, Target(category="common"), found)
     assert len(found) == 2

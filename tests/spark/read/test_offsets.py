@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from penstock import Store
-from penstock.spark.connections import find_place
+from penstock.spark.connections import find_database
 from penstock.spark.options import read_options
 from penstock.spark.read.columns import default_schema
 from penstock.spark.read.stream_reader import StreamReader
@@ -25,7 +25,7 @@ def reading(database_url: str) -> Iterator[Reading]:
 
         def make(**options: str) -> StreamReader:
             found = read_options({"url": database_url, "category": "order", **options})
-            one = StreamReader(find_place(database_url), found, default_schema(None))
+            one = StreamReader(find_database(database_url), found, default_schema(None))
             readers.callback(one.stop)
             return one
 
@@ -91,3 +91,21 @@ def test_all_batches_together_have_every_message_once(store: Store, reading: Rea
         start = end
 
     assert found == list(range(1, 8))
+
+
+@pytest.mark.parametrize("target", [{"category": "50%s off"}, {"stream": "50%s off-1"}])
+def test_a_percent_sign_is_a_character_like_any_other(
+    store: Store, database_url: str, target: dict[str, str]
+) -> None:
+    for _ in range(2):
+        store.write_message("50%s off-1", "Placed")
+    chosen = read_options({"url": database_url, **target})
+    one = StreamReader(find_database(database_url), chosen, default_schema(None))
+
+    start = one.initialOffset()
+    end = one.latestOffset(start, ReadMaxRows(1))
+    [partition] = one.partitions(start, end)
+
+    assert end["position"] == start["position"] + 1
+    assert [batch.num_rows for batch in one.read(partition)] == [1]
+    one.stop()
