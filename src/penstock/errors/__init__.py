@@ -49,6 +49,7 @@
     │   ├── MessagesRemoved        retention removed what a reader had not read
     │   ├── OffsetBeyondEnd        a query has read further than the log goes
     │   ├── GraphError             a pipeline is declared in a way that cannot run
+    │   ├── HookNotApplied         a pipeline cannot apply a hook of its store
     │   ├── PipelineNotFound       a file has no such pipeline
     │   ├── SparkNotRunning        a file uses Spark while it is loaded, and none runs
     │   ├── SparkLost              Spark has stopped in the middle of a run
@@ -170,6 +171,7 @@ from penstock.errors.outbox import (
 from penstock.errors.pipeline import (
     ForeignErrorRow,
     GraphError,
+    HookNotApplied,
     JavaNotFound,
     MessagesRemoved,
     OffsetBeyondEnd,
@@ -206,6 +208,7 @@ __all__ = [
     "GroupError",
     "GroupNotFound",
     "HandlerFailed",
+    "HookNotApplied",
     "IncompatibleVersion",
     "IndexingUnfinished",
     "InvalidAck",

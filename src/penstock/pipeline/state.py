@@ -1,45 +1,247 @@
-"""What the database knows of a processor: where it stands, and what it was about to do."""
+"""The operations on a pipeline's state: the processors' rows, their backing streams, their steps.
+
+The rules are in `52_pipelines.sql`. Each function here is pure: it returns the operation, and the
+run's connection executes it.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
-import psycopg
 from psycopg.types.json import Jsonb
 
-from penstock.pipeline.snapshot import Snapshot
-
-Connection = psycopg.Connection[Any]
-
-
-@dataclass(frozen=True)
-class State:
-    """Where a processor stands."""
-
-    generation: int
-    #: where queues that this pipeline makes anew begin, since it was started from scratch
-    floors: Mapping[str, int]
-    cursor: Any
-    rebuilding: bool
-    tailers: Mapping[str, int]
-    #: the snapshot that was begun and not committed
-    pending: Snapshot | None
-    #: how many steps of a source were begun: it runs once unless it has a cursor
-    begun: int | None
-    #: where the files of the last step are and where they belong, if it wrote any
-    files: Sequence[Mapping[str, str]] = ()
+from penstock.database.operation import Operation, Row, call, only_value
+from penstock.pipeline.snapshot import Snapshot, State
+from penstock.spark.write.staging import Published, Staged, tokens_and_counts
 
 
-def open_processor(connection: Connection, pipeline: str, processor: str, kind: str) -> State:
-    """Return where a processor stands, having made sure that the database knows it."""
-    row = connection.execute(
-        "select * from penstock.open_processor(%s, %s, %s)", (pipeline, processor, kind)
-    ).fetchone()
-    assert row is not None
-    generation, floors, cursor, rebuilding, tailers, records = row
+def backing_stream(pipeline: str, processor: str) -> str:
+    """Return the stream of a processor's snapshots and attempts."""
+    return f"{pipeline}:try-{processor}"
+
+
+def open_processor(pipeline: str, processor: str, kind: str) -> Operation[State]:
+    """Return where a processor stands, and create its row if it has none."""
+    return call(
+        "open_processor",
+        "select * from penstock.open_processor(%s, %s, %s)",
+        (pipeline, processor, kind),
+        _state,
+        pipeline=pipeline,
+        processor=processor,
+    )
+
+
+def place_tailers(pipeline: str, processor: str, tailers: Mapping[str, int]) -> Operation[None]:
+    """Record where a processor begins to read, so that lag and retention count from there."""
+    return call(
+        "place_tailers",
+        "select penstock.place_tailers(%s, %s, %s)",
+        (pipeline, processor, Jsonb(dict(tailers))),
+        _nothing,
+        pipeline=pipeline,
+        processor=processor,
+    )
+
+
+def write_snapshot(pipeline: str, snapshot: Snapshot) -> Operation[None]:
+    """Record what a step reads."""
+    return call(
+        "write_snapshot",
+        "select message_store.write_message(gen_random_uuid()::varchar, %s, 'Snapshot', %s)",
+        (backing_stream(pipeline, snapshot.processor), Jsonb(snapshot.as_data())),
+        _nothing,
+        pipeline=pipeline,
+        processor=snapshot.processor,
+    )
+
+
+def commit_step(
+    pipeline: str,
+    snapshot: Snapshot,
+    staged: Sequence[Staged],
+    report: Mapping[str, Any],
+    *,
+    whole_categories: bool,
+) -> Operation[Published]:
+    """Publish what a step has staged, write its Attempt and move its tailers; or raise."""
+    return call(
+        "commit_step",
+        "select * from penstock.commit_step(%s, %s, %s, %s, %s, %s, %s)",
+        (
+            pipeline,
+            snapshot.processor,
+            Jsonb(snapshot.as_data()),
+            *tokens_and_counts(staged),
+            Jsonb(report),
+            whole_categories,
+        ),
+        lambda rows: Published(*rows[0]),
+        pipeline=pipeline,
+        processor=snapshot.processor,
+        delivery=snapshot.hash,
+    )
+
+
+def publish_staged(staged: Sequence[Staged], *, whole_categories: bool) -> Operation[None]:
+    """Publish what was staged, with no step: for an attempt that is rolled back."""
+    return call(
+        "publish_staged",
+        "select penstock.publish_staged(%s, %s, null, %s)",
+        (*tokens_and_counts(staged), whole_categories),
+        _nothing,
+    )
+
+
+def unstage(staged: Sequence[Staged]) -> Operation[None]:
+    """Remove what was staged, and what other attempts left behind long ago."""
+    tokens, _ = tokens_and_counts(staged)
+    return call(
+        "unstage", "select penstock.unstage(%s), penstock.sweep_staging()", (tokens,), _nothing
+    )
+
+
+def write_seconds(pipeline: str, processor: str, seconds: float) -> Operation[None]:
+    """Record how long a step took, at the end of its transaction."""
+    return call(
+        "write_seconds",
+        "update penstock.processor_progress p set last_step_seconds = %s"
+        " from penstock.progress_of(%s, %s) s"
+        " where (p.pipeline, p.processor, p.version) = (s.pipeline, s.processor, s.version)"
+        " returning true",
+        (round(seconds, 3), pipeline, processor),
+        _nothing,
+    )
+
+
+def fail_step(pipeline: str, snapshot: Snapshot, error: str) -> Operation[None]:
+    """Record what stopped a processor."""
+    return call(
+        "fail_step",
+        "select penstock.fail_step(%s, %s, %s, %s)",
+        (pipeline, snapshot.processor, snapshot.hash, error),
+        _nothing,
+        pipeline=pipeline,
+        processor=snapshot.processor,
+        error=error,
+    )
+
+
+def stage_errors(
+    token: UUID,
+    errors_queue: str,
+    failed: Mapping[int | None, str],
+    input: str,
+    after: int,
+    until: int,
+    types: Sequence[str],
+) -> Operation[int]:
+    """Stage copies of failed messages for an errors queue, by global position; count them."""
+    return call(
+        "stage_errors",
+        "select penstock.stage_errors(%s, %s, %s::bigint[], %s::text[], %s, %s, %s, %s)",
+        (
+            *(token, errors_queue, list(failed), [one[:2000] for one in failed.values()]),
+            *(input, after, until, list(types)),
+        ),
+        only_value,
+    )
+
+
+def drop_repeated_errors(tokens: Sequence[UUID]) -> Operation[dict[UUID, int]]:
+    """Leave one error for each message, and return how many were dropped, by token."""
+    return call(
+        "drop_repeated_errors",
+        "select * from penstock.drop_repeated_errors(%s)",
+        (list(tokens),),
+        lambda rows: {token: int(count) for token, count in rows},
+    )
+
+
+def messages_to_read(
+    readers: Mapping[str, Mapping[str, int]], ends: Mapping[str, int]
+) -> Operation[Mapping[str, set[str]]]:
+    """Return the queues in which processors have messages to read, up to where the queues end.
+
+    `readers` has for each processor its position in each queue that it reads.
+    """
+    asked = [(name, *at) for name, tailers in readers.items() for at in tailers.items()]
+    return call(
+        "messages_to_read",
+        "select * from penstock.messages_to_read("
+        "%s::text[], %s::text[], %s::bigint[], %s::bigint[])",
+        (
+            [name for name, _, _ in asked],
+            [queue for _, queue, _ in asked],
+            [position for _, _, position in asked],
+            [ends.get(queue) for _, queue, _ in asked],
+        ),
+        _by_processor,
+    )
+
+
+def folders(pipeline: str, processor: str) -> Operation[list[str]]:
+    """Return the folders that steps of a processor have written files to."""
+    return call(
+        "folders",
+        "select unnest(folders) from penstock.processors where pipeline = %s and processor = %s",
+        (pipeline, processor),
+        _first_column,
+    )
+
+
+def upserted_tables(pipeline: str, processor: str) -> Operation[list[str]]:
+    """Return the tables that steps of a processor have upserted into."""
+    return call(
+        "upserted_tables",
+        "select unnest(tables) from penstock.processors where pipeline = %s and processor = %s",
+        (pipeline, processor),
+        _first_column,
+    )
+
+
+def database_id() -> Operation[str]:
+    """Return what tells this database from all others: its server's identifier and its own."""
+    return call(
+        "database_id",
+        "select to_hex(c.system_identifier) || to_hex(d.oid::bigint)"
+        " from pg_control_system() c, pg_database d where d.datname = current_database()",
+        (),
+        only_value,
+    )
+
+
+def end_rebuilding(pipeline: str, processor: str, generation: int) -> Operation[bool]:
+    """Record that a table is rebuilt. Return False if that was recorded, or it has begun again."""
+    return call(
+        "end_rebuilding",
+        "update penstock.processors set rebuilding = false"
+        " where pipeline = %s and processor = %s and generation = %s and rebuilding"
+        " returning true",
+        (pipeline, processor, generation),
+        bool,
+    )
+
+
+def restart_processor(
+    pipeline: str, processor: str, floors: Mapping[str, int], *, rebuild: bool
+) -> Operation[None]:
+    """Let a processor begin again, in a new generation."""
+    return call(
+        "restart_processor",
+        "select penstock.restart_processor(%s, %s, %s, %s)",
+        (pipeline, processor, Jsonb(dict(floors)), rebuild),
+        _nothing,
+        pipeline=pipeline,
+        processor=processor,
+    )
+
+
+def _state(rows: list[Row]) -> State:
+    generation, floors, cursor, rebuilding, tailers, records = rows[0]
     return State(
         generation,
         floors,
@@ -52,91 +254,8 @@ def open_processor(connection: Connection, pipeline: str, processor: str, kind: 
     )
 
 
-def folders(connection: Connection, pipeline: str, processor: str) -> list[str]:
-    """Return the folders that steps of a processor have written files to."""
-    row = connection.execute(
-        "select folders from penstock.processors where pipeline = %s and processor = %s",
-        (pipeline, processor),
-    ).fetchone()
-    return list(row[0]) if row else []
-
-
-def backing_stream(pipeline: str, processor: str) -> str:
-    """Return the stream of a processor's snapshots and attempts."""
-    return f"{pipeline}:try-{processor}"
-
-
-def write_snapshot(connection: Connection, pipeline: str, snapshot: Snapshot) -> None:
-    """Write down what a step is about to read."""
-    connection.execute(
-        "select message_store.write_message(gen_random_uuid()::varchar, %s, 'Snapshot', %s)",
-        (backing_stream(pipeline, snapshot.processor), Jsonb(snapshot.as_data())),
-    )
-
-
-def place_tailers(
-    connection: Connection, pipeline: str, processor: str, tailers: Mapping[str, int]
-) -> None:
-    """Take note of where a processor begins to read, so that others know what waits for it."""
-    connection.execute(
-        "select penstock.place_tailers(%s, %s, %s)", (pipeline, processor, Jsonb(dict(tailers)))
-    )
-
-
-def messages_to_read(
-    connection: Connection, readers: Mapping[str, Mapping[str, int]], ends: Mapping[str, int]
-) -> Mapping[str, set[str]]:
-    """Return the queues in which processors have messages to read, up to where the queues end.
-
-    `readers` has for each processor its position in each queue that it reads.
-    """
-    asked = [(name, *at) for name, tailers in readers.items() for at in tailers.items()]
-    rows = connection.execute(
-        "select * from penstock.messages_to_read("
-        "%s::text[], %s::text[], %s::bigint[], %s::bigint[])",
-        (
-            [name for name, _, _ in asked],
-            [queue for _, queue, _ in asked],
-            [position for _, _, position in asked],
-            [ends.get(queue) for _, queue, _ in asked],
-        ),
-    ).fetchall()
-    found = defaultdict[str, set[str]](set)
-    for processor, queue in rows:
-        found[processor].add(queue)
-    return found
-
-
-def write_seconds(connection: Connection, pipeline: str, processor: str, seconds: float) -> None:
-    """Write down how long a step took, at the end of its transaction."""
-    connection.execute(
-        "update penstock.processor_progress p set last_step_seconds = %s"
-        " from penstock.progress_of(%s, %s) s"
-        " where (p.pipeline, p.processor, p.version) = (s.pipeline, s.processor, s.version)",
-        (round(seconds, 3), pipeline, processor),
-    )
-
-
-def fail_step(connection: Connection, pipeline: str, snapshot: Snapshot, error: str) -> None:
-    """Remember what stopped a processor."""
-    connection.execute(
-        "select penstock.fail_step(%s, %s, %s, %s)",
-        (pipeline, snapshot.processor, snapshot.hash, error),
-    )
-
-
-def end_rebuilding(connection: Connection, pipeline: str, processor: str, generation: int) -> bool:
-    """Take note that a table is rebuilt. Return whether it was not known, nor begun again."""
-    done = connection.execute(
-        "update penstock.processors set rebuilding = false"
-        " where pipeline = %s and processor = %s and generation = %s and rebuilding",
-        (pipeline, processor, generation),
-    )
-    return done.rowcount == 1
-
-
 def _pending(records: list[dict[str, Any]]) -> Snapshot | None:
-    """Return the last snapshot unless an attempt with its hash stands behind it."""
+    """Return the last snapshot unless an attempt follows it."""
     if records and records[0]["type"] == "Snapshot":
         return Snapshot.from_data(records[0]["data"])
     return None
@@ -150,3 +269,18 @@ def _begun(records: list[dict[str, Any]], generation: int) -> int | None:
             number = one["data"].get("number")
             return None if number is None else int(number)
     return None
+
+
+def _by_processor(rows: list[Row]) -> Mapping[str, set[str]]:
+    found = defaultdict[str, set[str]](set)
+    for processor, queue in rows:
+        found[processor].add(queue)
+    return found
+
+
+def _first_column(rows: list[Row]) -> list[Any]:
+    return [row[0] for row in rows]
+
+
+def _nothing(rows: list[Row]) -> None:
+    """Decode the answer of a function that returns nothing."""

@@ -1,0 +1,76 @@
+"""The connections of a run: one that holds its lock, and one for the steps of each processor.
+
+Everything that a run asks of the database is an operation, run here: inside the store's
+interceptors (`around`) and with typed errors. Two things are sent past it on the same connection,
+since they have no rows to answer with: rows that are copied, and the tables of upserts and
+projections that are created.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import psycopg
+
+from penstock.database.execute import execute, typed_errors
+from penstock.database.intercepted import intercepted
+from penstock.database.interceptor import Interceptor
+from penstock.database.operation import Operation, call
+from penstock.loops.signals import this_process
+from penstock.spark.connections import Place, connect
+
+Result = TypeVar("Result")
+LONGEST_NAME = 63  # bytes of an application_name that PostgreSQL keeps
+
+
+@dataclass(frozen=True)
+class RunConnection:
+    """A psycopg connection on which a run executes operations."""
+
+    raw: psycopg.Connection[Any]
+    #: host, port and database, for an error message
+    where: str
+    interceptors: Sequence[Interceptor] = ()
+
+    @property
+    def pid(self) -> int:
+        """The server process of this connection."""
+        return self.raw.info.backend_pid
+
+    def run(self, operation: Operation[Result]) -> Result:
+        """Run an operation and return its result."""
+        return intercepted(self.interceptors, operation, self._execute)
+
+    def _execute(self, operation: Operation[Result]) -> Result:
+        # not prepared: many statements contain literals, and no two of them are alike
+        return execute(self.raw, operation, prepare=False, where=self.where)
+
+    @contextmanager
+    def transaction(self, *, roll_back: bool = False) -> Iterator[None]:
+        """Commit the block at its end, unless it raises; or roll it back in any case."""
+        with typed_errors(self.where), self.raw.transaction(force_rollback=roll_back):
+            yield
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.raw.close()
+
+
+def open_connection(
+    database: Place, label: str, interceptors: Sequence[Interceptor] = ()
+) -> RunConnection:
+    """Return a connection whose name in `pg_stat_activity` says what it is for."""
+    connection = RunConnection(connect(database), database.where, interceptors)
+    name = f"penstock {label} on {this_process()}"
+    connection.run(
+        call(
+            "set_application_name",
+            "select set_config('application_name', %s, false)",
+            (name[:LONGEST_NAME],),
+            lambda rows: None,
+        )
+    )
+    return connection
