@@ -119,9 +119,8 @@ def _connected(store: Store) -> Iterator[RunConnection]:
 
 
 def _status(row: Row) -> ProcessorStatus:
-    *facts, tailers = row
-    placed = (TailerStatus(queue, position, 0) for queue, position in sorted(tailers.items()))
-    return ProcessorStatus(*facts, tuple(placed))
+    placed = [TailerStatus(queue, position, 0) for queue, position in sorted(row[-1].items())]
+    return ProcessorStatus(*(*row[:-1], tuple(placed)))
 
 
 def _with_lag(connection: RunConnection, tailer: TailerStatus) -> TailerStatus:

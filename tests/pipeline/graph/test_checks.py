@@ -11,8 +11,8 @@ from penstock.pipeline.checks import check
 from tests.pipeline.graph.files import refusal, write_file
 
 FED = """
-pipe.queue("order")
-pipe.queue("product")
+pipe.schema("order")
+pipe.schema("product")
 """
 
 
@@ -20,7 +20,7 @@ def test_a_graph_with_all_kinds_of_processors_is_fine(tmp_path: Path) -> None:
     file = write_file(
         tmp_path,
         """
-        pipe.queue("return", "order_id string")
+        pipe.schema("return", "order_id string")
 
         @pipe.source(output=["order", "product"])
         def shop(spark, delivery): ...
@@ -62,7 +62,7 @@ def test_a_queue_that_nobody_writes_and_nobody_declares(
     )
 
     assert refusal(file) == (
-        "bill reads queue odrer, which no processor writes and pipe.queue() does not declare; "
+        "bill reads queue odrer, which no processor writes and pipe.schema() does not declare; "
         "there are bill, order, product"
     )
 
@@ -116,7 +116,7 @@ def test_two_processors_of_one_name(tmp_path: Path) -> None:
 
 
 def test_a_queue_that_is_declared_twice(tmp_path: Path) -> None:
-    file = write_file(tmp_path, 'pipe.queue("order")\n\npipe.queue("order", "n int")  # here\n')
+    file = write_file(tmp_path, 'pipe.schema("order")\n\npipe.schema("order", "n int")  # here\n')
 
     assert refusal(file) == "queue order is declared already, at shop.py:4"
 
@@ -171,7 +171,7 @@ def test_a_function_whose_parameters_do_not_match(
 def test_a_queue_of_any_name_has_a_parameter(tmp_path: Path, queue: str, parameters: str) -> None:
     file = write_file(
         tmp_path,
-        f"pipe.queue('{queue}')\n@pipe.sink(inputs='{queue}')\ndef bill({parameters}): ...\n",
+        f"pipe.schema('{queue}')\n@pipe.sink(inputs='{queue}')\ndef bill({parameters}): ...\n",
     )
 
     check(load(str(file)))

@@ -102,7 +102,7 @@ def test_a_file_that_fails_is_said_to_and_where(
 
 
 def test_a_mistake_in_a_declaration_is_told_as_such(tmp_path: Path) -> None:
-    file = write_file(tmp_path, "pipe.queue('order')\npipe.queue('order')\n")
+    file = write_file(tmp_path, "pipe.schema('order')\npipe.schema('order')\n")
 
     with pytest.raises(GraphError, match=r"shop\.py:5: queue order is declared already"):
         load(str(file))

@@ -31,7 +31,7 @@ import psycopg
 from penstock.pipeline import Pipeline
 
 pipe = Pipeline("shop")
-pipe.queue("order", "n int")
+pipe.schema("order", "n int")
 
 @pipe.stream(inputs="order", output="bill", limit=1)
 def bill(order):
@@ -146,7 +146,7 @@ from pyspark.sql import functions as f
 from penstock.pipeline import Pipeline
 
 pipe = Pipeline("shop")
-pipe.queue("order", "n int")
+pipe.schema("order", "n int")
 number = f.col("data.n")
 twice = f.udf(lambda n: 2 * n, "int")
 nobody = SparkSession.active().createDataFrame([], "n int")

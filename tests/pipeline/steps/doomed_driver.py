@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 import penstock
 from penstock.pipeline import Runner
 from penstock.spark import session
-from tests.spark.fixtures import SETTINGS
 from tests.pipeline.steps.shapes import pipeline
+from tests.spark.fixtures import SETTINGS
 
 #: as many tasks as may stand at a point at once; but pieces of work as on two cores, and no
 #: compiler, since a query is run once or twice
@@ -48,7 +48,7 @@ def run(spark: SparkSession, job: Job) -> None:
     try:
         with penstock.connect(job["url"]) as store:
             pipe = pipeline(job["pipeline"], job["folder"])
-            Runner(pipe, store, spark, driver_rows=job["driver_rows"]).once()
+            Runner(pipe, store, spark, driver_rows=job["driver_rows"]).run_until_idle()
     finally:
         print(job["pipeline"], "came to its end", flush=True)
         os._exit(1)

@@ -8,13 +8,13 @@ from pyspark.sql import functions as f
 
 from penstock.errors import StepFailed
 from penstock.pipeline import Pipeline
-from tests.pipeline.steps.running import Workshop, numbered, renumbered
+from tests.pipeline.steps.running import Harness, numbered, renumbered
 
 
 def failing(returned: object, output: tuple[str, ...] = ("out",)) -> Pipeline:
     """Return a pipeline whose function returns something, or calls it with its frame."""
     pipe = Pipeline("shop")
-    pipe.queue("number")
+    pipe.schema("number")
 
     @pipe.stream(inputs="number", output=output)
     def bill(number: DataFrame) -> object:
@@ -82,13 +82,13 @@ def failing_in_a_task(number: DataFrame) -> DataFrame:
     ],
 )
 def test_it_is_told_where_and_why_and_nothing_was_published(
-    workshop: Workshop, returned: object, reason: str
+    harness: Harness, returned: object, reason: str
 ) -> None:
     pipe = failing(returned)
-    workshop.write("number", 1)
+    harness.write("number", 1)
 
     with pytest.raises(StepFailed) as caught:
-        workshop.step(pipe)
+        harness.step(pipe)
 
     where = pipe.processors["bill"].location
     assert caught.value.processor == "bill"
@@ -97,9 +97,9 @@ def test_it_is_told_where_and_why_and_nothing_was_published(
     assert str(caught.value).startswith(f"processor bill ({where}) failed: ")
     assert reason in caught.value.reason
     assert "\n" not in caught.value.reason
-    assert workshop.status(pipe).error == caught.value.reason
-    assert workshop.messages("out") == []
-    assert [one.type for one in workshop.records(pipe)] == ["Snapshot"]
+    assert harness.status(pipe).error == caught.value.reason
+    assert harness.messages("out") == []
+    assert [one.type for one in harness.records(pipe)] == ["Snapshot"]
 
 
 @pytest.mark.parametrize(
@@ -110,39 +110,39 @@ def test_it_is_told_where_and_why_and_nothing_was_published(
     ],
 )
 def test_a_frame_that_belongs_to_no_output_is_refused(
-    workshop: Workshop, outputs: tuple[str, ...], expected: str
+    harness: Harness, outputs: tuple[str, ...], expected: str
 ) -> None:
     pipe = failing(lambda number: number, outputs)
-    workshop.write("number", 1)
+    harness.write("number", 1)
 
     with pytest.raises(StepFailed, match=expected):
-        workshop.step(pipe)
+        harness.step(pipe)
 
 
-def test_mended_it_resumes_where_it_stopped(workshop: Workshop) -> None:
+def test_mended_it_resumes_where_it_stopped(harness: Harness) -> None:
     broken = failing(raising)
     mended = failing(lambda number: renumbered(numbered(number)))
-    workshop.write("number", 1, 2)
+    harness.write("number", 1, 2)
     with pytest.raises(StepFailed):
-        workshop.step(broken)
-    workshop.write("number", 3)
+        harness.step(broken)
+    harness.write("number", 3)
 
-    workshop.steps(mended)
+    harness.steps(mended)
 
-    assert workshop.numbers("out") == [1, 2, 3]
-    assert workshop.status(mended).error is None
-    assert workshop.records(mended)[0].data["ranges"] == {"number": [0, 2]}
-    assert [one.type for one in workshop.records(mended)] == 2 * ["Snapshot", "Attempt"]
+    assert harness.numbers("out") == [1, 2, 3]
+    assert harness.status(mended).error is None
+    assert harness.records(mended)[0].data["ranges"] == {"number": [0, 2]}
+    assert [one.type for one in harness.records(mended)] == 2 * ["Snapshot", "Attempt"]
 
 
-def test_the_error_is_there_until_it_is_tried_again(workshop: Workshop) -> None:
+def test_the_error_is_there_until_it_is_tried_again(harness: Harness) -> None:
     broken = failing(raising)
-    workshop.write("number", 1)
+    harness.write("number", 1)
     for _ in range(2):
         with pytest.raises(StepFailed):
-            workshop.step(broken)
+            harness.step(broken)
 
-    status = workshop.status(broken)
+    status = harness.status(broken)
     assert status.error == "RuntimeError: out of paper"
     assert status.error_at is not None
     assert (status.steps, status.lag) == (0, 1)
