@@ -12,8 +12,7 @@ from pyspark.sql.types import StructType
 from penstock.errors import GraphError, PenstockError, PipelineError, first_line
 from penstock.message import names
 from penstock.pipeline.graph import Pipeline, Processor, TableColumns, check_queue
-from penstock.pipeline.projection import next_table
-from penstock.pipeline.tables import columns_of, table_identifier
+from penstock.pipeline.tables import columns_of, next_table, table_identifier
 from penstock.spark.read.columns import MESSAGE, plan
 
 #: the parameters that a function may have besides its frames

@@ -33,6 +33,7 @@ from penstock.pipeline.tables import (
     columns_of,
     copy_csv,
     create_table,
+    next_table,
     table_exists,
     table_identifier,
 )
@@ -182,11 +183,6 @@ def projected_rows(
     )
     text = query.as_string().replace("%", "%%") + "%s)"
     return call("projected_rows", text, (list(names),), decode)
-
-
-def next_table(table: str) -> str:
-    """Return the name of the table that replaces another one when it is rebuilt."""
-    return f"{table}__next"
 
 
 def switch(connection: psycopg.Connection[Any], table: str) -> None:

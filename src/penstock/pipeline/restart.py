@@ -18,8 +18,7 @@ from penstock.pipeline import state
 from penstock.pipeline.connection import RunConnection
 from penstock.pipeline.frames import message_from_elsewhere, queue_target
 from penstock.pipeline.graph import Pipeline, Processor
-from penstock.pipeline.projection import next_table
-from penstock.pipeline.tables import table_exists, table_identifier
+from penstock.pipeline.tables import next_table, table_exists, table_identifier
 from penstock.spark.read import planning
 
 

@@ -178,6 +178,11 @@ def table_identifier(table: str) -> sql.Identifier:
     return sql.Identifier(*parts)
 
 
+def next_table(table: str) -> str:
+    """Return the name of the table that replaces another one when it is rebuilt."""
+    return f"{table}__next"
+
+
 def table_exists(table: str) -> Operation[bool]:
     """Return whether a table exists."""
     quoted = table_identifier(table).as_string()

@@ -34,7 +34,7 @@ def test_a_name_that_a_processor_cannot_have(tmp_path: Path, name: str) -> None:
         tmp_path, f"{FED}\n@pipe.sink(inputs='order', name={name})  # here\ndef s(order): ...\n"
     )
 
-    assert refusal(file) == f"{name} is no name for a processor: use letters and _"
+    assert refusal(file) == f"a processor cannot be named {name}: use letters and _"
 
 
 @pytest.mark.parametrize("queue", ["''", "'a\\0b'", "5"])
@@ -74,7 +74,7 @@ def test_the_records_of_its_own_steps_are_no_queue(
         f"{FED}\npipe.schema('{queue}')\n@pipe.{declared.format(queue)}  # here\ndef s(x): ...\n",
     )
 
-    assert refusal(file) == f"s has queue {queue}, where its pipeline's own steps are recorded"
+    assert refusal(file) == f"s has {queue}, where its pipeline's own steps are recorded"
 
 
 def test_a_pipeline_without_processors() -> None:
@@ -93,9 +93,9 @@ def test_a_name_that_a_pipeline_cannot_have(name: str) -> None:
     [
         (
             "pipe.schema('gift', 'n whole')  # here",
-            "queue gift has a schema that Spark cannot read",
+            "gift has a schema that Spark cannot read",
         ),
-        ("pipe.schema('gift', metadata='n')  # here", "queue gift has a schema that Spark cannot"),
+        ("pipe.schema('gift', metadata='n')  # here", "gift has a schema that Spark cannot"),
         (
             "@pipe.project('order', into='t', columns='n whole')  # here\n"
             "def p(state, message): ...",
@@ -104,7 +104,7 @@ def test_a_name_that_a_pipeline_cannot_have(name: str) -> None:
         (
             "@pipe.project('order', into='t', columns='position int')  # here\n"
             "def p(state, message): ...",
-            "p has a column position, which the table has by itself",
+            "p has a column position, which every projection's table has",
         ),
         (
             "@pipe.project('order', into='a.b.c', columns='n int')  # here\n"

@@ -55,7 +55,7 @@ class TestGraph:
     @pytest.mark.parametrize(
         ("text", "complaint"),
         [
-            ("@pipe.sink(inputs='odrer')\ndef s(odrer): ...", "shop.py:4: s reads queue odrer"),
+            ("@pipe.sink(inputs='odrer')\ndef s(odrer): ...", "shop.py:4: s reads odrer"),
             ("pipe.schema('x')", "pipeline shop: it has no processors"),
             ("pipe = 5", "there is no pipeline in it"),
             ("def (:", "it cannot be loaded: SyntaxError"),
@@ -78,7 +78,7 @@ class TestPipelines:
         result = run("pipelines", url=database_url)
 
         assert (result.exit_code, result.stdout) == (0, "")
-        assert result.stderr == "no pipeline has run here yet\n"
+        assert result.stderr == "no pipeline has run on this database yet\n"
 
     @pytest.fixture
     def stopped(self, store: Store) -> Store:
