@@ -38,7 +38,7 @@ def start(store: Store) -> JoinId:
 
 def dispatcher(store: Store, spark: SparkSession, files: Files) -> Dispatcher:
     """Return the dispatcher with its handlers."""
-    made = Dispatcher(store, concurrency=1, lease=LEASE)
+    extracting = Dispatcher(store, concurrency=1, lease=LEASE)
 
     @on_spark(spark)
     def extract(message: ClaimedMessage) -> None:
@@ -53,9 +53,9 @@ def dispatcher(store: Store, spark: SparkSession, files: Files) -> Dispatcher:
         pipe.run(store, spark, wait=True)
 
     for table in TABLES:
-        made.handler(f"extract.{table}")(extract)
-    made.handler("shop.transform")(transform)
-    return made
+        extracting.handler(f"extract.{table}")(extract)
+    extracting.handler("shop.transform")(transform)
+    return extracting
 
 
 def messages_of(spark: SparkSession, files: Files, table: str) -> DataFrame:

@@ -18,7 +18,7 @@ import psycopg
 from penstock.database.execute import execute, typed_errors
 from penstock.database.intercepted import intercepted
 from penstock.database.interceptor import Interceptor
-from penstock.database.operation import Operation, call
+from penstock.database.operation import Operation, call, only_value
 from penstock.loops.signals import this_process
 from penstock.spark.connections import Place, connect
 
@@ -65,12 +65,6 @@ def open_connection(
     """Return a connection whose name in `pg_stat_activity` says what it is for."""
     connection = RunConnection(connect(database), database.where, interceptors)
     name = f"penstock {label} on {this_process()}"
-    connection.run(
-        call(
-            "set_application_name",
-            "select set_config('application_name', %s, false)",
-            (name[:LONGEST_NAME],),
-            lambda rows: None,
-        )
-    )
+    sql = "select set_config('application_name', %s, false)"
+    connection.run(call("set_application_name", sql, (name[:LONGEST_NAME],), only_value))
     return connection

@@ -31,7 +31,6 @@ log = logging.getLogger(__name__)
 _RUN = 1885693287  # our third class of advisory locks
 _PROCESSOR = 1885693288  # and our fourth
 POLL_INTERVAL = 0.2  # seconds between two attempts to take a lock
-TERMINATION_TIMEOUT = 5000  # milliseconds that a session may take to end
 
 
 class Holder(NamedTuple):
@@ -139,21 +138,14 @@ class ProcessorLocks:
 
 def try_lock(kind: int, name: str) -> Operation[bool]:
     """Take a lock for the session, if nobody has it. Return whether it was taken."""
-    return call(
-        "try_lock", "select pg_try_advisory_lock(%s, hashtext(%s))", (kind, name), only_value
-    )
+    sql = "select pg_try_advisory_lock(%s, hashtext(%s))"
+    return call("try_lock", sql, (kind, name), only_value)
 
 
 def hold_off(pipeline: str, processor: str) -> Operation[bool]:
     """Keep a processor from starting until the transaction ends; False if it runs already."""
-    return call(
-        "hold_off",
-        "select pg_try_advisory_xact_lock(%s, hashtext(%s))",
-        (_PROCESSOR, f"{pipeline}.{processor}"),
-        only_value,
-        pipeline=pipeline,
-        processor=processor,
-    )
+    sql = "select pg_try_advisory_xact_lock(%s, hashtext(%s))"
+    return call("hold_off", sql, (_PROCESSOR, f"{pipeline}.{processor}"), only_value)
 
 
 def holder(kind: int, name: str) -> Operation[Holder | None]:
@@ -183,11 +175,5 @@ def _end_session(connection: RunConnection, kind: int, name: str, pid: int) -> N
     """End a session of this run if the server has not noticed yet that it was lost."""
     found = connection.run(holder(kind, name))
     if found is not None and found.pid == pid:
-        connection.run(
-            call(
-                "end_session",
-                "select pg_terminate_backend(%s, %s)",
-                (pid, TERMINATION_TIMEOUT),
-                only_value,
-            )
-        )
+        sql = "select pg_terminate_backend(%s, 5000)"  # milliseconds that it may take to end
+        connection.run(call("end_session", sql, (pid,), only_value))

@@ -35,7 +35,7 @@ class Snapshot:
     tables: Mapping[str, Range] = field(default_factory=dict)
     #: of a source: where it continues
     cursor: Any = None
-    #: counts the steps of a source, which has no ranges to tell them apart
+    #: counts the steps of a source, which has no ranges that differ
     number: int | None = None
     #: by queue: the last message of its range. A log that was restored fills the same ranges again
     #: with other messages: that is another step, and has another hash
@@ -76,7 +76,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class State:
-    """Where a processor stands, as the database has it."""
+    """The state of a processor in the database."""
 
     generation: int
     #: where queues that this pipeline publishes anew begin, since it was started from scratch

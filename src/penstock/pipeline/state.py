@@ -7,8 +7,8 @@ run's connection executes it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, LiteralString, TypeVar
 from uuid import UUID
 
 from psycopg.types.json import Jsonb
@@ -17,6 +17,8 @@ from penstock.database.operation import Operation, Row, call, only_value
 from penstock.pipeline.snapshot import Snapshot, State
 from penstock.spark.write.staging import Published, Staged, tokens_and_counts
 
+Result = TypeVar("Result")
+
 
 def backing_stream(pipeline: str, processor: str) -> str:
     """Return the stream of a processor's snapshots and attempts."""
@@ -24,39 +26,23 @@ def backing_stream(pipeline: str, processor: str) -> str:
 
 
 def open_processor(pipeline: str, processor: str, kind: str) -> Operation[State]:
-    """Return where a processor stands, and create its row if it has none."""
-    return call(
-        "open_processor",
-        "select * from penstock.open_processor(%s, %s, %s)",
-        (pipeline, processor, kind),
-        _state,
-        pipeline=pipeline,
-        processor=processor,
-    )
+    """Return the state of a processor, and create its row if it has none."""
+    sql = "select * from penstock.open_processor(%s, %s, %s)"
+    return _on_processor("open_processor", sql, _state, pipeline, processor, kind)
 
 
 def place_tailers(pipeline: str, processor: str, tailers: Mapping[str, int]) -> Operation[None]:
     """Record where a processor begins to read, so that lag and retention count from there."""
-    return call(
-        "place_tailers",
-        "select penstock.place_tailers(%s, %s, %s)",
-        (pipeline, processor, Jsonb(dict(tailers))),
-        _nothing,
-        pipeline=pipeline,
-        processor=processor,
-    )
+    sql, positions = "select penstock.place_tailers(%s, %s, %s)", Jsonb(dict(tailers))
+    return _on_processor("place_tailers", sql, _nothing, pipeline, processor, positions)
 
 
 def write_snapshot(pipeline: str, snapshot: Snapshot) -> Operation[None]:
     """Record what a step reads."""
-    return call(
-        "write_snapshot",
-        "select message_store.write_message(gen_random_uuid()::varchar, %s, 'Snapshot', %s)",
-        (backing_stream(pipeline, snapshot.processor), Jsonb(snapshot.as_data())),
-        _nothing,
-        pipeline=pipeline,
-        processor=snapshot.processor,
-    )
+    sql = "select message_store.write_message(gen_random_uuid()::varchar, %s, 'Snapshot', %s)"
+    stream = backing_stream(pipeline, snapshot.processor)
+    facts = {"pipeline": pipeline, "processor": snapshot.processor}
+    return call("write_snapshot", sql, (stream, Jsonb(snapshot.as_data())), _nothing, **facts)
 
 
 def commit_step(
@@ -68,66 +54,42 @@ def commit_step(
     whole_categories: bool,
 ) -> Operation[Published]:
     """Publish what a step has staged, write its Attempt and move its tailers; or raise."""
-    return call(
-        "commit_step",
-        "select * from penstock.commit_step(%s, %s, %s, %s, %s, %s, %s)",
-        (
-            pipeline,
-            snapshot.processor,
-            Jsonb(snapshot.as_data()),
-            *tokens_and_counts(staged),
-            Jsonb(report),
-            whole_categories,
-        ),
-        lambda rows: Published(*rows[0]),
-        pipeline=pipeline,
-        processor=snapshot.processor,
-        delivery=snapshot.hash,
-    )
+    return _on_processor(
+        "commit_step", "select * from penstock.commit_step(%s, %s, %s, %s, %s, %s, %s)",
+        lambda rows: Published(*rows[0]), pipeline, snapshot.processor,
+        Jsonb(snapshot.as_data()), *tokens_and_counts(staged), Jsonb(report), whole_categories,
+    )  # fmt: skip
 
 
 def publish_staged(staged: Sequence[Staged], *, whole_categories: bool) -> Operation[None]:
     """Publish what was staged, with no step: for an attempt that is rolled back."""
-    return call(
-        "publish_staged",
-        "select penstock.publish_staged(%s, %s, null, %s)",
-        (*tokens_and_counts(staged), whole_categories),
-        _nothing,
-    )
+    arguments = (*tokens_and_counts(staged), whole_categories)
+    sql = "select penstock.publish_staged(%s, %s, null, %s)"
+    return call("publish_staged", sql, arguments, _nothing)
 
 
 def unstage(staged: Sequence[Staged]) -> Operation[None]:
     """Remove what was staged, and what other attempts left behind long ago."""
     tokens, _ = tokens_and_counts(staged)
-    return call(
-        "unstage", "select penstock.unstage(%s), penstock.sweep_staging()", (tokens,), _nothing
-    )
+    sql = "select penstock.unstage(%s), penstock.sweep_staging()"
+    return call("unstage", sql, (tokens,), _nothing)
 
 
 def write_seconds(pipeline: str, processor: str, seconds: float) -> Operation[None]:
     """Record how long a step took, at the end of its transaction."""
-    return call(
-        "write_seconds",
+    sql = (
         "update penstock.processor_progress p set last_step_seconds = %s"
         " from penstock.progress_of(%s, %s) s"
         " where (p.pipeline, p.processor, p.version) = (s.pipeline, s.processor, s.version)"
-        " returning true",
-        (round(seconds, 3), pipeline, processor),
-        _nothing,
+        " returning true"
     )
+    return call("write_seconds", sql, (round(seconds, 3), pipeline, processor), _nothing)
 
 
 def fail_step(pipeline: str, snapshot: Snapshot, error: str) -> Operation[None]:
     """Record what stopped a processor."""
-    return call(
-        "fail_step",
-        "select penstock.fail_step(%s, %s, %s, %s)",
-        (pipeline, snapshot.processor, snapshot.hash, error),
-        _nothing,
-        pipeline=pipeline,
-        processor=snapshot.processor,
-        error=error,
-    )
+    sql, hash = "select penstock.fail_step(%s, %s, %s, %s)", snapshot.hash
+    return _on_processor("fail_step", sql, _nothing, pipeline, snapshot.processor, hash, error)
 
 
 def stage_errors(
@@ -140,25 +102,16 @@ def stage_errors(
     types: Sequence[str],
 ) -> Operation[int]:
     """Stage copies of failed messages for an errors queue, by global position; count them."""
-    return call(
-        "stage_errors",
-        "select penstock.stage_errors(%s, %s, %s::bigint[], %s::text[], %s, %s, %s, %s)",
-        (
-            *(token, errors_queue, list(failed), [one[:2000] for one in failed.values()]),
-            *(input, after, until, list(types)),
-        ),
-        only_value,
-    )
+    errors = [one[:2000] for one in failed.values()]
+    arguments = (token, errors_queue, list(failed), errors, input, after, until, list(types))
+    sql = "select penstock.stage_errors(%s, %s, %s::bigint[], %s::text[], %s, %s, %s, %s)"
+    return call("stage_errors", sql, arguments, only_value)
 
 
 def drop_repeated_errors(tokens: Sequence[UUID]) -> Operation[dict[UUID, int]]:
     """Leave one error for each message, and return how many were dropped, by token."""
-    return call(
-        "drop_repeated_errors",
-        "select * from penstock.drop_repeated_errors(%s)",
-        (list(tokens),),
-        lambda rows: {token: int(count) for token, count in rows},
-    )
+    sql = "select * from penstock.drop_repeated_errors(%s)"
+    return call("drop_repeated_errors", sql, (list(tokens),), _counts)
 
 
 def messages_to_read(
@@ -185,73 +138,64 @@ def messages_to_read(
 
 def folders(pipeline: str, processor: str) -> Operation[list[str]]:
     """Return the folders that steps of a processor have written files to."""
-    return call(
-        "folders",
-        "select unnest(folders) from penstock.processors where pipeline = %s and processor = %s",
-        (pipeline, processor),
-        _first_column,
-    )
+    sql = "select unnest(folders) from penstock.processors where pipeline = %s and processor = %s"
+    return _on_processor("folders", sql, _first_column, pipeline, processor)
 
 
 def upserted_tables(pipeline: str, processor: str) -> Operation[list[str]]:
     """Return the tables that steps of a processor have upserted into."""
-    return call(
-        "upserted_tables",
-        "select unnest(tables) from penstock.processors where pipeline = %s and processor = %s",
-        (pipeline, processor),
-        _first_column,
-    )
+    sql = "select unnest(tables) from penstock.processors where pipeline = %s and processor = %s"
+    return _on_processor("upserted_tables", sql, _first_column, pipeline, processor)
 
 
 def database_id() -> Operation[str]:
     """Return what tells this database from all others: its server's identifier and its own."""
-    return call(
-        "database_id",
+    sql = (
         "select to_hex(c.system_identifier) || to_hex(d.oid::bigint)"
-        " from pg_control_system() c, pg_database d where d.datname = current_database()",
-        (),
-        only_value,
+        " from pg_control_system() c, pg_database d where d.datname = current_database()"
     )
+    return call("database_id", sql, (), only_value)
 
 
 def end_rebuilding(pipeline: str, processor: str, generation: int) -> Operation[bool]:
     """Record that a table is rebuilt. Return False if that was recorded, or it has begun again."""
-    return call(
-        "end_rebuilding",
+    sql = (
         "update penstock.processors set rebuilding = false"
         " where pipeline = %s and processor = %s and generation = %s and rebuilding"
-        " returning true",
-        (pipeline, processor, generation),
-        bool,
+        " returning true"
     )
+    return _on_processor("end_rebuilding", sql, bool, pipeline, processor, generation)
 
 
 def restart_processor(
     pipeline: str, processor: str, floors: Mapping[str, int], *, rebuild: bool
 ) -> Operation[None]:
     """Let a processor begin again, in a new generation."""
-    return call(
-        "restart_processor",
+    sql, arguments = (
         "select penstock.restart_processor(%s, %s, %s, %s)",
-        (pipeline, processor, Jsonb(dict(floors)), rebuild),
-        _nothing,
-        pipeline=pipeline,
-        processor=processor,
+        (Jsonb(dict(floors)), rebuild),
     )
+    return _on_processor("restart_processor", sql, _nothing, pipeline, processor, *arguments)
+
+
+def _on_processor(
+    name: str,
+    sql: LiteralString,
+    decode: Callable[[list[Row]], Result],
+    pipeline: str,
+    processor: str,
+    *arguments: Any,
+) -> Operation[Result]:
+    """Return an operation whose first arguments are a pipeline and a processor."""
+    facts = {"pipeline": pipeline, "processor": processor}
+    return call(name, sql, (pipeline, processor, *arguments), decode, **facts)
 
 
 def _state(rows: list[Row]) -> State:
     generation, floors, cursor, rebuilding, tailers, records = rows[0]
-    return State(
-        generation,
-        floors,
-        cursor,
-        rebuilding,
-        tailers,
-        _pending(records),
-        _begun(records, generation),
-        records[0]["data"].get("files", ()) if records else (),
-    )
+    files = records[0]["data"].get("files", ()) if records else ()
+    pending, begun = _pending(records), _begun(records, generation)
+    return State(generation, floors, cursor, rebuilding, tailers, pending, begun, files)
 
 
 def _pending(records: list[dict[str, Any]]) -> Snapshot | None:
@@ -276,6 +220,10 @@ def _by_processor(rows: list[Row]) -> Mapping[str, set[str]]:
     for processor, queue in rows:
         found[processor].add(queue)
     return found
+
+
+def _counts(rows: list[Row]) -> dict[UUID, int]:
+    return {token: int(count) for token, count in rows}
 
 
 def _first_column(rows: list[Row]) -> list[Any]:

@@ -101,14 +101,8 @@ def listed_processors() -> Operation[list[ProcessorStatus]]:
 
 def retire_processor(pipeline: str, processor: str) -> Operation[bool]:
     """Retire a processor. Return False if there is none of this name."""
-    return call(
-        "retire_processor",
-        "select penstock.retire_processor(%s, %s)",
-        (pipeline, processor),
-        only_value,
-        pipeline=pipeline,
-        processor=processor,
-    )
+    sql, facts = "select penstock.retire_processor(%s, %s)", (pipeline, processor)
+    return call("retire_processor", sql, facts, only_value)
 
 
 @contextmanager

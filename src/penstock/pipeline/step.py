@@ -112,7 +112,7 @@ def finish_rebuilding(context: StepContext) -> None:
 
 
 def open_processor(context: StepContext) -> State:
-    """Return where the processor stands, with its tailers placed and its files settled."""
+    """Return the state of the processor, with its tailers placed and its files settled."""
     one, pipeline, run = context.processor, context.pipeline.name, context.connection.run
     current = run(state.open_processor(pipeline, one.name, one.kind))
     new = {queue: current.start_of(queue) for queue in one.reads if queue not in current.tailers}

@@ -6,8 +6,9 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from penstock.errors import StepFailed
+from penstock.errors import DatabaseUnreachable, StepFailed, WrongColumns, WrongValue
 from penstock.pipeline import Pipeline
+from penstock.pipeline.failures import may_be_data
 from tests.pipeline.steps.running import Harness, numbered, renumbered
 
 
@@ -146,3 +147,44 @@ def test_the_error_is_there_until_it_is_tried_again(harness: Harness) -> None:
     assert status.error == "RuntimeError: out of paper"
     assert status.error_at is not None
     assert (status.steps, status.lag) == (0, 1)
+
+
+class TestInATask:
+    """Only the text of an exception leaves a task; an error of Penstock's has its mark there."""
+
+    @staticmethod
+    def failing(error: Exception) -> Pipeline:
+        def fail(text: str) -> str:
+            raise error
+
+        changed = f.udf(fail, "string")
+        return failing(lambda number: number.select("type", changed("data").alias("data")))
+
+    def test_a_database_that_is_away_is_known_by_its_mark(self, harness: Harness) -> None:
+        pipe = self.failing(DatabaseUnreachable("there", "it is gone"))
+        harness.write("number", 1)
+
+        with pytest.raises(DatabaseUnreachable):
+            harness.step(pipe)
+
+        assert harness.status(pipe).error is None
+
+    def test_its_name_in_another_error_is_no_mark(self, harness: Harness) -> None:
+        text = "penstock.errors.database.DatabaseUnreachable: PostgreSQL at there"
+        pipe = self.failing(ValueError(text))
+        harness.write("number", 1)
+
+        with pytest.raises(StepFailed, match="ValueError: penstock"):
+            harness.step(pipe)
+
+    def test_a_wrong_value_is_the_messages_fault_and_wrong_columns_are_not(
+        self, harness: Harness
+    ) -> None:
+        found = []
+        for error in (WrongValue("n", "x", "int", 1), WrongColumns("none", "some")):
+            harness.write("number", 1)
+            with pytest.raises(StepFailed) as caught:
+                harness.step(self.failing(error))
+            found.append(may_be_data(caught.value.__cause__ or caught.value))
+
+        assert found == [True, False]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from itertools import islice
 from threading import Event
 
@@ -366,3 +369,72 @@ def test_a_mistake_in_what_shows_the_progress_does_not_lose_messages(
     assert harness.numbers("q1") == [2]
     harness.run(chain(2))
     assert harness.numbers("q2") == [3]
+
+
+class TestRunOnce:
+    def test_each_processor_runs_at_most_one_step(self, harness: Harness) -> None:
+        harness.write("q0", *range(5))
+        runner = harness.runner(chain(1))
+
+        first = runner.run_once()
+        between = harness.numbers("q1")
+        second, third, fourth = (runner.run_once() for _ in range(3))
+
+        assert between == [1, 2]
+        steps = [one.progress["q0_on"].steps for one in (first, second, third, fourth)]
+        assert steps == [1, 1, 1, 0]
+        assert harness.numbers("q1") == [1, 2, 3, 4, 5]
+
+    def test_a_processor_that_fails_is_raised(self, harness: Harness) -> None:
+        broken = Broken()
+        harness.write("q1", 1)
+
+        with pytest.raises(RunFailed):
+            harness.runner(broken.pipe).run_once()
+
+
+def test_a_pipeline_runs_itself(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
+    broken = Broken()
+    harness.write("q0", 1)
+
+    with pytest.raises(RunFailed):
+        broken.pipe.run(harness.store, harness.spark)
+    summary = broken.pipe.run(harness.store, harness.spark, check=False)
+    broken.paper.set()
+
+    assert isinstance(summary.errors["broken"], StepFailed)
+    assert [one.levelno for one in caplog.records].count(logging.ERROR) == 2
+    assert broken.pipe.run(harness.store, harness.spark).succeeded
+    assert harness.numbers("q2") == [3]
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("how", ["run", "run_until_idle"])
+def test_a_signal_ends_a_run_after_the_step_under_way(
+    harness: Harness, how: str, sent: signal.Signals
+) -> None:
+    before = signal.getsignal(sent)
+    pipe = Pipeline("slow")
+    pipe.schema("number")
+
+    @pipe.stream(inputs="number", output="out", limit=1)
+    def copy(number: DataFrame) -> DataFrame:
+        os.kill(os.getpid(), sent)
+        return renumbered(numbered(number))
+
+    harness.write("number", 1, 2)
+    summary = getattr(harness.runner(pipe), how)()
+
+    assert summary.progress["copy"].steps == 1
+    assert harness.numbers("out") == [1]
+    assert signal.getsignal(sent) is before
+
+
+@pytest.mark.parametrize("retry_for", [0, timedelta(0)])
+def test_a_duration_is_seconds_or_a_timedelta(
+    harness: Harness, retry_for: float | timedelta
+) -> None:
+    harness.write("q0", 1)
+
+    with pytest.raises(RunFailed):
+        harness.runner(Broken().pipe).run(retry_for=retry_for)
