@@ -43,13 +43,13 @@
     │   └── PermanentFailure       raise it in a handler: do not try this message again
     ├── PipelineError
     │   ├── JavaNotFound           Spark needs Java, and there is none
+    │   ├── UnsupportedBySpark     a store's serializer or interceptor cannot be applied
     │   ├── WrongColumns           a frame does not have the columns of messages
     │   ├── WrongValue             a value in a message is not of the type the schema says
     │   ├── StagingLost            a crash of the server emptied the staging: write again
     │   ├── MessagesRemoved        retention removed what a reader had not read
     │   ├── OffsetBeyondEnd        a query has read further than the log goes
     │   ├── GraphError             a pipeline is declared in a way that cannot run
-    │   ├── HookNotApplied         a pipeline cannot apply a hook of its store
     │   ├── PipelineNotFound       a file has no such pipeline
     │   ├── SparkNotRunning        a file uses Spark while it is loaded, and none runs
     │   ├── SparkLost              Spark has stopped in the middle of a run
@@ -171,7 +171,6 @@ from penstock.errors.outbox import (
 from penstock.errors.pipeline import (
     ForeignErrorRow,
     GraphError,
-    HookNotApplied,
     JavaNotFound,
     MessagesRemoved,
     OffsetBeyondEnd,
@@ -185,6 +184,7 @@ from penstock.errors.pipeline import (
     StagingLost,
     StepFailed,
     StepSuperseded,
+    UnsupportedBySpark,
     WrongColumns,
     WrongValue,
 )
@@ -208,7 +208,6 @@ __all__ = [
     "GroupError",
     "GroupNotFound",
     "HandlerFailed",
-    "HookNotApplied",
     "IncompatibleVersion",
     "IndexingUnfinished",
     "InvalidAck",
@@ -271,6 +270,7 @@ __all__ = [
     "UnhandledMessageType",
     "UnknownMessageType",
     "UnsafeSequence",
+    "UnsupportedBySpark",
     "UnsupportedEdition",
     "ValidationError",
     "WatermarkRequired",

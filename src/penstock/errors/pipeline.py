@@ -28,6 +28,20 @@ class JavaNotFound(PipelineError):
 
 
 @dataclass(eq=False)
+class UnsupportedBySpark(PipelineError):
+    """A store's serializer or interceptor cannot be applied to messages in Spark."""
+
+    what: str
+
+    def __str__(self) -> str:
+        return (
+            f"Spark cannot apply the store's {self.what}: PostgreSQL and Arrow fill the frames, "
+            "and no message passes through Python. Use a store without it, or read and write the "
+            'stored JSON with format("penstock") and convert it in a function of your own'
+        )
+
+
+@dataclass(eq=False)
 class WrongColumns(PipelineError):
     """A frame does not have the columns that messages need."""
 
@@ -118,23 +132,6 @@ class GraphError(PipelineError):
 
     def __str__(self) -> str:
         return f"{self.location}: {self.problem}"
-
-
-@dataclass(eq=False)
-class HookNotApplied(PipelineError):
-    """A pipeline cannot apply a serializer or an interceptor of its store."""
-
-    processor: str
-    hook: str
-    problem: str
-    location: str
-
-    def __str__(self) -> str:
-        return (
-            f"{self.location}: {self.processor} would not pass its messages through {self.hook}: "
-            f"{self.problem}. Run the pipeline on a store without it, and do in the function what "
-            "it does"
-        )
 
 
 @dataclass(eq=False)

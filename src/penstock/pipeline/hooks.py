@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from penstock.database.interceptor import Interceptor, overrides
-from penstock.errors import HookNotApplied
+from penstock.errors import UnsupportedBySpark
 from penstock.log.context import LogContext
 from penstock.message import RecordedMessage
 from penstock.message.serializer import JsonSerializer, Serializer
@@ -60,28 +60,26 @@ def read_hooks(context: LogContext) -> ReadHooks:
 def check_hooks(pipeline: Pipeline, context: LogContext) -> None:
     """Raise for the first processor whose messages would not pass a hook of the store."""
     for one in pipeline.processors.values():
-        for hook, problem in _not_applied(pipeline, one, context):
-            raise HookNotApplied(one.name, hook, problem, one.location)
+        for hook in _not_applied(pipeline, one, context):
+            raise UnsupportedBySpark(f"{hook} in {one.name} ({one.location})")
 
 
-def _not_applied(
-    pipeline: Pipeline, one: Processor, context: LogContext
-) -> Iterator[tuple[str, str]]:
-    is_custom = _is_custom(context)
-    name = f"the serializer {type(context.serializer).__name__}"
-    if one.kind == "projection":
-        declared = pipeline.schemas.get(one.inputs[0])
-        if is_custom and declared and (declared.data or declared.metadata):
-            yield name, f"the fields of {one.inputs[0]} are declared, and PostgreSQL decodes them"
-        return
-    if is_custom:
-        yield name, "its messages are rows of DataFrames"
-    if one.reads or one.looks_up:
+def _not_applied(pipeline: Pipeline, one: Processor, context: LogContext) -> Iterator[str]:
+    is_projection = one.kind == "projection"
+    if _is_custom(context) and not (is_projection and _is_untyped(pipeline, one.inputs[0])):
+        yield f"serializer {type(context.serializer).__name__}"
+    if (one.reads or one.looks_up) and not is_projection:
         for interceptor in _overriding(context, "on_read"):
-            yield f"{type(interceptor).__name__}.on_read", "it reads DataFrames"
+            yield f"interceptor {type(interceptor).__name__}.on_read"
     if one.publishes:
         for interceptor in _overriding(context, "on_write"):
-            yield f"{type(interceptor).__name__}.on_write", "it publishes DataFrames"
+            yield f"interceptor {type(interceptor).__name__}.on_write"
+
+
+def _is_untyped(pipeline: Pipeline, queue: str) -> bool:
+    """Whether the messages of a queue are read as JSON text, and not decoded by PostgreSQL."""
+    declared = pipeline.schemas.get(queue)
+    return declared is None or not (declared.data or declared.metadata)
 
 
 def _is_custom(context: LogContext) -> bool:

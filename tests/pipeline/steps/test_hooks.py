@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 import penstock
 from penstock import Interceptor, JsonSerializer, Message, RecordedMessage
 from penstock.database.interceptor import Call
-from penstock.errors import HookNotApplied
+from penstock.errors import UnsupportedBySpark
 from penstock.pipeline import Pipeline, Runner
 from tests.pipeline.steps.accounts import counting
 from tests.pipeline.steps.chains import chain
@@ -78,13 +78,13 @@ def typed_projection() -> Pipeline:
 @pytest.mark.parametrize(
     ("pipe", "options", "hook"),
     [
-        (chain(1), {"serializer": Shouting()}, "the serializer Shouting"),
-        (source(), {"serializer": Shouting()}, "the serializer Shouting"),
-        (typed_projection(), {"serializer": Shouting()}, "the serializer Shouting"),
-        (chain(1), {"interceptors": [OnRead()]}, "OnRead.on_read"),
-        (sink(), {"interceptors": [OnRead()]}, "OnRead.on_read"),
-        (chain(1), {"interceptors": [OnWrite()]}, "OnWrite.on_write"),
-        (source(), {"interceptors": [OnWrite()]}, "OnWrite.on_write"),
+        (chain(1), {"serializer": Shouting()}, "serializer Shouting"),
+        (source(), {"serializer": Shouting()}, "serializer Shouting"),
+        (typed_projection(), {"serializer": Shouting()}, "serializer Shouting"),
+        (chain(1), {"interceptors": [OnRead()]}, "interceptor OnRead.on_read"),
+        (sink(), {"interceptors": [OnRead()]}, "interceptor OnRead.on_read"),
+        (chain(1), {"interceptors": [OnWrite()]}, "interceptor OnWrite.on_write"),
+        (source(), {"interceptors": [OnWrite()]}, "interceptor OnWrite.on_write"),
     ],
 )
 def test_what_cannot_be_applied_is_refused_before_anything_runs(
@@ -92,13 +92,13 @@ def test_what_cannot_be_applied_is_refused_before_anything_runs(
 ) -> None:
     with (
         penstock.connect(database_url, **options) as store,
-        pytest.raises(HookNotApplied) as caught,
+        pytest.raises(UnsupportedBySpark) as caught,
     ):
         Runner(pipe, store, spark)
 
-    assert caught.value.hook == hook
-    assert caught.value.location in str(caught.value)
-    assert "Run the pipeline on a store without it" in str(caught.value)
+    (one,) = pipe.processors.values()
+    assert caught.value.what == f"{hook} in {one.name} ({one.location})"
+    assert "Use a store without it" in str(caught.value)
 
 
 @pytest.mark.parametrize("hook", [OnWrite(), Around()])
