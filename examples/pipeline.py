@@ -14,13 +14,13 @@ from pyspark.sql import functions as f
 
 import penstock
 from penstock import Store
-from penstock.pipeline import Delivery, Latest, Pipeline, Runner
+from penstock.pipeline import Delivery, Latest, Pipeline, messages
 from penstock.spark import session
 
 pipe = Pipeline("bakery")
-pipe.queue("bakery_order", "product string, quantity int")
-pipe.queue("bakery_product", "product string, cents int")
-pipe.queue("bakery_invoice", "product string, cents int")
+pipe.schema("bakery_order", "product string, quantity int")
+pipe.schema("bakery_product", "product string, cents int")
+pipe.schema("bakery_invoice", "product string, cents int")
 
 
 @pipe.source(output="bakery_order")
@@ -28,7 +28,7 @@ def orders(spark: SparkSession) -> DataFrame:
     """Bring the orders in. What a source returned once is in the log, and not asked for again."""
     wanted = [("bread", 2), ("bun", 10), ("bread", 1), ("gold", 1)]
     rows = spark.createDataFrame(wanted, "product string, quantity int")
-    return rows.select(f.lit("Ordered").alias("type"), f.struct("*").alias("data"))
+    return messages(rows, type="Ordered", data=rows.columns)
 
 
 @pipe.stream(
@@ -41,11 +41,12 @@ def orders(spark: SparkSession) -> DataFrame:
 def invoice(bakery_order: DataFrame, bakery_product: DataFrame) -> DataFrame:
     """Price each order by the last price of its product; refuse what has none."""
     price = bakery_product.select("data.*")
-    return (
-        bakery_order.join(price, f.col("data.product") == f.col("product"), "left")
-        .withColumn("error", f.when(f.col("cents").isNull(), "we do not bake that"))
-        .withColumn("data", f.struct("product", f.expr("data.quantity * cents").alias("cents")))
-        .select("id", "global_position", "error", f.lit("Invoiced").alias("type"), "data")
+    priced = bakery_order.join(price, f.col("data.product") == f.col("product"), "left")
+    return messages(
+        priced,
+        type="Invoiced",
+        data=["product", f.expr("data.quantity * cents").alias("cents")],
+        error=f.when(f.col("cents").isNull(), "we do not bake that"),
     )
 
 
@@ -68,9 +69,8 @@ def main() -> None:
         for product, cents in (("bread", 300), ("bun", 80), ("bread", 340)):
             price(store, product, cents)
 
-        runner = Runner(pipe, store, spark)
         for _ in range(2):
-            print("succeeded" if runner.once().succeeded else "failed")
+            print("succeeded" if pipe.run(store, spark).succeeded else "failed")
 
         for refused in store.read_category("bakery_refused"):
             assert refused.metadata is not None

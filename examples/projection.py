@@ -15,7 +15,7 @@ CATEGORY = f"purse{penstock.new_id().hex}"
 TABLE = f"balances_{penstock.new_id().hex}"
 
 pipe = Pipeline(TABLE)
-pipe.queue(CATEGORY)
+pipe.schema(CATEGORY)
 
 
 @pipe.project(CATEGORY, into=TABLE, columns="owner string, balance long")
@@ -36,17 +36,17 @@ def main() -> None:
         runner = Runner(pipe, store, spark)
         write(store, 1, ("Opened", {"owner": "Ada"}), ("Deposited", {"amount": 50}))
         write(store, 2, ("Opened", {"owner": "Ben"}), ("Deposited", {"amount": 9}))
-        runner.once()
+        runner.run_until_idle()
         print("at first:", rows(store))
 
         write(store, 1, ("Deposited", {"amount": 20}))
         write(store, 2, ("Closed", {}))
-        runner.once()
+        runner.run_until_idle()
         print("two events later:", rows(store))
 
         runner.from_scratch()
         print("not yet rebuilt, and the old table is there:", rows(store))
-        runner.once()
+        runner.run_until_idle()
         print("rebuilt:", rows(store))
 
 

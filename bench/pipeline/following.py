@@ -47,7 +47,7 @@ def compare(place: Place, messages: int) -> Comparison:
 def _following(place: Place, store: Store) -> Iterator[None]:
     """Let a pipeline follow the log meanwhile."""
     runner = Runner(invoicing(), store, place.spark)
-    thread = Thread(target=runner.follow, daemon=True)
+    thread = Thread(target=runner.run, daemon=True)
     thread.start()
     try:
         yield

@@ -20,7 +20,7 @@ TAX = 0.19
 def invoicing() -> Pipeline:
     """Return a pipeline with one map-only stream."""
     pipe = Pipeline(f"invoicing_{uuid4().hex}")
-    pipe.queue("sale", FIELDS)
+    pipe.schema("sale", FIELDS)
 
     @pipe.stream(inputs="sale", output="invoice")
     def invoice(sale: DataFrame) -> DataFrame:
@@ -50,7 +50,7 @@ def runner(place: Place, database: str, pipe: Pipeline) -> Iterator[Runner]:
 def run_once(place: Place, database: str, pipe: Pipeline) -> Summary:
     """Run a pipeline over all that is there, and see that it did not stop."""
     with runner(place, database, pipe) as running:
-        summary = running.once()
+        summary = running.run_until_idle()
     for one in summary.progress.values():
         if one.error is not None:
             raise one.error

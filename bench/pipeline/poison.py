@@ -66,7 +66,7 @@ def _seconds(place: Place, database: str, messages: int, bad: int, *, told: bool
 
 def _pipeline(*, told: bool) -> Pipeline:
     pipe = Pipeline(f"poisoned_{uuid4().hex}")
-    pipe.queue("sale", "amount string, currency string, customer string")
+    pipe.schema("sale", "amount string, currency string, customer string")
     amount = f.col("data.amount")
 
     @pipe.stream(inputs="sale", output="invoice", errors="invoice_error")

@@ -13,8 +13,10 @@ from bench.pipeline.invoicing import invoicing
 from bench.results import Comparison, ratio
 from bench.spark.place import Place
 from bench.spark.sales import insert_sales, make_log
+from penstock.pipeline.attempt import StepContext
+from penstock.pipeline.connection import RunConnection
 from penstock.pipeline.state import open_processor, place_tailers
-from penstock.pipeline.step import Bench, run_step
+from penstock.pipeline.step import run_step
 from penstock.spark.connections import DatabaseRef as Database
 from penstock.spark.connections import connect
 
@@ -36,19 +38,19 @@ class Log:
         self._store = penstock.connect(place.url(self.database))
         pipe = invoicing()
         database = Database(self._store.settings)
-        self._connection = connect(database)
-        self._connection.execute("set enable_sort = off")  # as a Runner does
+        self._connection = RunConnection(connect(database), database.where)
+        self._connection.raw.execute("set enable_sort = off")  # as a Runner does
         processor = pipe.processors["invoice"]
-        open_processor(self._connection, pipe.name, processor.name, processor.kind)
-        place_tailers(self._connection, pipe.name, processor.name, {"sale": messages})
-        self._bench = Bench(pipe, processor, database, self._connection, place.spark)
+        self._connection.run(open_processor(pipe.name, processor.name, processor.kind))
+        self._connection.run(place_tailers(pipe.name, processor.name, {"sale": messages}))
+        self._context = StepContext(pipe, processor, database, self._connection, place.spark)
 
     def step(self) -> float:
         """Write messages, and return the milliseconds of the step that processes them."""
         with psycopg.connect(self._store.settings.conninfo()) as connection:
             insert_sales(connection, MESSAGES, f"sale-{uuid4().hex}")
         began = time.perf_counter()
-        report = run_step(self._bench)
+        report = run_step(self._context)
         seconds = time.perf_counter() - began
         assert report is not None
         assert report.messages_out == MESSAGES

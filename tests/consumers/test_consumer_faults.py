@@ -11,13 +11,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
 import pytest
 
-import penstock
 from penstock import RecordedMessage, Store
 from penstock.loops.signals import StopEvent, stopping_loop_on_signals, stopping_on_signals
 from tests.both_ways import Way

@@ -5,6 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
+from penstock.database.execute import execute
 from penstock.errors import PipelineRunning, RunLockLost
 from penstock.pipeline.run_lock import _PROCESSOR, _RUN, ProcessorLocks, hold_off, lock_run
 from penstock.spark.connections import find_database
@@ -16,10 +17,10 @@ where l.locktype = 'advisory' and d.datname = current_database()
 
 
 def test_what_is_released_can_be_had_at_once(database_url: str) -> None:
-    place = find_database(database_url)
+    database = find_database(database_url)
     with psycopg.connect(database_url, autocommit=True) as other:
         for _ in range(20):
-            lock_run(place, "shop").release()
+            lock_run(database, "shop").release()
 
             assert other.execute(HELD).fetchone() == (0,)
 
@@ -48,21 +49,21 @@ def end_holder(url: str, kind: int) -> None:
 
 
 def test_a_second_run_is_refused(database_url: str) -> None:
-    place = find_database(database_url)
-    held = lock_run(place, "shop")
+    database = find_database(database_url)
+    held = lock_run(database, "shop")
 
     with pytest.raises(PipelineRunning):
-        lock_run(place, "shop")
+        lock_run(database, "shop")
 
     held.release()
-    lock_run(place, "shop").release()
+    lock_run(database, "shop").release()
 
 
 def test_who_lost_it_to_another_run_is_told(database_url: str) -> None:
-    place = find_database(database_url)
-    first = lock_run(place, "shop")
+    database = find_database(database_url)
+    first = lock_run(database, "shop")
     end_holder(database_url, _RUN)
-    second = lock_run(place, "shop")
+    second = lock_run(database, "shop")
 
     with pytest.raises(RunLockLost):
         first.regain()
@@ -94,7 +95,7 @@ class TestAProcessor:
             end_holder(database_url, _PROCESSOR)
 
             with pytest.raises(psycopg.OperationalError):
-                connection.execute("select 1")
+                connection.raw.execute("select 1")
 
     def test_that_lost_its_client_is_had_again_by_the_same_run(self, database_url: str) -> None:
         locks = self.locks(database_url)
@@ -104,13 +105,13 @@ class TestAProcessor:
             assert lost is not None
             assert again is not None
             with pytest.raises(psycopg.OperationalError):
-                lost.execute("select 1")
+                lost.raw.execute("select 1")
 
     def test_is_not_touched_by_others_while_it_runs(self, database_url: str) -> None:
         with psycopg.connect(database_url) as other:
             with self.locks(database_url).connection("send"):
-                assert not hold_off(other, "shop", "send")
+                assert not execute(other, hold_off("shop", "send"))
 
-            assert hold_off(other, "shop", "send")
+            assert execute(other, hold_off("shop", "send"))
             with self.locks(database_url).connection("send") as connection:
                 assert connection is None

@@ -15,10 +15,8 @@ import typer
 import penstock
 from penstock.cli.printing import console, note, print_json, printable, shown_age, table
 from penstock.cli.target import Folder, Json, Url, duration, open_existing, settings_for
-from penstock.database import pool
 from penstock.errors import SetupError, SparkNotRunning
 from penstock.log.overview import server_time
-from penstock.loops.signals import stopping_on_signals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,7 +37,8 @@ File = Annotated[
 def run(
     file: File,
     follow: Annotated[
-        bool, typer.Option("--follow/--once", help="Go on until stopped, or end when all is done.")
+        bool,
+        typer.Option("--follow/--once", help="Run until stopped, or end when all is processed."),
     ] = False,
     master: Annotated[
         str | None,
@@ -52,7 +51,8 @@ def run(
     from_scratch: Annotated[
         bool,
         typer.Option(
-            "--from-scratch", help="Begin again: all processors but the sources, tables rebuilt."
+            "--from-scratch",
+            help="Let all processors except the sources begin again; rebuild tables.",
         ),
     ] = False,
     wait: Annotated[
@@ -72,8 +72,8 @@ def run(
 ) -> None:
     """Run a pipeline on Spark, exactly once.
 
-    Kill it anywhere and start it again: the result is as if nothing had happened. SIGTERM and
-    Ctrl-C finish the steps in hand.
+    Kill it anywhere and start it again: the result is the same. SIGTERM and Ctrl-C finish the
+    steps under way.
     """
     need_spark()
     from penstock.cli.progress import ShownProgress
@@ -84,15 +84,12 @@ def run(
         pipeline = load(file)
         with penstock.connect(settings) as store, ShownProgress(pipeline, store) as shown:
             runner = Runner(pipeline, store, spark, on_step=shown.step)
-            with stopping_on_signals(runner.stop):
-                if from_scratch:
-                    runner.from_scratch(wait=wait)
-                if follow:
-                    summary = runner.follow(
-                        wait=wait, check=False, retry_for=retry_for.total_seconds()
-                    )
-                else:
-                    summary = runner.once(wait=wait, check=False)
+            if from_scratch:
+                runner.from_scratch(wait=wait)
+            if follow:
+                summary = runner.run(wait=wait, check=False, retry_for=retry_for)
+            else:
+                summary = runner.run_until_idle(wait=wait, check=False)
     _print_summary(summary)
     if not summary.succeeded:
         raise typer.Exit(1)
@@ -123,29 +120,26 @@ def graph(
         note(f"wrote {output}")
 
 
-pipelines = typer.Typer(name="pipelines", help="See to pipelines.")
+pipelines = typer.Typer(name="pipelines", help="List and retire pipelines.")
 
 
 @pipelines.callback(invoke_without_command=True)
 def overview(
     context: typer.Context, json: Json = False, url: Url = None, folder: Folder = None
 ) -> None:
-    """List the pipelines that ran on this database: how far they are, and what stopped them."""
+    """List the pipelines that have run on this database: their progress, lag and errors."""
     if context.invoked_subcommand:
         return
     need_spark()
     from penstock.pipeline.status import processors
 
-    with (
-        open_existing(settings_for(url, folder)) as store,
-        pool.connect(store.settings) as connection,
-    ):
-        found = processors(connection)
+    with open_existing(settings_for(url, folder)) as store:
+        found = processors(store)
         now = store.run(server_time())
     if json:
         print_json(found)
     elif not found:
-        note("no pipeline has run here yet")
+        note("no pipeline has run on this database yet")
     else:
         _print_processors(found, now)
 
@@ -157,24 +151,21 @@ def retire(
     url: Url = None,
     folder: Folder = None,
 ) -> None:
-    """Let a processor that was taken out of its pipeline hold up nobody any more.
+    """Retire a processor that was removed from its pipeline.
 
-    Retention no longer spares what it has not read, and it does not count as behind. If it comes
-    back, it goes on from where it stood.
+    Retention no longer keeps what it has not read, and it has no lag. If it comes back, it goes on
+    from where it was.
     """
     need_spark()
     from penstock.pipeline.status import retire as retire_processor
 
-    with (
-        open_existing(settings_for(url, folder)) as store,
-        pool.connect(store.settings) as connection,
-    ):
-        retire_processor(connection, pipeline, processor)
+    with open_existing(settings_for(url, folder)) as store:
+        retire_processor(store, pipeline, processor)
     note(f"{printable(f'{pipeline}.{processor}')} is retired")
 
 
 def _load(file: str) -> Pipeline:
-    """Return a file's pipeline; with a Spark only if the file needs one while it is loaded."""
+    """Return a file's pipeline; start Spark only if the file needs it while it is loaded."""
     need_spark()
     from penstock.pipeline import load
 
@@ -206,12 +197,12 @@ def _spark(file: str, master: str | None) -> Iterator[SparkSession]:
 
 
 def _not_of_gateway(record: logging.LogRecord) -> bool:
-    """Leave out the tracebacks that py4j logs in each thread if the Java process is gone."""
+    """Drop the tracebacks that py4j logs in each thread when the Java process has ended."""
     return "py4j" not in record.pathname
 
 
 def need_spark() -> None:
-    """Say what to install if Spark is not there."""
+    """Raise an error that says what to install if Spark is missing."""
     try:
         import penstock.pipeline  # noqa: F401
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""A line for each processor while a pipeline runs: messages in and out, what is left, step time."""
+"""The progress of a pipeline while it runs: messages in and out, lag and time of each processor."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 import penstock
 from penstock.cli.printing import console
-from penstock.database import pool
 from penstock.errors import PenstockError
 from penstock.pipeline import Pipeline, StepReport
 from penstock.pipeline.status import processors
 
 
 class ShownProgress:
-    """Shows on stderr how a run goes: bars in a terminal, a line for each step elsewhere."""
+    """Shows the progress of a run on stderr: bars in a terminal, a line for each step elsewhere."""
 
     def __init__(self, pipeline: Pipeline, store: penstock.Store) -> None:
         self._console = console(stderr=True)
@@ -37,7 +36,7 @@ class ShownProgress:
             for name in pipeline.processors
         }
         self._pipeline = pipeline.name
-        self._settings = store.settings
+        self._store = store
 
     def step(self, report: StepReport) -> None:
         """Show what a step did."""
@@ -49,17 +48,16 @@ class ShownProgress:
         fields: dict[str, Any] = {
             "out": task.fields["out"] + report.messages_out,
             "took": report.seconds,
-            "more": "  looking for a bad message" if report.split else "",
+            "more": "  searching for a bad message" if report.split else "",
         }
         total = done + self._lag(report.processor)
         self._bars.update(self._tasks[report.processor], completed=done, total=total, **fields)
 
     def _lag(self, processor: str) -> int:
         try:
-            with pool.connect(self._settings) as connection:
-                found = {(one.pipeline, one.processor): one.lag for one in processors(connection)}
+            found = {(one.pipeline, one.processor): one.lag for one in processors(self._store)}
         except (PenstockError, psycopg.Error):
-            return 0  # to show how it goes is no reason to stop
+            return 0  # the run goes on without this number
         return found.get((self._pipeline, processor), 0)
 
     def __enter__(self) -> Self:
@@ -77,7 +75,7 @@ class ShownProgress:
 
 def _line(report: StepReport) -> str:
     if report.split:
-        return f"{report.processor}: a message cannot be processed; looking for it"
+        return f"{report.processor}: a message cannot be processed; searching for it"
     failed = f", {report.failed} to the errors queue" if report.failed else ""
     return (
         f"{report.processor}: {report.messages_in:,} in, {report.messages_out:,} out{failed}, "

@@ -11,16 +11,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from penstock import RecordedMessage
-from penstock.pipeline import Pipeline
+from penstock.pipeline import Pipeline, messages
 
 pipe = Pipeline("shop")
-pipe.queue("customer", "customer_id string, discount int")
-pipe.queue("product", "product_id string, price_cents long, stock int")
-pipe.queue(
+pipe.schema("customer", "customer_id string, discount int")
+pipe.schema("product", "product_id string, price_cents long, stock int")
+pipe.schema(
     "order",
     "order_id string, customer_id string, product_id string, quantity string, day string",
 )
-pipe.queue("invoice", "order_id string, product_id string, quantity int, total_cents long")
+pipe.schema("invoice", "order_id string, product_id string, quantity int, total_cents long")
 
 
 @pipe.stream(
@@ -41,19 +41,17 @@ def invoicing(order: DataFrame, customer: DataFrame, product: DataFrame) -> dict
         .withColumn("total_cents", f.expr("quantity * price_cents * (100 - discount) div 100"))
     )
     wrong = f.expr("quantity is null or quantity < 1")
-    invoices = priced.select(
-        "id",
-        "global_position",
-        f.when(wrong, f.concat(f.lit("no quantity: "), "data.quantity")).alias("error"),
-        f.concat(f.lit("invoice-"), "data.day").alias("stream_name"),
-        f.lit("Invoiced").alias("type"),
-        f.struct("data.order_id", "product_id", "quantity", "total_cents").alias("data"),
+    invoices = messages(
+        priced,
+        type="Invoiced",
+        data=["data.order_id", "product_id", "quantity", "total_cents"],
+        stream=f.concat(f.lit("invoice-"), "data.day"),
+        error=f.when(wrong, f.concat(f.lit("no quantity: "), "data.quantity")),
     )
-    reservations = priced.where(~wrong & f.col("stock").isNotNull()).select(
-        "id",
-        "global_position",
-        f.lit("reservation.requested").alias("type"),
-        f.struct("data.order_id", "product_id", "quantity").alias("data"),
+    reservations = messages(
+        priced.where(~wrong & f.col("stock").isNotNull()),
+        type="reservation.requested",
+        data=["data.order_id", "product_id", "quantity"],
     )
     return {"invoice": invoices, "reservation": reservations}
 

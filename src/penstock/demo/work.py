@@ -19,7 +19,7 @@ import penstock
 from penstock import ClaimedMessage, Dispatcher, JoinId, Store
 from penstock.demo.files import Files
 from penstock.demo.shop import pipe
-from penstock.pipeline import Runner
+from penstock.pipeline import messages
 from penstock.spark import Frames, on_spark, session
 
 TABLES = ("customers", "products", "orders")
@@ -38,7 +38,7 @@ def start(store: Store) -> JoinId:
 
 def dispatcher(store: Store, spark: SparkSession, files: Files) -> Dispatcher:
     """Return the dispatcher with its handlers."""
-    made = Dispatcher(store, concurrency=1, lease=LEASE)
+    extracting = Dispatcher(store, concurrency=1, lease=LEASE)
 
     @on_spark(spark)
     def extract(message: ClaimedMessage) -> None:
@@ -48,12 +48,12 @@ def dispatcher(store: Store, spark: SparkSession, files: Files) -> Dispatcher:
 
     @on_spark(spark)
     def transform(message: ClaimedMessage) -> None:
-        Runner(pipe, store, spark).once(wait=True)
+        pipe.run(store, spark, wait=True)
 
     for table in TABLES:
-        made.handler(f"extract.{table}")(extract)
-    made.handler("shop.transform")(transform)
-    return made
+        extracting.handler(f"extract.{table}")(extract)
+    extracting.handler("shop.transform")(transform)
+    return extracting
 
 
 def messages_of(spark: SparkSession, files: Files, table: str) -> DataFrame:
@@ -63,22 +63,19 @@ def messages_of(spark: SparkSession, files: Files, table: str) -> DataFrame:
             "order_id string, customer_id string, product_id string, quantity string, day string"
         )
         rows = spark.read.schema(fields).json(str(files.orders))
-        return _messages(rows, "order", "Ordered")
+        return _of_entities(rows, "order", "Ordered")
     if table == "products":
         fields = "product_id string, price_cents long, stock int"
         rows = spark.read.schema(fields).option("header", True).csv(str(files.products))
-        return _messages(rows, "product", "Offered")
+        return _of_entities(rows, "product", "Offered")
     fields = "customer_id string, discount int"
     rows = spark.read.schema(fields).option("header", True).csv(str(files.customers))
-    return _messages(rows, "customer", "Registered")
+    return _of_entities(rows, "customer", "Registered")
 
 
-def _messages(rows: DataFrame, category: str, type: str) -> DataFrame:
-    return rows.select(
-        f.concat(f.lit(f"{category}-"), f.col(f"{category}_id")).alias("stream_name"),
-        f.lit(type).alias("type"),
-        f.struct(*rows.columns).alias("data"),
-    )
+def _of_entities(rows: DataFrame, category: str, type: str) -> DataFrame:
+    stream = f.concat(f.lit(f"{category}-"), f.col(f"{category}_id"))
+    return messages(rows, type=type, data=rows.columns, stream=stream)
 
 
 def main(url: str, folder: str) -> None:

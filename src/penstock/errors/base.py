@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
+
+#: how the note begins that an error carries out of a Python process of Spark's, as text
+MARK = "penstock-error: "
+#: Spark sets it for the processes that run tasks and plan reads
+_IN_SPARK = "SPARK_BUFFER_SIZE" in os.environ
 
 
 @dataclass(eq=False)
@@ -18,6 +24,10 @@ class PenstockError(Exception):
     retryable: ClassVar[bool] = False
     #: the codes with which the server raises this error; see `penstock.errors.translation`
     sqlstates: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        if _IN_SPARK:  # only the text of its traceback reaches the driver, notes included
+            self.add_note(f"{MARK}{type(self).__name__}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the fields, so that an error can leave a worker process."""

@@ -217,7 +217,7 @@ class SparkStopped(PipelineError):
 class RunFailed(PipelineError):
     """A run ended with failed processors: `errors`, by processor.
 
-    Fix the causes and run again. `once(check=False)` returns the summary instead.
+    Fix the causes and run again. `check=False` returns the summary instead.
     """
 
     pipeline: str

@@ -1,4 +1,4 @@
-"""Is a graph fit to run? A mistake is found before anything runs, and reported where it stands."""
+"""Checks of a pipeline: mistakes are found before anything runs, and reported by file and line."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from pyspark.sql.types import StructType
 from penstock.errors import GraphError, PenstockError, PipelineError, first_line
 from penstock.message import names
 from penstock.pipeline.graph import Pipeline, Processor, TableColumns, check_queue
-from penstock.pipeline.projection import next_table
-from penstock.pipeline.upsert import columns_of, table_identifier
+from penstock.pipeline.tables import columns_of, next_table, table_identifier
 from penstock.spark.read.columns import MESSAGE, read_plan
 
-#: parameters that any function may have besides its frames
+#: the parameters that a function may have besides its frames
 OFFERED = ("delivery", "spark")
-#: PostgreSQL cuts longer names off, and the table that is rebuilt would have the live one's
+#: PostgreSQL truncates longer names, and a table being rebuilt would have the live one's name
 LONGEST_TABLE = 63 - len(next_table(""))
 #: columns that a projection's table has besides those that are declared
 OWN_COLUMNS = ("stream_name", "position", "removed")
@@ -42,8 +41,8 @@ def check(pipeline: Pipeline) -> None:
 
 
 def check_schemas(pipeline: Pipeline) -> None:
-    """Raise for the first schema, of a queue or a table, that cannot be read. Needs Spark."""
-    for queue in pipeline.queues:
+    """Raise for the first schema, of messages or a table, that Spark cannot read. Needs Spark."""
+    for queue in pipeline.schemas:
         _check_schema(pipeline, queue)
     for one in pipeline.processors.values():
         if one.keeps is not None:
@@ -53,7 +52,7 @@ def check_schemas(pipeline: Pipeline) -> None:
 def parameter(queue: str) -> str:
     """Return the name of the parameter for a queue's frame: `order-error` is `order_error`.
 
-    What Python or a parameter of ours has taken gets a `_` behind it, a digit one before it.
+    A Python keyword, and a name of `OFFERED`, gets a `_` at its end; a digit gets one before it.
     """
     name = re.sub(r"\W", "_", queue)
     if name[:1].isdigit():
@@ -62,20 +61,20 @@ def parameter(queue: str) -> str:
 
 
 def parse_schema(text: str) -> StructType:
-    """Return a schema from how Spark writes one."""
+    """Return the schema that a text describes."""
     read = StructType.fromDDL(text)
     assert isinstance(read, StructType)
     return read
 
 
 def _known_queues(pipeline: Pipeline) -> set[str]:
-    made = {queue for one in pipeline.processors.values() for queue in one.publishes}
-    return made | set(pipeline.queues)
+    written = {queue for one in pipeline.processors.values() for queue in one.publishes}
+    return written | set(pipeline.schemas)
 
 
 def _unknown(one: Processor, queue: str, known: Iterable[str]) -> str:
     return (
-        f"{one.name} reads queue {queue}, which no processor writes and pipe.queue() does not "
+        f"{one.name} reads {queue}, which no processor writes and pipe.schema() does not "
         f"declare; there are {', '.join(sorted(known)) or 'none'}"
     )
 
@@ -83,15 +82,15 @@ def _unknown(one: Processor, queue: str, known: Iterable[str]) -> str:
 def _check_shape(one: Processor) -> None:
     problem = None
     if one.inputs and one.alts:
-        problem = "has inputs and alts: it takes all of the ones or the first of the others"
+        problem = "has inputs and alts: it can have one or the other"
     elif one.kind != "source" and not one.reads:
-        problem = "reads no queue: give inputs or alts"
+        problem = "reads nothing: give inputs or alts"
     elif one.kind == "source" and not one.outputs:
         problem = "has no output"
     elif one.errors and len(one.inputs) > 1:
-        problem = "has an errors queue and several inputs: rows of one input only can be split"
+        problem = "has an errors queue and several inputs: a step of one input only can be split"
     elif one.errors and one.errors in one.outputs:
-        problem = f"has {one.errors} for its output and for its errors"
+        problem = f"has {one.errors} both as an output and as its errors queue"
     elif one.kind == "projection" and not names.is_category(one.inputs[0]):
         problem = f"projects {one.inputs[0]}, which is a stream: a projection takes a category"
     elif "$all" in one.reads:
@@ -99,7 +98,7 @@ def _check_shape(one: Processor) -> None:
     elif unread := set(one.types) - set(one.reads):
         problem = f"has types for {', '.join(sorted(unread))}, which it does not read"
     elif len({*one.reads, *one.looks_up}) < len((*one.reads, *one.looks_up)):
-        problem = "names a queue twice among its inputs and tables"
+        problem = "names a category or stream twice among its inputs and tables"
     if problem:
         raise GraphError(f"{one.name} {problem}", one.location)
 
@@ -108,12 +107,12 @@ def _check_records(pipeline: Pipeline, one: Processor) -> None:
     """Refuse to read or write the records of the pipeline's own steps."""
     for queue in (*one.reads, *one.publishes):
         if f"{queue}-".startswith(f"{pipeline.name}:try-"):
-            problem = f"{one.name} has queue {queue}, where its pipeline's own steps are recorded"
+            problem = f"{one.name} has {queue}, where its pipeline's own steps are recorded"
             raise GraphError(problem, one.location)
 
 
 def _check_parameters(one: Processor) -> None:
-    """The function takes its frames by the names of their queues."""
+    """Refuse a function whose parameters are not its frames, by the names of their queues."""
     found = [
         p.name
         for p in inspect.signature(one.function).parameters.values()
@@ -143,7 +142,7 @@ def _shown(parameters: Iterable[str]) -> str:
 
 def _check_fed(pipeline: Pipeline) -> None:
     """Refuse a ring of processors that only feed each other."""
-    fed = set(pipeline.queues)
+    fed = set(pipeline.schemas)
     waiting = dict(pipeline.processors)
     while ready := [one for one in waiting.values() if _is_fed(one, fed)]:
         for one in ready:
@@ -164,14 +163,14 @@ def _check_schema(pipeline: Pipeline, queue: str) -> None:
     try:
         read_plan(frame_schema(pipeline, queue))
     except PipelineError as error:
-        raise GraphError(f"queue {queue}: {error}", pipeline.queues[queue].location) from None
+        raise GraphError(f"{queue}: {error}", pipeline.schemas[queue].location) from None
     except Exception as error:
-        problem = f"queue {queue} has a schema that Spark cannot read: {first_line(error)}"
-        raise GraphError(problem, pipeline.queues[queue].location) from None
+        problem = f"{queue} has a schema that Spark cannot read: {first_line(error)}"
+        raise GraphError(problem, pipeline.schemas[queue].location) from None
 
 
 def _check_table(one: Processor, keeps: TableColumns) -> None:
-    """Refuse a projection's table that cannot be made."""
+    """Refuse a projection's table that cannot be created."""
     try:
         columns = parse_schema(keeps.columns)
     except Exception as error:
@@ -179,7 +178,7 @@ def _check_table(one: Processor, keeps: TableColumns) -> None:
         raise GraphError(problem, one.location) from None
     for name in OWN_COLUMNS:
         if name in columns.fieldNames():
-            problem = f"{one.name} has a column {name}, which the table has by itself"
+            problem = f"{one.name} has a column {name}, which every projection's table has"
             raise GraphError(problem, one.location)
     if len(keeps.table.split(".")[-1].encode()) > LONGEST_TABLE:
         problem = f"{one.name} has a table whose name is longer than {LONGEST_TABLE} bytes"
@@ -193,7 +192,7 @@ def _check_table(one: Processor, keeps: TableColumns) -> None:
 
 def frame_schema(pipeline: Pipeline, queue: str) -> StructType:
     """Return the schema of a queue's frames: a message's, with the fields that were declared."""
-    declared = pipeline.queues.get(queue)
+    declared = pipeline.schemas.get(queue)
     schema = StructType(list(MESSAGE.fields))
     for name in ("data", "metadata"):
         text = getattr(declared, name, None)

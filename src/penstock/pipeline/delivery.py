@@ -1,19 +1,40 @@
-"""What a function is told about its step, and what it can ask to be done with it."""
+"""A step as its function sees it: its hash, a source's cursor, and what it writes besides messages.
+
+Upserts are applied in the transaction that commits the step (see `tables`). Files are not part of a
+transaction, and still readers see those of a committed step once:
+
+- A step writes its files to a folder of the attempt, under `_penstock` in the user's folder.
+  Readers such as Spark, Hive and Arrow skip names that begin with `_`.
+- The transaction that commits the step records in its Attempt where the files are and where they
+  belong. Then they are moved into place, under a name with the pipeline, the processor, the
+  database, the generation and the step's hash in it.
+- A run that is killed between the two leaves the record, and the next run moves the files. An
+  attempt that fails leaves files that no reader sees. They are removed after a day, and not at
+  once, since a run that lost its lock may still commit them.
+- What was written before a start from scratch is removed when the processor runs next.
+
+On a file system, a move is a rename, in one moment. On an object store files are copied one after
+the other, and a reader may see some of them before the others.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import uuid4
 
 import msgspec
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from penstock.errors import ValidationError
-from penstock.pipeline.files import Files, Naming
 from penstock.pipeline.snapshot import Snapshot
-from penstock.pipeline.upsert import Upsert, upsert_of
+from penstock.pipeline.tables import Upsert, upsert_of
+
+ATTEMPTS = "_penstock"
+KEPT_MILLISECONDS = 24 * 60 * 60 * 1000
 
 
 @dataclass
@@ -22,12 +43,12 @@ class Delivery:
 
     pipeline: str
     snapshot: Snapshot
-    #: which of the `alts` this step takes; the input of any other processor
+    #: which of the `alts` this step reads; the input of any other processor
     input: str | None = None
     upserts: list[Upsert] = field(default_factory=list)
     files: list[Files] = field(default_factory=list)
     advanced: bool = False
-    #: tells this database from others; None: it is only tried, and nothing of it is kept
+    #: returns what tells this database from others; None: this attempt keeps nothing
     database: Callable[[], str] | None = None
     _cursor: Any = None
 
@@ -43,11 +64,11 @@ class Delivery:
 
     @property
     def cursor(self) -> Any:
-        """Of a source: what it handed to `advance` in its last step; None in its first."""
+        """Of a source: what it passed to `advance` in its last step; None in its first."""
         return self.snapshot.cursor
 
     def advance(self, cursor: Any) -> None:
-        """Of a source: where to go on after this step. Kept with what the step publishes."""
+        """Of a source: where to continue after this step. Committed with the step's messages."""
         try:
             plain = msgspec.to_builtins(cursor, str_keys=True)
             json.dumps(plain, allow_nan=False)
@@ -58,24 +79,24 @@ class Delivery:
 
     @property
     def next_cursor(self) -> Any:
-        """What was handed to `advance`."""
+        """What was passed to `advance`."""
         return self._cursor
 
     def upsert(
         self, frame: DataFrame, table: str, *, key: str | Sequence[str], add: Sequence[str] = ()
     ) -> None:
-        """Put the frame's rows into a table of this database, in the transaction of the step.
+        """Merge the frame's rows into a table of this database, in the transaction of the step.
 
         So they are there exactly once. A row whose key exists replaces the old one, except for the
-        columns in `add`, whose values are added. The table is made if there is none. The frame is
-        evaluated after the function has returned, together with what it returns.
+        columns in `add`, whose values are added. The table is created if there is none. The frame
+        is evaluated after the function has returned, together with what it returns.
         """
         self.upserts.append(upsert_of(frame, table, key, add))
 
     def write_files(self, frame: DataFrame, folder: str, *, format: str = "parquet") -> str:
         """Write the frame's rows to files, and return where they will be.
 
-        They are in `folder`, under a name of this step's, once the step is committed: readers see
+        They are in `folder`, under the step's own name, once the step is committed: readers see
         the files of each step exactly once, however often it was run.
         """
         if not isinstance(folder, str) or not folder:
@@ -89,3 +110,107 @@ class Delivery:
         frame.write.mode("overwrite").format(format).save(files.attempt)
         self.files.append(files)
         return files.place
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of one call: where they are until the step is committed, and where they belong."""
+
+    folder: str
+    attempt: str
+    place: str
+
+    def as_data(self) -> dict[str, str]:
+        """Return what an Attempt records of them."""
+        return {"folder": self.folder, "attempt": self.attempt, "place": self.place}
+
+
+@dataclass(frozen=True)
+class Naming:
+    """How the folders of a processor's files are named."""
+
+    pipeline: str
+    processor: str
+    database: str
+
+    @property
+    def prefix(self) -> str:
+        """What all of them begin with."""
+        return f"delivery={self.pipeline}.{self.processor}.{self.database}."
+
+    def files(self, snapshot: Snapshot, folder: str, number: int) -> Files:
+        """Return where the files of the step's first, second, … call for a folder go."""
+        call = f".{number}" if number > 1 else ""
+        name = f"{self.prefix}{snapshot.generation}.{snapshot.hash}{call}"
+        root = folder.rstrip("/") or "/"
+        attempt = f"{root}/{ATTEMPTS}/{name.partition('=')[2]}.{uuid4().hex}"
+        return Files(folder, attempt, f"{root}/{name}")
+
+
+def move_into_place(spark: SparkSession, files: Iterable[Files]) -> None:
+    """Make files visible to readers. Those that are in place already stay there."""
+    for one in files:
+        system, attempt = _file_system(spark, one.attempt)
+        if not system.exists(attempt):
+            continue  # they were moved before
+        _, place = _file_system(spark, one.place)
+        if system.exists(place) or not system.rename(attempt, place):
+            _move_each(spark, one)
+
+
+def remove_older(
+    spark: SparkSession, folders: Iterable[str], naming: Naming, generation: int
+) -> None:
+    """Remove what a processor wrote before it started from scratch, and attempts of long ago."""
+    pattern = re.compile(re.escape(naming.prefix) + r"(\d+)\.[0-9a-f]+(\.\d+)?")
+    for folder in folders:
+        for status in _listed(spark, folder):
+            match = pattern.fullmatch(str(status.getPath().getName()))
+            if match and int(match[1]) < generation:
+                _delete(spark, str(status.getPath().toString()))
+        attempts = _listed(spark, f"{folder.rstrip('/')}/{ATTEMPTS}")
+        now = _jvm(spark).java.lang.System.currentTimeMillis()
+        for status in attempts:
+            if now - status.getModificationTime() > KEPT_MILLISECONDS:
+                _delete(spark, str(status.getPath().toString()))
+
+
+def discard(spark: SparkSession, files: Sequence[Files]) -> None:
+    """Remove the files of an attempt that will not be committed."""
+    for one in files:
+        _delete(spark, one.attempt)
+
+
+def _move_each(spark: SparkSession, files: Files) -> None:
+    """Move files one by one: a run that was killed has moved some of them."""
+    system, place = _file_system(spark, files.place)
+    system.mkdirs(place)
+    for status in _listed(spark, files.attempt):
+        target = _jvm(spark).org.apache.hadoop.fs.Path(place, status.getPath().getName())
+        if system.exists(target):
+            system.delete(target, True)
+        if not system.rename(status.getPath(), target):
+            raise OSError(f"{status.getPath().toString()} could not be moved to {files.place}")
+    _delete(spark, files.attempt)
+
+
+def _listed(spark: SparkSession, folder: str) -> list[Any]:
+    system, path = _file_system(spark, folder)
+    return list(system.listStatus(path)) if system.exists(path) else []
+
+
+def _delete(spark: SparkSession, path: str) -> None:
+    system, found = _file_system(spark, path)
+    system.delete(found, True)
+
+
+def _file_system(spark: SparkSession, path: str) -> tuple[Any, Any]:
+    """Return the file system of a path as Spark has it, and the path there."""
+    found = _jvm(spark).org.apache.hadoop.fs.Path(path)
+    settings = spark._jsparkSession.sessionState().newHadoopConf()
+    return found.getFileSystem(settings), found
+
+
+def _jvm(spark: SparkSession) -> Any:
+    assert spark._jvm is not None
+    return spark._jvm

@@ -1,6 +1,6 @@
 """Drawing a graph: as text for a terminal, as SVG for a page.
 
-Processors stand in columns by how far they are from the outside: what feeds others comes first.
+Processors are drawn in columns: those that feed others come first.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ def as_text(pipeline: Pipeline) -> str:
 
 def as_svg(pipeline: Pipeline) -> str:
     """Return the graph as an SVG image."""
-    places = _places(pipeline)
-    width = max(x for x, _ in places.values()) + _WIDTH + 20
-    height = max(y for _, y in places.values()) + _HEIGHT + 20
+    positions = _positions(pipeline)
+    width = max(x for x, _ in positions.values()) + _WIDTH + 20
+    height = max(y for _, y in positions.values()) + _HEIGHT + 20
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
         f'viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="13">',
         '<defs><marker id="tip" markerWidth="9" markerHeight="9" refX="8" refY="4" orient="auto">'
         '<path d="M0,0 L8,4 L0,8 z" fill="#777"/></marker></defs>',
-        *_arrows(pipeline, places),
-        *(_box(one, *places[one.name]) for one in pipeline.processors.values()),
-        *(_label(queue, *places[f"queue {queue}"]) for queue in _outside(pipeline)),
+        *_arrows(pipeline, positions),
+        *(_box(one, *positions[one.name]) for one in pipeline.processors.values()),
+        *(_label(queue, *positions[f"queue {queue}"]) for queue in _outside(pipeline)),
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
@@ -59,10 +59,10 @@ def columns(pipeline: Pipeline) -> list[list[Processor]]:
 
 
 def _outside(pipeline: Pipeline) -> list[str]:
-    """Return the queues that are read and not made here."""
-    made = {queue for one in pipeline.processors.values() for queue in one.publishes}
+    """Return the queues that are read and that no processor writes."""
+    written = {queue for one in pipeline.processors.values() for queue in one.publishes}
     read = [q for one in pipeline.processors.values() for q in (*one.reads, *one.looks_up)]
-    return [queue for queue in dict.fromkeys(read) if queue not in made]
+    return [queue for queue in dict.fromkeys(read) if queue not in written]
 
 
 def _details(one: Processor) -> Iterable[str]:
@@ -80,7 +80,7 @@ def _details(one: Processor) -> Iterable[str]:
         yield f"table   {one.keeps.table}"
 
 
-def _places(pipeline: Pipeline) -> dict[str, tuple[int, int]]:
+def _positions(pipeline: Pipeline) -> dict[str, tuple[int, int]]:
     outside = [f"queue {queue}" for queue in _outside(pipeline)]
     named = [[one.name for one in column] for column in columns(pipeline)]
     stacked = [outside, *named] if outside else named
@@ -91,16 +91,16 @@ def _places(pipeline: Pipeline) -> dict[str, tuple[int, int]]:
     }
 
 
-def _arrows(pipeline: Pipeline, places: dict[str, tuple[int, int]]) -> Iterable[str]:
-    makers: dict[str, list[str]] = {queue: [f"queue {queue}"] for queue in _outside(pipeline)}
+def _arrows(pipeline: Pipeline, positions: dict[str, tuple[int, int]]) -> Iterable[str]:
+    writers: dict[str, list[str]] = {queue: [f"queue {queue}"] for queue in _outside(pipeline)}
     for one in pipeline.processors.values():
         for queue in one.publishes:
-            makers.setdefault(queue, []).append(one.name)
+            writers.setdefault(queue, []).append(one.name)
     for one in pipeline.processors.values():
         for queue in (*one.reads, *one.looks_up):
-            for maker in makers.get(queue, ()):
+            for writer in writers.get(queue, ()):
                 dashed = queue in one.looks_up
-                yield _arrow(places[maker], places[one.name], queue, dashed=dashed)
+                yield _arrow(positions[writer], positions[one.name], queue, dashed=dashed)
 
 
 def _arrow(start: tuple[int, int], end: tuple[int, int], text: str, *, dashed: bool) -> str:

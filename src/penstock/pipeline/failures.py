@@ -1,32 +1,35 @@
-"""Whose fault is it that a step failed? The rule, in one place.
+"""Which errors of a step are tried again, which stop the processor, and which a message may cause.
 
 A step fails for one of three causes:
 
-1. *The moment.* The database is away, or a lock is in use. The step is tried again (`is_passing`).
-2. *Something that every message would meet.* A mistake in the function, a setting that is missing,
-   a bad value in a table, a service or an executor that is away, no memory. The processor stops
-   with the cause: somebody has to look, and nothing is lost until then.
-3. *One message.* It goes to the errors queue, and the others flow on.
+1. *The moment.* The database cannot be reached, or a lock is in use. The step is tried again
+   (`is_passing`).
+2. *Something that every message would meet.* A mistake in the function, a missing setting, a bad
+   value in a table, a service or an executor that is away, no memory. The processor stops with the
+   cause. Somebody has to fix it, and nothing is lost until then.
+3. *One message.* It goes to the errors queue, and the others are processed.
 
-To take the second for the third sends every message to the errors queue. So a message is blamed
-only if all of this is true; where one of them is not, the processor stops:
+Taking the second for the third would send every message to the errors queue. So a message is blamed
+only if all of this is true; otherwise the processor stops:
 
 - The error is of a kind that a value can cause (`may_be_data`, below).
-- The tables of the step can be read, and the function does not fail in the same way when it is
-  given no message at all, with the same tables.
+- The tables of the step can be read, and the function does not fail in the same way on an empty
+  input with the same tables.
 - The message fails alone: the step is split until it does.
-- A value that the error names is the message's own, where the processor has tables as well.
-- It is not just any message. Messages that fail one after the other, for one reason and with none
-  that passes between them, are `max_consecutive_errors` of the processor less one at most. The
-  messages that follow are tried before the first of them is blamed; a sink's are not, since to try
-  is to send.
+- A value that the error names is in the message, where the processor has tables as well.
+- Other messages pass. If `max_consecutive_errors` messages in a row fail for one reason, none of
+  them is blamed. The messages that follow are tried before the first one is blamed; a sink's are
+  not, since trying a sink sends its messages.
 
-The kind of an error is read from what it is, not from how it is worded. Of Spark's own, the
-SQLSTATE tells: data that does not fit (22), a constraint on values (21, 23), a limit on their size
-(54), a function of the user's (39), `raise_error` (P0). Where there is none, an unchecked exception
-of Java's that a task met while it evaluated an expression is of that kind, and nothing else is. Of
-Python's exceptions, in the function or in a task, all are but those that tell of the machine or of
-the program: no file, no connection, no memory, no module, no such name.
+The kind of an error is taken from its class or SQLSTATE, not from its wording. Spark's own errors
+have an SQLSTATE: data that does not fit (22), a constraint on values (21, 23), a limit on their
+size (54), a function of the user's (39), `raise_error` (P0). Where there is none, an unchecked Java
+exception that a task met while it evaluated an expression is of that kind, and nothing else is. All
+Python exceptions are, in the function or in a task, except those about the machine or the program:
+no file, no connection, no memory, no module, no such name.
+
+An exception of one of Spark's Python processes reaches the driver as the text of its traceback. An
+error of Penstock's carries a mark there, a note with its class: see `penstock.errors.base`.
 """
 
 from __future__ import annotations
@@ -44,32 +47,32 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import SparkContext
 from pyspark.errors import AnalysisException, PySparkException, PythonException
 
+from penstock import errors
 from penstock.errors import (
     DuplicateMessageId,
     PenstockError,
+    UnavailableError,
     WrongExpectedVersion,
     WrongValue,
     first_line,
 )
+from penstock.errors.base import MARK
 
 #: classes of SQLSTATEs that Spark gives to what a value can cause
 _DATA = ("21", "22", "23", "39", "54", "P0")
 #: and single ones, of errors that only a task meets: a text that does not fit its format
 _DATA_STATES = ("42601", "42K0B")
-#: exceptions of Python's that no value causes
+#: Python exceptions that no value causes
 _NOT_DATA = (
     OSError, MemoryError, ImportError, NameError, SyntaxError, NotImplementedError, SystemError,
 )  # fmt: skip
-#: what Spark says when a task or a plan of ours has lost the database
-_AWAY = "penstock.errors.database.DatabaseUnreachable"
-#: and when that made the driver in `arrow` abort the worker, if `session` has set it up to tell
-_ABORTED = ("Fatal Python error: Aborted", "penstock/spark/read/arrow.py")
+_MARK = re.compile(rf"^\s*{MARK}(?P<name>\w+)$", re.MULTILINE)
 _CLASS = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(:|$)")
 
 
 @dataclass(frozen=True)
 class JavaCause:
-    """The exception of Java's that decided, among those that wrap each other."""
+    """The Java exception that says what happened, among those that wrap each other."""
 
     name: str
     state: str | None
@@ -81,13 +84,13 @@ class JavaCause:
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether the same step may do well a little later: the database was away, or a lock in use."""
+    """Whether the same step may succeed a little later: the database was away, or a lock in use."""
     if isinstance(error, WrongExpectedVersion):
-        return False  # the step reads what it read: it would expect the same again
+        return False  # the step reads the same messages, and would expect the same version
     if isinstance(error, PenstockError):
         return error.retryable
     if isinstance(error, PySparkException | Py4JJavaError):
-        return _AWAY in str(error) or _was_aborted(error)
+        return any(_is_away(one) for one in _marked(str(error))) or _was_aborted(error)
     return isinstance(error, psycopg.OperationalError)
 
 
@@ -103,18 +106,18 @@ def may_be_data(error: BaseException) -> bool:
         return False
     if isinstance(error, PySparkException | Py4JJavaError):
         if text := _python_text(error):
-            return _is_data_class(_python_class(text))
+            return _is_data_class(_raised_class(text))
         cause = _java_cause(error)
         return cause is not None and _is_data_cause(cause)
     return _is_data_class(type(error))
 
 
 def reason_of(error: BaseException) -> str:
-    """Return what went wrong in one line: of a Python worker, its own last words."""
+    """Return what went wrong in one line: of a Python worker, the line that names its error."""
     if isinstance(error, PenstockError):
         return f"{type(error).__name__}: {error}"
     if _was_aborted(error):
-        return "a task lost its connection as it began to read, and its worker was aborted"
+        return "a task lost its connection when it began to read, and its worker was aborted"
     if isinstance(error, PySparkException | Py4JJavaError):
         if text := _python_text(error):
             return _python_line(text)
@@ -124,7 +127,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def kind_of(error: BaseException) -> str:
-    """Return which kind of error it is, whatever value it met."""
+    """Return the kind of an error, whatever value caused it."""
     if isinstance(error, PySparkException | Py4JJavaError):
         if text := _python_text(error):
             return _python_line(text).partition(":")[0]
@@ -133,15 +136,15 @@ def kind_of(error: BaseException) -> str:
     return type(error).__name__
 
 
-def sameness(error: BaseException) -> str:
-    """Return what two errors have in common if they have one reason."""
+def shared_reason(error: BaseException) -> str:
+    """Return what is equal in two errors that have the same reason."""
     if isinstance(error, DuplicateMessageId):
         return kind_of(error)  # each names another id
     return reason_of(error)
 
 
 def named_values(error: BaseException) -> tuple[str, ...]:
-    """Return the values that Spark says it could not take; none if it names none."""
+    """Return the values that a Spark error names."""
     if isinstance(error, PySparkException | Py4JJavaError) and not _python_text(error):
         cause = _java_cause(error)
         return cause.values if cause else ()
@@ -149,7 +152,7 @@ def named_values(error: BaseException) -> tuple[str, ...]:
 
 
 def _is_data_class(found: type[BaseException] | None) -> bool:
-    """Whether exceptions of this class can tell of a value. A class that is not known can."""
+    """Whether a value can cause exceptions of this class. An unknown class counts as such."""
     if found is None:
         return True
     if issubclass(found, PenstockError):
@@ -163,14 +166,39 @@ def _is_data_cause(cause: JavaCause) -> bool:
     return cause.state.startswith(_DATA) or cause.state in _DATA_STATES
 
 
+def _is_away(found: type[BaseException]) -> bool:
+    return issubclass(found, UnavailableError) and found.retryable
+
+
 def _was_aborted(error: BaseException) -> bool:
+    """Whether the driver of a task's read aborted the worker, since it lost its connection.
+
+    A process that is aborted raises nothing. If `session` has set it up, it prints which functions
+    it was in.
+    """
     if not isinstance(error, PySparkException | Py4JJavaError):
         return False
-    told = str(error)
-    return all(one in told for one in _ABORTED)
+    text = str(error)
+    if "Fatal Python error: Aborted" not in text:
+        return False
+    from penstock.spark.read.arrow import read_batches
+
+    return f" in {read_batches.__name__}\n" in f"{text}\n"
 
 
-# Of a Python worker there is its traceback, as text.
+# An exception of a Python worker arrives as the text of its traceback.
+
+
+def _marked(text: str) -> list[type[BaseException]]:
+    """Return the classes of Penstock's errors in a traceback, outermost last."""
+    found = (getattr(errors, match["name"], None) for match in _MARK.finditer(text))
+    return [one for one in found if one is not None]
+
+
+def _raised_class(text: str) -> type[BaseException] | None:
+    """Return the class of the exception that a traceback ends with, if this process has it."""
+    marked = _marked(text[text.rfind("Traceback (most") :])
+    return marked[-1] if marked else _python_class(text)
 
 
 def _python_text(error: BaseException) -> str | None:
@@ -183,7 +211,7 @@ def _python_text(error: BaseException) -> str | None:
 
 
 def _python_line(text: str) -> str:
-    """Return the line of a traceback that names the exception: the first after its last frame."""
+    """Return the line of a traceback that names the exception: the first after the last frame."""
     lines = text.rstrip().splitlines()
     starts = [number for number, line in enumerate(lines) if line.startswith("Traceback (most")]
     for line in lines[starts[-1] + 1 :] if starts else ():
@@ -193,17 +221,15 @@ def _python_line(text: str) -> str:
 
 
 def _python_class(text: str) -> type[BaseException] | None:
-    """Return the class that a traceback names, if this process has it."""
     match = _CLASS.match(_python_line(text))
     if match is None:
         return None
     module, _, name = match["name"].rpartition(".")
-    place = sys.modules.get(module) if module else builtins
-    found = getattr(place, name, None)
+    found = getattr(sys.modules.get(module) if module else builtins, name, None)
     return found if isinstance(found, type) and issubclass(found, BaseException) else None
 
 
-# Of the JVM there are exceptions that wrap each other, outermost first.
+# The JVM has exceptions that wrap each other, outermost first.
 
 
 def _java_chain(error: BaseException) -> Iterator[Any]:
@@ -215,7 +241,7 @@ def _java_chain(error: BaseException) -> Iterator[Any]:
 
 
 def _java_cause(error: BaseException) -> JavaCause | None:
-    """Return the first of the exceptions that says what happened: the others only wrap it."""
+    """Return the first of the exceptions that says what happened; the others only wrap it."""
     gateway, jvm = SparkContext._gateway, SparkContext._jvm
     if gateway is None or jvm is None:
         return None
@@ -233,6 +259,6 @@ def _java_cause(error: BaseException) -> JavaCause | None:
 
 
 def _values(parameters: Any) -> tuple[str, ...]:
-    """Return those parameters of a condition that are values of texts, as SQL quotes them."""
+    """Return the parameters of an error condition that are quoted strings."""
     texts = (str(value) for value in parameters.values())
     return tuple(one[1:-1] for one in texts if len(one) > 2 and one[0] == one[-1] == "'")

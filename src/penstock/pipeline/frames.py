@@ -1,63 +1,76 @@
-"""The frames of a step: its inputs and tables, each between two numbers of its queue.
+"""The messages of a queue between two positions: as a frame, as an Arrow table, or counted.
 
-A few messages are read here, on the driver, as Arrow: far quicker than to plan a distributed
-read. Many are read by the executors, through the data source.
+A queue is a category or a stream of the log. Up to `DRIVER_ROWS` messages are read on the driver,
+as Arrow, which is far quicker than planning a distributed read. The executors read more than that,
+through the data source.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
-import psycopg
+import msgspec
 import pyarrow as pa
 from psycopg import sql
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
+from penstock.database.operation import Operation, Row, call, only_value
 from penstock.message import names
+from penstock.pipeline.connection import RunConnection
 from penstock.spark.connections import DatabaseRef
 from penstock.spark.read.columns import read_plan
 from penstock.spark.read.driver_read import read_table
 from penstock.spark.read.splits import Split
 from penstock.spark.target import Target
 
-#: so many messages the driver reads by itself
+Result = TypeVar("Result")
+#: the most messages that the driver reads itself
 DRIVER_ROWS = 20_000
 
-Connection = psycopg.Connection[Any]
+# Messages of a queue that no stream, sink or projection of the pipeline has published.
+_FROM_ELSEWHERE = """
+select m.global_position {rows} and (
+  m.metadata ->> 'pipeline' is distinct from {pipeline}
+  or m.metadata ->> 'processor' in (
+    select p.processor from penstock.processors p
+    where p.pipeline = {pipeline} and p.kind = 'source'))
+limit 1
+"""
 
 
 @dataclass
 class Slice:
-    """The messages of a queue between two numbers, wherever they are read."""
+    """The messages of a queue between two positions, wherever they are read."""
 
-    place: DatabaseRef
-    connection: Connection
+    database: DatabaseRef
+    connection: RunConnection
     target: Target
     schema: StructType
     after: int
     until: int
     count: int
-    #: up to here the driver reads by itself
+    #: up to this many messages the driver reads itself
     driver_rows: int = DRIVER_ROWS
-    #: it has no messages, and Spark is not to find that out before it has run
+    #: it has no messages, and Spark's optimizer must not see that
     opaque: bool = False
 
     @property
     def is_small(self) -> bool:
-        """Whether the driver reads it by itself."""
+        """Whether the driver reads it."""
         return self.count <= self.driver_rows
 
     @cached_property
     def table(self) -> pa.Table:
-        """The messages as an Arrow table, read on the driver, in their order."""
+        """The messages as an Arrow table, read on the driver, in the order of the log."""
         columns = read_plan(self.schema)
-        piece = Split(self.after, self.until)
-        return read_table(self.connection, self.target, columns, piece).sort_by("global_position")
+        split = Split(self.after, self.until)
+        found = read_table(self.connection.raw, self.target, columns, split)
+        return found.sort_by("global_position")
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """Return the messages as a frame."""
@@ -66,25 +79,23 @@ class Slice:
         if self.is_small:
             return spark.createDataFrame(self.table, schema=self.schema)
         reader = spark.read.format("penstock").schema(self.schema).options(
-            url=self.place.settings.conninfo(), after=self.after, until=self.until,
+            url=self.database.settings.conninfo(), after=self.after, until=self.until,
             partitions=2 * spark.sparkContext.defaultParallelism,
         )  # fmt: skip
         if self.target.types:
-            reader = reader.option("types", _json(self.target.types))
-        # as they are in the log: the database gives a part's messages in whatever order is quickest
-        return (
-            reader.option(*queue_option(self.target)).load().sortWithinPartitions("global_position")
-        )
+            reader = reader.option("types", msgspec.json.encode(self.target.types).decode())
+        # in the order of the log: the database returns a split in whatever order is quickest
+        return reader.option(*_option(self.target)).load().sortWithinPartitions("global_position")
 
     def check(self, spark: SparkSession) -> None:
-        """Read all of it, or raise what is in the way."""
+        """Read all of it, or raise the error that prevents it."""
         if self.is_small:
             _ = self.table
         else:
             self.frame(spark).write.format("noop").mode("overwrite").save()
 
-    def nothing(self) -> Slice:
-        """Return the same without any message: so a function can be tried on its tables alone."""
+    def empty(self) -> Slice:
+        """Return the same slice without messages, to run a function on its tables alone."""
         return replace(self, until=self.after, count=0, opaque=True)
 
 
@@ -95,38 +106,6 @@ def queue_target(queue: str, types: Sequence[str] = ()) -> Target:
     return Target(stream=queue, types=tuple(types))
 
 
-def queue_option(target: Target) -> tuple[str, str]:
-    """Return a target as an option of the data source."""
-    return ("stream", target.stream) if target.stream else ("category", target.category or "")
-
-
-def count_up_to(connection: Connection, target: Target, after: int, until: int, most: int) -> int:
-    """Count the messages of a range, but no further than `most`."""
-    page = sql.SQL("select 1 {rows} limit {most}").format(rows=target.rows(after, until), most=most)
-    row = connection.execute(sql.SQL("select count(*) from ({}) p").format(page)).fetchone()
-    return 0 if row is None else int(row[0])
-
-
-def numbers_after(
-    connection: Connection, target: Target, after: int, until: int, most: int
-) -> list[int]:
-    """Return the numbers of the first messages of a range, at most so many."""
-    if most < 1:
-        return []
-    query = sql.SQL("select {axis} {rows} order by {order} limit {most}").format(
-        axis=target.axis, rows=target.rows(after, until), order=target.order, most=most
-    )
-    return [int(row[0]) for row in connection.execute(query).fetchall()]
-
-
-def first_position(connection: Connection, target: Target, after: int, until: int) -> int:
-    """Return the global position of the first message of a range that has one."""
-    query = sql.SQL("select min(m.global_position) {}").format(target.rows(after, until))
-    row = connection.execute(query).fetchone()
-    assert row is not None
-    return int(row[0])
-
-
 def latest_per_stream(frame: DataFrame) -> DataFrame:
     """Return the last message of each stream."""
     newest = Window.partitionBy("stream_name").orderBy(f.col("position").desc())
@@ -134,7 +113,52 @@ def latest_per_stream(frame: DataFrame) -> DataFrame:
     return ranked.where("_rank = 1").drop("_rank")
 
 
-def _json(values: Sequence[str]) -> str:
-    import msgspec
+# Operations on a range. Their SQL has literals, as that of a read has: see `Target`.
 
-    return msgspec.json.encode(list(values)).decode()
+
+def count_up_to(target: Target, after: int, until: int, most: int) -> Operation[int]:
+    """Count the messages of a range, but no further than `most`."""
+    page = sql.SQL("select 1 {rows} limit {most}").format(rows=target.rows(after, until), most=most)
+    counted = sql.SQL("select count(*) from ({}) p").format(page)
+    return _query("count_messages", counted, only_value)
+
+
+def positions_after(target: Target, after: int, until: int, most: int) -> Operation[list[int]]:
+    """Return the positions of the first messages of a range, at most so many."""
+    query = sql.SQL("select {axis} {rows} order by {order} limit {most}").format(
+        axis=target.axis, rows=target.rows(after, until), order=target.order, most=max(most, 0)
+    )
+    return _query("positions", query, lambda rows: [int(row[0]) for row in rows])
+
+
+def first_global_position(target: Target, after: int, until: int) -> Operation[int]:
+    """Return the global position of the first message of a range that has one."""
+    query = sql.SQL("select min(m.global_position) {}").format(target.rows(after, until))
+    return _query("first_global_position", query, only_value)
+
+
+def message_text(target: Target, after: int, until: int) -> Operation[str]:
+    """Return everything that the first message of a range says, as text."""
+    query = sql.SQL("select concat_ws(' ', m.stream_name, m.type, m.data, m.metadata) {}").format(
+        target.rows(after, until)
+    )
+    return _query("message_text", query, lambda rows: str(rows[0][0]) if rows else "")
+
+
+def message_from_elsewhere(target: Target, until: int, pipeline: str) -> Operation[int | None]:
+    """Return the position of a message that this pipeline would not publish again, if any."""
+    rows = target.rows(target.before_first, until)
+    query = sql.SQL(_FROM_ELSEWHERE).format(rows=rows, pipeline=pipeline)
+    return _query("message_from_elsewhere", query, lambda rows: rows[0][0] if rows else None)
+
+
+def _query(
+    name: str, statement: sql.Composed, decode: Callable[[list[Row]], Result], **facts: Any
+) -> Operation[Result]:
+    text = statement.as_string().replace("%", "%%")  # it has no parameters
+    return call(name, text, (), decode, **facts)
+
+
+def _option(target: Target) -> tuple[str, str]:
+    """Return a target as an option of the data source."""
+    return ("stream", target.stream) if target.stream else ("category", target.category or "")

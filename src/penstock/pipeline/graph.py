@@ -1,8 +1,8 @@
-"""A pipeline's graph: what is declared, as frozen values, apart from what runs it.
+"""A pipeline's graph: its declarations, as frozen values, apart from what runs them.
 
-Queues are categories or streams of the log. A source brings messages in, a stream makes messages
-of messages, a sink takes them elsewhere, a projection keeps a table of current states. Each
-declaration remembers where it stands in the user's file, so that a mistake is reported there.
+A processor reads categories or streams of the log, its queues. A source brings messages in, a
+stream turns messages into others, a sink takes them elsewhere, a projection keeps a table of
+current states. Each declaration has its file and line, so that a mistake is reported there.
 """
 
 from __future__ import annotations
@@ -12,10 +12,16 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.errors import GraphError, ValidationError, shown
 from penstock.message import check_text, names
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.pipeline.runner import Summary
+    from penstock.store import Store
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Names = str | Sequence[str]
@@ -31,8 +37,8 @@ class Latest:
 
 
 @dataclass(frozen=True)
-class QueueSchema:
-    """What the messages of a queue look like to Spark."""
+class MessageSchema:
+    """The fields that the messages of a category or stream have in Spark."""
 
     name: str
     data: str | None
@@ -42,7 +48,7 @@ class QueueSchema:
 
 @dataclass(frozen=True)
 class TableColumns:
-    """The table that a projection keeps: its name, and its columns as Spark writes a schema."""
+    """The table of a projection: its name, and its columns as a Spark schema."""
 
     table: str
     columns: str
@@ -50,7 +56,7 @@ class TableColumns:
 
 @dataclass(frozen=True)
 class Processor:
-    """One declared step of the way."""
+    """A declared source, stream, sink or projection."""
 
     kind: str
     name: str
@@ -68,28 +74,31 @@ class Processor:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The queues it has a tailer on."""
+        """The queues that it has a tailer on."""
         return self.inputs or self.alts
 
     @property
     def looks_up(self) -> tuple[str, ...]:
-        """The queues it reads as tables."""
+        """The queues that it reads as tables."""
         return tuple(table_name(one) for one in self.tables)
 
     @property
     def publishes(self) -> tuple[str, ...]:
-        """The queues it writes to."""
+        """The queues that it writes to."""
         return (*self.outputs, self.errors) if self.errors else self.outputs
 
     def can_read(self, queues: Collection[str]) -> bool:
-        """Whether it has something to do when there are new messages in these queues."""
+        """Whether a step can begin when there are new messages in these queues."""
         if self.alts:
             return any(queue in queues for queue in self.alts)
         return bool(self.inputs) and all(queue in queues for queue in self.inputs)
 
 
 class Pipeline:
-    """A pipeline: declare its processors with the decorators, then run it with `penstock run`."""
+    """A pipeline: declare its processors with the decorators, then call `run`.
+
+    `Runner` and `penstock run` have more ways to run it.
+    """
 
     def __init__(self, name: str) -> None:
         check_text("name", name)
@@ -97,30 +106,46 @@ class Pipeline:
             raise ValidationError("name", name, "letters, digits, '_' and '.'")
         self.name = name
         self.processors: dict[str, Processor] = {}
-        self.queues: dict[str, QueueSchema] = {}
+        self.schemas: dict[str, MessageSchema] = {}
 
     def __repr__(self) -> str:
         return f"<Pipeline {self.name}: {', '.join(self.processors) or 'empty'}>"
 
-    def queue(self, name: str, data: str | None = None, *, metadata: str | None = None) -> str:
-        """Declare a queue: that it exists, and the fields of its messages' data and metadata.
+    def run(
+        self,
+        store: Store,
+        spark: SparkSession | None = None,
+        *,
+        wait: bool = False,
+        check: bool = True,
+    ) -> Summary:
+        """Process all that is in the log now: short for `Runner(...).run_until_idle()`.
+
+        It raises `RunFailed` if a processor failed; with `check=False` the summary has the errors.
+        """
+        from penstock.pipeline.runner import Runner
+
+        return Runner(self, store, spark).run_until_idle(wait=wait, check=check)
+
+    def schema(self, name: str, data: str | None = None, *, metadata: str | None = None) -> str:
+        """Declare a category or stream: that it exists, and the fields of its messages.
 
         `data` is a schema as Spark writes it: `"order_id string, amount double"`. With one, `data`
-        is a struct in every frame of this queue; without, it is JSON text.
+        is a struct in every frame of this category; without, it is JSON text.
         """
         where = _caller()
-        if name in self.queues:
-            problem = f"queue {name} is declared already, at {self.queues[name].location}"
+        if name in self.schemas:
+            problem = f"the schema of {name} is declared already, at {self.schemas[name].location}"
             raise GraphError(problem, where)
         check_queue(name, where)
-        self.queues[name] = QueueSchema(name, data, metadata, where)
+        self.schemas[name] = MessageSchema(name, data, metadata, where)
         return name
 
     def source(self, *, output: Names, name: str | None = None) -> Callable[[Function], Function]:
         """Declare a function that brings messages in: it returns a frame of messages.
 
-        It runs once. With a parameter `delivery` it can go on where it stopped: it gets
-        `delivery.cursor`, what it handed to `delivery.advance(cursor)` the last time, and runs
+        It runs once. With a parameter `delivery` it can continue where it stopped: it gets
+        `delivery.cursor`, what it passed to `delivery.advance(cursor)` the last time, and runs
         again until it returns None.
         """
         where = _caller()
@@ -139,24 +164,27 @@ class Pipeline:
         limit: int = LIMIT,
         name: str | None = None,
     ) -> Callable[[Function], Function]:
-        """Declare a function that makes messages of messages, exactly once.
+        """Declare a function that turns messages into others, exactly once.
 
-        It gets a frame for each input and table, by their names (for `alts`, one frame of whichever
-        has messages first), and returns a frame of messages, a dictionary of them by queue if there
-        are several outputs, or None.
+        It gets a frame for each input and table, by their names (for `alts`, one frame of the first
+        that has messages), and returns a frame of messages (see `messages`), a dictionary of them
+        by output if there are several, or None.
 
         Args:
-            inputs: queues; a step takes the new messages of all of them, once each has some.
-            alts: queues in order of preference; a step takes the first that has messages.
-            tables: queues that are read whole, `Latest(queue)` for the last of each stream.
-            output: the queue, or queues, for what it returns.
+            inputs: categories or streams; a step takes the new messages of all of them, once each
+                has some.
+            alts: categories or streams in order of preference; a step takes the first that has
+                messages.
+            tables: categories or streams that are read whole; `Latest(name)` for the last message
+                of each stream.
+            output: the category or stream, or several, for what it returns.
             types: take only these types of messages, of all inputs or by input.
-            errors: the queue for messages that make the function fail. With it, rows of the one
-                input must not depend on each other, so that a step can be split to find them.
-            max_consecutive_errors: when so many messages in a row fail for one reason, it is no
-                message's fault: the processor stops.
+            errors: the category or stream for messages that make the function fail. With it, rows
+                of the one input must not depend on each other, so that a step can be split.
+            max_consecutive_errors: when so many messages in a row fail for one reason, none of
+                them is blamed: the processor stops.
             limit: how many messages a step takes at most.
-            name: of the processor; else the function's.
+            name: of the processor; the function's if not given.
         """
         where = _caller()
         return self._declare(
@@ -181,7 +209,7 @@ class Pipeline:
         """Declare a function that takes messages elsewhere, at least once.
 
         `delivery.hash` names the step and stays the same when it is run again; with
-        `delivery.upsert` the result goes to a table of this database exactly once. The arguments
+        `delivery.upsert` rows are merged into a table of this database exactly once. The arguments
         are those of `stream`.
         """
         where = _caller()
@@ -209,12 +237,12 @@ class Pipeline:
         the position of the last event; it changes in the same transaction as the tailer.
 
         Args:
-            category: whose streams are the entities.
+            category: its streams are the entities.
             into: the table's name, with or without a schema.
-            columns: its columns, as Spark writes a schema: `"balance double, opened timestamp"`.
+            columns: its columns, as a Spark schema: `"balance double, opened timestamp"`.
             types: fold only these types of messages.
             limit: how many messages a step takes at most.
-            name: of the processor; else the function's.
+            name: of the processor; the function's if not given.
         """
         where = _caller()
         return self._declare(
@@ -231,7 +259,9 @@ class Pipeline:
                 first = self.processors[called].location
                 raise GraphError(f"there are two processors named {called}: see {first}", where)
             if not re.fullmatch(r"\w+", called):
-                raise GraphError(f"{called!r} is no name for a processor: use letters and _", where)
+                raise GraphError(
+                    f"a processor cannot be named {called!r}: use letters and _", where
+                )
             for argument in ("limit", "max_consecutive_errors"):
                 _check_count(argument, parts.get(argument, 1), where)
             self.processors[called] = Processor(kind, called, function, where, **parts)

@@ -1,6 +1,6 @@
-"""Finding a pipeline in a file: `shop.py`, or `shop.py:pipe` where there are several.
+"""Loading a pipeline from a file: `shop.py`, or `shop.py:pipe` where there are several.
 
-A file may use Spark while it is loaded (a UDF, `f.col`), which needs a session that runs by then.
+A file may use Spark while it is loaded (a UDF, `f.col`). That needs a running session.
 """
 
 from __future__ import annotations
@@ -38,6 +38,17 @@ def load(reference: str) -> Pipeline:
     return next(iter(distinct.values()))
 
 
+def check_file(reference: str) -> None:
+    """Raise if there is no such file, or it is not Python. This is cheap; starting Spark is not."""
+    path = _file(reference)
+    try:
+        compile(path.read_bytes(), str(path), "exec")
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None)
+        place = f"{path}:{line}" if line else str(path)
+        raise PipelineNotFound(place, _cannot_be_loaded(error)) from error
+
+
 def _execute(loader: Loader, module: ModuleType, path: Path) -> None:
     try:
         loader.exec_module(module)
@@ -47,17 +58,6 @@ def _execute(loader: Loader, module: ModuleType, path: Path) -> None:
         place = _place_in(path, error)
         if SparkContext._active_spark_context is None and _is_raised_by_spark(error):
             raise SparkNotRunning(place) from error
-        raise PipelineNotFound(place, _cannot_be_loaded(error)) from error
-
-
-def check_file(reference: str) -> None:
-    """Raise if there is no such file, or it is not Python: cheap, unlike to start Spark."""
-    path = _file(reference)
-    try:
-        compile(path.read_bytes(), str(path), "exec")
-    except (SyntaxError, ValueError) as error:
-        line = getattr(error, "lineno", None)
-        place = f"{path}:{line}" if line else str(path)
         raise PipelineNotFound(place, _cannot_be_loaded(error)) from error
 
 
@@ -79,7 +79,7 @@ def _is_raised_by_spark(error: Exception) -> bool:
 
 
 def _place_in(path: Path, error: Exception) -> str:
-    """Return the file, with the last of its lines that was executed."""
+    """Return the file and the last of its lines that was executed."""
     lines = [at.lineno for at in extract_tb(error.__traceback__) if at.filename == str(path)]
     return f"{path}:{lines[-1]}" if lines else str(path)
 
@@ -88,13 +88,13 @@ def _pipelines(path: Path) -> dict[str, Pipeline]:
     name = f"penstock_pipeline_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise PipelineNotFound(str(path), "it is no Python file")
+        raise PipelineNotFound(str(path), "it is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     folder = str(path.resolve().parent)
     if folder not in sys.path:
-        sys.path.insert(0, folder)  # a file may import what lies beside it
+        sys.path.insert(0, folder)  # a file may import modules of its folder
     _execute(spec.loader, module, path)
-    # workers have no such module: what they need of it goes along
+    # workers cannot import this module: its functions are pickled by value
     cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     return {name: one for name, one in vars(module).items() if isinstance(one, Pipeline)}

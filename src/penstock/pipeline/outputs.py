@@ -1,57 +1,57 @@
-"""What a function returned, staged: messages for each output, and rows that are errors.
+"""Staging what a function returned: the messages of each output, and the rows with errors.
 
-A row that still has its input's `global_position` follows from that input: it gets an id of its
-own, its input's id as its cause, and the correlation is carried on. If such a row also has an
-`error`, its input goes to the errors queue instead: once, with the first of its errors,
-however many of its rows have one. An error that belongs to no message of the step is refused.
+A row that still has the `id` and `global_position` of its input follows from it: the row gets an
+id of its own, its input's id as `causation_id`, and its input's `correlation_id`. If a row has its
+input's `global_position` and an `error`, its input goes to the errors queue instead: once, with the
+first of its errors, however many of its rows have one. An error that belongs to no message of the
+step is refused.
 
-Rows are staged where it costs least. A result that Spark knows to be small, from its plan, comes to
-the driver and is staged from here. Of any other, each task stages its own rows, except a few: those
-come here, too, which spares a connection. So what the driver holds does not grow with the result.
+Rows are staged where it costs least. If Spark's plan says that a result is small, the driver
+collects and stages it. Otherwise each task stages its own rows, unless they are few: those go to
+the driver too, which saves a connection. So the driver's memory does not grow with the result.
 """
 
 from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 from uuid import UUID, uuid4
 
 import msgspec
-import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.ipc
 from pyspark.sql import DataFrame
 from pyspark.sql.types import IntegralType, StructType
 
-from penstock.database.server_errors import typed_errors
 from penstock.errors import WrongColumns, WrongValue
 from penstock.message import names
+from penstock.pipeline.connection import RunConnection
 from penstock.pipeline.frames import Slice
+from penstock.pipeline.state import drop_repeated_errors, stage_errors
 from penstock.spark.connections import DatabaseRef, connect
 from penstock.spark.json_columns import json_texts
 from penstock.spark.write.rows import RowsToStage, in_category, rows_to_stage
 from penstock.spark.write.staging import Staged, stage
 
 _INPUT = ("position", "global_position", "time")
-#: rows, and bytes of them, that a task hands over instead of staging them
+#: up to so many rows and bytes, a task returns its rows instead of staging them
 FEW, FEW_BYTES = 1_000, 1024 * 1024
 _PARTS = "token string, count long, errors boolean, rows binary"
-Connection = psycopg.Connection[Any]
 
 
 @dataclass(frozen=True)
 class StagedErrors(Staged):
-    """What was staged for the errors queue."""
+    """Staged for the errors queue."""
 
 
 @dataclass(frozen=True)
 class ErrorsQueue:
-    """Where messages of a step go that cannot be processed, and which messages those can be."""
+    """Where failed messages of a step go, and the range that they must be in."""
 
     queue: str
     input: str
@@ -61,21 +61,16 @@ class ErrorsQueue:
 
     @classmethod
     def of(cls, queue: str, input: str, part: Slice) -> ErrorsQueue:
-        """Return the errors queue of a step that takes this part of its input."""
+        """Return the errors queue of a step that reads this part of its input."""
         return cls(queue, input, part.after, part.until, part.target.types)
 
-    def stage(self, connection: Connection, failed: Mapping[int | None, str]) -> StagedErrors:
-        """Stage messages, by their global positions, with what is wrong; refuse other messages."""
+    def stage(self, connection: RunConnection, failed: Mapping[int | None, str]) -> StagedErrors:
+        """Stage failed messages, by global position, with their errors; refuse any others."""
         token = uuid4()
-        row = connection.execute(
-            "select penstock.stage_errors(%s, %s, %s::bigint[], %s::text[], %s, %s, %s, %s)",
-            (
-                token, self.queue, list(failed), [one[:2000] for one in failed.values()],
-                self.input, self.after, self.until, list(self.types),
-            ),
-        ).fetchone()  # fmt: skip
-        assert row is not None
-        return StagedErrors(token, row[0])
+        staging = stage_errors(
+            token, self.queue, failed, self.input, self.after, self.until, self.types
+        )
+        return StagedErrors(token, connection.run(staging))
 
 
 @dataclass(frozen=True)
@@ -83,26 +78,23 @@ class Output:
     """How the rows of a frame become messages of a queue."""
 
     queue: str
-    outgoing: RowsToStage
+    rows_to_stage: RowsToStage
     follows: bool
     errors: ErrorsQueue | None
-    #: categories of the step's inputs: a row that follows from one may still have its stream
+    #: categories of the step's inputs: a row that follows from one may still name its stream
     inputs: tuple[str, ...] = ()
 
-    def stage(
-        self, connection: Connection, batches: Iterable[pa.RecordBatch], where: str
-    ) -> list[Staged]:
+    def stage(self, connection: RunConnection, batches: Iterable[pa.RecordBatch]) -> list[Staged]:
         """Stage the rows, and the errors among them."""
         failed: dict[int | None, str] = {}
         good = (self._messages(batch, failed) for batch in batches)
-        staged = [stage(connection, self.outgoing, good, where)]
+        staged = [stage(connection.raw, self.rows_to_stage, good, connection.where)]
         if failed and self.errors:
-            with typed_errors(where):
-                staged.append(self.errors.stage(connection, failed))
+            staged.append(self.errors.stage(connection, failed))
         return staged
 
     def _messages(self, batch: pa.RecordBatch, failed: dict[int | None, str]) -> pa.RecordBatch:
-        """Return the rows that are messages, as the staging takes them; put errors aside."""
+        """Return the rows that are messages, ready to be staged; add the others to `failed`."""
         if "error" in batch.schema.names:
             wrong = pc.is_valid(batch.column("error"))
             rows = batch.filter(wrong)
@@ -122,7 +114,7 @@ class Output:
         return pa.RecordBatch.from_pydict(columns)
 
     def _streams(self, streams: Any) -> Any:
-        """Return the streams that rows name; none for those that have their input's still."""
+        """Return the streams that rows name; null for those that still have their input's."""
         category = names.category(self.queue)
         if names.is_category(self.queue):
             fits, expected = in_category(streams, category), f"a stream of category {category}"
@@ -146,7 +138,7 @@ def output(
     errors: ErrorsQueue | None = None,
     inputs: Iterable[str] = (),
 ) -> Output:
-    """Return how frames of this schema become messages of a queue, or what is wrong with it."""
+    """Return how frames of this schema become messages of a queue, or raise what is wrong."""
     found = {one.name: one.dataType for one in schema.fields}
     follows = "global_position" in found and "id" in found
     if "error" in found and (errors is None or "global_position" not in found):
@@ -170,67 +162,71 @@ def output(
 
 
 def stage_frame(
-    place: DatabaseRef, frame: DataFrame, made: Output, driver_rows: int, *, is_small: bool
+    database: DatabaseRef, frame: DataFrame, into: Output, driver_rows: int, *, is_small: bool
 ) -> list[Staged]:
-    """Evaluate a frame and stage it: from here if it is small, else from the executors."""
+    """Evaluate a frame and stage it: from the driver if it is small, else from the executors."""
     if is_small:
         batches = frame.toArrow().to_batches()
-        with connect(place) as connection:
-            return made.stage(connection, batches, place.where)
+        with _connected(database) as connection:
+            return into.stage(connection, batches)
     few = min(FEW, driver_rows)
-    parts = frame.mapInArrow(_Stager(place, made, few), _PARTS).collect()
+    parts = frame.mapInArrow(_Stager(database, into, few), _PARTS).collect()
     staged: list[Staged] = []
-    lent: Connection | None = None
-    with ExitStack() as here:
+    own: RunConnection | None = None
+    with ExitStack() as stack:
         for one in parts:  # in the order of the frame's partitions
             if one["rows"] is None:
                 kind = StagedErrors if one["errors"] else Staged
                 staged.append(kind(UUID(one["token"]), one["count"]))
                 continue
-            lent = lent or here.enter_context(connect(place))
+            own = own or stack.enter_context(_connected(database))
             with pa.ipc.open_stream(one["rows"]) as rows:
-                staged += made.stage(lent, rows, place.where)
+                staged += into.stage(own, rows)
     return staged
 
 
 def is_known_to_be_small(frame: DataFrame, driver_rows: int) -> bool:
-    """Whether Spark can tell from the plan that a frame has no more rows than that."""
+    """Whether Spark's plan says that a frame has no more rows than this."""
     most = frame._jdf.queryExecution().optimizedPlan().maxRows()
     return bool(most.isDefined()) and int(str(most.get())) <= driver_rows
 
 
-def without_repeated_errors(connection: Connection, staged: Sequence[Staged]) -> list[Staged]:
+def without_repeated_errors(connection: RunConnection, staged: Sequence[Staged]) -> list[Staged]:
     """Leave one error for each message, where several outputs or tasks have staged one."""
     tokens = [one.token for one in staged if isinstance(one, StagedErrors)]
     if len(tokens) < 2:
         return list(staged)
-    dropped = dict(
-        connection.execute("select * from penstock.drop_repeated_errors(%s)", (tokens,)).fetchall()
-    )
+    dropped = connection.run(drop_repeated_errors(tokens))
     return [replace(one, count=one.count - dropped.get(one.token, 0)) for one in staged]
 
 
-class _Stager:
-    """Stages what one task makes, or hands it over if it is little. Each attempt has own tokens."""
+@contextmanager
+def _connected(database: DatabaseRef) -> Iterator[RunConnection]:
+    with connect(database) as connection:
+        yield RunConnection(connection, database.where)
 
-    def __init__(self, place: DatabaseRef, made: Output, few: int) -> None:
-        self.place = place
-        self.made = made
+
+class _Stager:
+    """Stages the rows of one task, or returns them if they are few. Each attempt has own tokens."""
+
+    def __init__(self, database: DatabaseRef, into: Output, few: int) -> None:
+        self.database = database
+        self.into = into
         self.few = few
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        begun, rows, size = [], 0, 0
+        first, rows, size = [], 0, 0
         for batch in batches:
-            begun.append(batch)
+            first.append(batch)
             rows, size = rows + batch.num_rows, size + batch.nbytes
             if rows > self.few or size > FEW_BYTES:
                 break
         else:
             if rows:
-                yield _part_of_rows(begun)
+                yield _part_of_rows(first)
             return
-        with connect(self.place) as connection:
-            staged = self.made.stage(connection, chain(begun, batches), self.place.where)
+        with _connected(self.database) as connection:
+            staged = self.into.stage(connection, chain(first, batches))
         for one in staged:
             yield _part(str(one.token), one.count, isinstance(one, StagedErrors), None)
 
@@ -257,14 +253,12 @@ def _part(
 
 
 def _following(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Turn an input's id into the cause, and carry its correlation on."""
-    made = dict(columns)
-    ids = made.pop("id").to_pylist()
-    metadata = made.get("metadata")
-    texts = _texts(metadata, len(ids))
+    """Replace an input's id by a causation id, and carry its correlation id on."""
+    without_id = dict(columns)
+    ids = without_id.pop("id").to_pylist()
+    texts = _texts(without_id.get("metadata"), len(ids))
     followed = [_follow(one, text) for one, text in zip(ids, texts, strict=True)]
-    made["metadata"] = pa.array(followed, pa.string())
-    return made
+    return {**without_id, "metadata": pa.array(followed, pa.string())}
 
 
 def _texts(metadata: Any, count: int) -> list[str | None]:

@@ -1,45 +1,46 @@
 """Projections: a table with the current state of each stream of a category.
 
-A step folds the new events of each stream into its row. The rows are read before and written in the
-transaction that moves the tailer, so each event counts exactly once. While a projection is rebuilt,
-a second table grows beside the live one; the step that catches up puts it in the live one's place.
+A step folds the new events of each stream into its row. The rows are written in the transaction
+that moves the tailer, so each event counts exactly once. While a projection is rebuilt, a second
+table grows beside the live one; the step that catches up replaces the live table by it.
 
-One fold serves both shapes of a step: on the driver, and in tasks that have a stream's events
-together and in order.
+The same fold runs on the driver for a small step, and in tasks for a large one, where each task has
+all events of its streams, in order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 from uuid import UUID
 
-import msgspec
 import psycopg
 import pyarrow as pa
 from psycopg import sql
-from psycopg.rows import dict_row
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
+from penstock.database.operation import Operation, Row, call
 from penstock.errors import StepFailed, WrongColumns, first_line
 from penstock.message import RecordedMessage
+from penstock.pipeline.connection import RunConnection
 from penstock.pipeline.graph import Processor
-from penstock.pipeline.upsert import (
+from penstock.pipeline.hooks import ReadHooks
+from penstock.pipeline.tables import (
     columns_of,
     copy_csv,
     create_table,
+    next_table,
     table_exists,
     table_identifier,
 )
 from penstock.spark.connections import DatabaseRef, connected
 
 Fold = Callable[[dict[str, Any] | None, RecordedMessage], dict[str, Any] | None]
-Connection = psycopg.Connection[Any]
-CHUNK = 2_000  # streams whose rows are read in one go
+CHUNK = 2_000  # streams whose rows are read in one statement
 
 
 @dataclass(frozen=True)
@@ -52,10 +53,11 @@ class Projection:
     columns: StructType
     #: the table to read and write: the live one, or the one that is being rebuilt
     table: str
+    hooks: ReadHooks
 
     @property
     def schema(self) -> StructType:
-        """The rows that a fold makes: which stream, its columns, and whether it is gone."""
+        """The rows that a fold returns: the stream, its columns, and whether it is removed."""
         return StructType(
             [
                 StructField("stream_name", StringType()),
@@ -65,20 +67,20 @@ class Projection:
             ]
         )
 
-    def fold_frame(self, place: DatabaseRef, frame: DataFrame) -> pa.Table:
+    def fold_frame(self, database: DatabaseRef, frame: DataFrame) -> pa.Table:
         """Fold a frame of events in tasks, each stream in one of them and in order."""
         together = frame.repartition("stream_name").sortWithinPartitions(
             "stream_name", "global_position"
         )
-        return together.mapInArrow(_Folder(place, self), self.schema).toArrow()
+        return together.mapInArrow(_Folder(database, self), self.schema).toArrow()
 
-    def fold_table(self, connection: Connection, events: pa.Table) -> pa.Table:
-        """Fold events that are here."""
+    def fold_table(self, connection: RunConnection, events: pa.Table) -> pa.Table:
+        """Fold events that the driver has read."""
         ordered = events.sort_by([("stream_name", "ascending"), ("global_position", "ascending")])
         return self._rows(list(self._folded(connection, ordered.to_batches())))
 
-    def apply(self, connection: Connection, rows: pa.Table) -> None:
-        """Write what was folded."""
+    def apply(self, connection: psycopg.Connection[Any], rows: pa.Table) -> None:
+        """Write the folded rows."""
         self.create(connection)
         kept = rows.filter(pa.compute.invert(rows.column("removed")))
         gone = rows.filter(rows.column("removed")).column("stream_name").to_pylist()
@@ -90,15 +92,15 @@ class Projection:
         names = ["stream_name", *self.columns.fieldNames(), "position"]
         copy_csv(connection, target, names, kept)
 
-    def create(self, connection: Connection) -> None:
-        """Make the table if there is none."""
+    def create(self, connection: psycopg.Connection[Any]) -> None:
+        """Create the table if there is none."""
         without_flag = StructType(self.schema.fields[:-1])
         create_table(connection, self.table, columns_of(without_flag), ["stream_name"])
 
     def _folded(
-        self, connection: Connection, batches: Iterable[pa.RecordBatch]
+        self, connection: RunConnection, batches: Iterable[pa.RecordBatch]
     ) -> Iterator[dict[str, Any]]:
-        """Fold events that come by stream and in order; yield the rows they make."""
+        """Fold events that are sorted by stream and position; yield a row for each stream."""
         events = (event for batch in batches for event in batch.to_pylist(maps_as_pydicts="strict"))
         streams = ((name, list(group)) for name, group in groupby(events, _stream_name))
         while chunk := [one for _, one in zip(range(CHUNK), streams, strict=False)]:
@@ -111,7 +113,7 @@ class Projection:
     ) -> dict[str, Any]:
         for event in events:
             try:
-                state = self.fold(state, _message(event))
+                state = self.fold(state, self._message(event))
             except Exception as error:
                 where = f"event {event['global_position']} of {name}"
                 reason = f"{type(error).__name__}: {first_line(error)} (at {where})"
@@ -132,37 +134,59 @@ class Projection:
                 f"it has to return a dictionary of {', '.join(sorted(known))}, or None",
             )
 
-    def _states(self, connection: Connection, names: list[str]) -> Mapping[str, dict[str, Any]]:
-        if not table_exists(connection, self.table):
+    def _states(self, connection: RunConnection, names: list[str]) -> Mapping[str, dict[str, Any]]:
+        if not connection.run(table_exists(self.table)):
             return {}
-        query = sql.SQL("select * from {} where stream_name = any (%s)").format(
-            table_identifier(self.table)
+        return connection.run(projected_rows(self.table, self.columns.fieldNames(), names))
+
+    def _message(self, event: Mapping[str, Any]) -> RecordedMessage:
+        """Return an event as a consumer of this store gets it."""
+        type, decode = event["type"], self.hooks.decode
+        return self.hooks.on_read(
+            RecordedMessage(
+                id=UUID(event["id"]),
+                stream_name=event["stream_name"],
+                type=type,
+                position=event["position"],
+                global_position=event["global_position"],
+                data=decode(type, event["data"]),
+                metadata=decode(type, event["metadata"]),
+                time=event["time"],
+            )
         )
-        rows = connection.cursor(row_factory=dict_row).execute(query, (names,)).fetchall()
-        return {
-            row["stream_name"]: {name: row[name] for name in self.columns.fieldNames()}
-            for row in rows
-        }
 
     def _rows(self, rows: list[dict[str, Any]]) -> pa.Table:
         schema = to_arrow_schema(self.schema, timezone="UTC")
         return pa.Table.from_pylist(rows, schema=schema)
 
 
-def projection_of(one: Processor, columns: StructType, *, rebuilding: bool) -> Projection:
-    """Return what a declared projection does, to the live table or to the one being rebuilt."""
+def projection_of(
+    one: Processor, columns: StructType, hooks: ReadHooks, *, rebuilding: bool
+) -> Projection:
+    """Return the projection of a processor, on the live table or on the one being rebuilt."""
     assert one.keeps is not None
     table = next_table(one.keeps.table) if rebuilding else one.keeps.table
-    return Projection(one.name, one.location, one.function, columns, table)
+    return Projection(one.name, one.location, one.function, columns, table, hooks)
 
 
-def next_table(table: str) -> str:
-    """Return the name of the table that takes another's place once it is rebuilt."""
-    return f"{table}__next"
+def projected_rows(
+    table: str, columns: Sequence[str], names: Sequence[str]
+) -> Operation[dict[str, dict[str, Any]]]:
+    """Return the rows of some streams, by stream."""
+
+    def decode(rows: list[Row]) -> dict[str, dict[str, Any]]:
+        return {row[0]: dict(zip(columns, row[1:], strict=True)) for row in rows}
+
+    listed = sql.SQL(", ").join(sql.Identifier(name) for name in ("stream_name", *columns))
+    query = sql.SQL("select {} from {} where stream_name = any (").format(
+        listed, table_identifier(table)
+    )
+    text = query.as_string().replace("%", "%%") + "%s)"
+    return call("projected_rows", text, (list(names),), decode)
 
 
-def switch(connection: Connection, table: str) -> None:
-    """Put the rebuilt table in the live one's place."""
+def switch(connection: psycopg.Connection[Any], table: str) -> None:
+    """Replace the live table by the rebuilt one."""
     live, rebuilt = table_identifier(table), table_identifier(next_table(table))
     name = sql.Identifier(table.split(".")[-1])
     connection.execute(
@@ -171,35 +195,18 @@ def switch(connection: Connection, table: str) -> None:
 
 
 class _Folder:
-    """Folds what one task has."""
+    """Folds the events of one task."""
 
-    def __init__(self, place: DatabaseRef, projection: Projection) -> None:
-        self.place = place
+    def __init__(self, database: DatabaseRef, projection: Projection) -> None:
+        self.database = database
         self.projection = projection
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with connected(self.place) as connection:
-            rows = list(self.projection._folded(connection, batches))
+        with connected(self.database) as connection:
+            own = RunConnection(connection, self.database.where)
+            rows = list(self.projection._folded(own, batches))
         yield from self.projection._rows(rows).to_batches()
 
 
 def _stream_name(event: Mapping[str, Any]) -> str:
     return str(event["stream_name"])
-
-
-def _message(event: Mapping[str, Any]) -> RecordedMessage:
-    """Return an event as consumers know it."""
-    return RecordedMessage(
-        id=UUID(event["id"]),
-        stream_name=event["stream_name"],
-        type=event["type"],
-        position=event["position"],
-        global_position=event["global_position"],
-        data=_decoded(event["data"]),
-        metadata=_decoded(event["metadata"]),
-        time=event["time"],
-    )
-
-
-def _decoded(value: Any) -> Any:
-    return msgspec.json.decode(value) if isinstance(value, str) else value

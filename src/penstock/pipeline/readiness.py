@@ -1,11 +1,14 @@
-"""Who has caught up? A processor begins when those that fill its tables have, once.
+"""Which processors have caught up, and so which may begin.
 
-Otherwise, in a first run, orders would be billed before the source of the same pipeline has brought
-the products. Someone has caught up who found nothing to do after all those that feed them had
-caught up, or who has left. Those that feed each other in a circle do not wait for each other.
+A processor is caught up when its last step found no input and everything upstream of it is caught
+up. It stays so for the rest of the run. Processors that feed each other in a circle do not wait for
+each other, and a processor that has left the run is not waited for.
 
-A table that is rebuilt takes the live one's place when those that feed it have caught up; and one
-that had to stop before has left some of it out.
+A processor begins when those that fill its tables have caught up once. Otherwise, in a first run,
+orders would be invoiced before the source of the same pipeline has loaded the products.
+
+A table that is rebuilt replaces the live one when the processors that feed it have caught up. A
+processor that has failed before does not count then: some of its messages are missing.
 """
 
 from __future__ import annotations
@@ -15,8 +18,8 @@ from collections.abc import Iterable
 from penstock.pipeline.graph import Pipeline
 
 
-class CatchingUp:
-    """Remembers who has caught up in a run. Whoever asks holds the runner's lock."""
+class Readiness:
+    """The processors that have caught up in a run. The caller holds the schedule's lock."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         by_queue: dict[str, set[str]] = {}
@@ -36,35 +39,35 @@ class CatchingUp:
             for one in pipeline.processors.values()
         }  # fmt: skip
         self._caught_up: set[str] = set()
-        self._gave_up: set[str] = set()
+        self._failed: set[str] = set()
 
-    def rest(self, resting: Iterable[str]) -> bool:
-        """Take note of those that have nothing to do at this moment. Return whether it is news."""
+    def idle(self, names: Iterable[str]) -> bool:
+        """Record the processors that are idle now. Return whether more have caught up."""
         known = len(self._caught_up)
-        waiting = set(resting) - self._caught_up
+        waiting = set(names) - self._caught_up
         while found := {name for name in waiting if self._feeders[name] <= self._caught_up}:
             self._caught_up |= found
             waiting -= found
         return len(self._caught_up) > known
 
     def leave(self, name: str) -> None:
-        """Take note of one that will do no more."""
+        """Record that a processor will run no more steps."""
         if name not in self._caught_up:
-            self._gave_up.add(name)
+            self._failed.add(name)
         self._caught_up.add(name)
 
     def come_back(self, name: str) -> None:
-        """Take note of one that had to stop, and goes on: it has to catch up first."""
-        if name in self._gave_up:
-            self._gave_up.discard(name)
+        """Record that a processor goes on after a failure: it has to catch up first."""
+        if name in self._failed:
+            self._failed.discard(name)
             self._caught_up.discard(name)
 
-    def has_all(self, name: str) -> bool:
-        """Return whether those that feed it have published all that it was to catch up with."""
-        return self._feeders[name] <= self._caught_up - self._gave_up
+    def is_fed(self, name: str) -> bool:
+        """Return whether those that feed a processor have caught up, and none of them failed."""
+        return self._feeders[name] <= self._caught_up - self._failed
 
     def may_begin(self, name: str) -> bool:
-        """Return whether those that fill its tables have caught up."""
+        """Return whether those that fill a processor's tables have caught up."""
         return self._fill_tables[name] <= self._caught_up
 
 

@@ -1,94 +1,73 @@
-"""Starting from scratch: which positions a pipeline's processors go back to.
+"""Starting from scratch: the positions at which a pipeline's processors begin again.
 
-Sources are not run again: what they brought is in the log, and stays. What a stream published stays
-too, since a log forgets nothing; so a queue that streams of this pipeline make anew begins, for
-those who read it here, where it ends now. A table that a sink's steps upsert into is emptied, or
-what is added to it would be there twice.
+Sources do not run again: their messages are in the log, and stay. What a stream published stays in
+the log too. So a queue that streams of this pipeline publish anew begins, for its readers in this
+pipeline, where it ends now. A table that a sink upserts into is emptied, since values would
+otherwise be added to it twice.
 
-A queue that somebody else writes to as well has no such place: what came from there would be passed
-over with the rest. So it is refused, before anything is touched.
+A queue that others write to as well has no such position: their messages would be skipped with the
+rest. Such a pipeline is refused before anything changes.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-import psycopg
 from psycopg import sql
-from psycopg.types.json import Jsonb
 
 from penstock.errors import GraphError
-from penstock.pipeline.frames import queue_target
-from penstock.pipeline.graph import Pipeline
-from penstock.pipeline.projection import next_table
-from penstock.pipeline.state import open_processor
-from penstock.pipeline.upsert import table_exists, table_identifier
-from penstock.spark.connections import run
+from penstock.pipeline import state
+from penstock.pipeline.connection import RunConnection
+from penstock.pipeline.frames import message_from_elsewhere, queue_target
+from penstock.pipeline.graph import Pipeline, Processor
+from penstock.pipeline.tables import next_table, table_exists, table_identifier
 from penstock.spark.read import planning
 
-# Messages of a queue that no stream, sink or projection of the pipeline has made.
-_FROM_ELSEWHERE = """
-select m.global_position {rows} and (
-  m.metadata ->> 'pipeline' is distinct from {pipeline}
-  or m.metadata ->> 'processor' in (
-    select p.processor from penstock.processors p
-    where p.pipeline = {pipeline} and p.kind = 'source'))
-limit 1
-"""
 
-
-def restart(connection: psycopg.Connection[Any], pipeline: Pipeline) -> None:
-    """Let every processor but the sources begin again."""
-    made = {
-        queue
-        for one in pipeline.processors.values()
-        if one.kind != "source"
-        for queue in one.publishes
-    }
+def restart(connection: RunConnection, pipeline: Pipeline) -> None:
+    """Let every processor except the sources begin again."""
+    processors = [one for one in pipeline.processors.values() if one.kind != "source"]
+    republished = {queue for one in processors for queue in one.publishes}
     with connection.transaction():
-        _refuse_shared_queues(connection, pipeline, made)
         for one in pipeline.processors.values():
-            if one.kind == "source":
-                continue
-            open_processor(connection, pipeline.name, one.name, one.kind)
-            floors = {
-                queue: run(connection, planning.head(queue_target(queue)))
-                for queue in (*one.reads, *one.looks_up)
-                if queue in made
-            }
-            connection.execute(
-                "select penstock.restart_processor(%s, %s, %s, %s)",
-                (pipeline.name, one.name, Jsonb(floors), one.keeps is not None),
-            )
-            _empty_tables(connection, pipeline.name, one.name)
-            if one.keeps is not None:
-                begun = table_identifier(next_table(one.keeps.table))
-                connection.execute(sql.SQL("drop table if exists {}").format(begun))
+            _refuse_shared_queues(connection, pipeline, one, republished)
+        for one in processors:
+            _restart_processor(connection, pipeline, one, republished)
+
+
+def _restart_processor(
+    connection: RunConnection, pipeline: Pipeline, one: Processor, republished: set[str]
+) -> None:
+    connection.run(state.open_processor(pipeline.name, one.name, one.kind))
+    floors = {
+        queue: connection.run(planning.head(queue_target(queue)))
+        for queue in (*one.reads, *one.looks_up)
+        if queue in republished
+    }
+    rebuild = one.keeps is not None
+    connection.run(state.restart_processor(pipeline.name, one.name, floors, rebuild=rebuild))
+    _empty_tables(connection, pipeline.name, one.name)
+    if one.keeps is not None:
+        unfinished = table_identifier(next_table(one.keeps.table))
+        connection.raw.execute(sql.SQL("drop table if exists {}").format(unfinished))
 
 
 def _refuse_shared_queues(
-    connection: psycopg.Connection[Any], pipeline: Pipeline, made: set[str]
+    connection: RunConnection, pipeline: Pipeline, one: Processor, republished: set[str]
 ) -> None:
-    """Raise if a queue that is made anew has messages that nobody would make again."""
-    for one in pipeline.processors.values():
-        for queue in made.intersection((*one.reads, *one.looks_up)):
-            target = queue_target(queue)
-            rows = target.rows(target.before_first, run(connection, planning.head(target)))
-            query = sql.SQL(_FROM_ELSEWHERE).format(rows=rows, pipeline=pipeline.name)
-            if found := connection.execute(query).fetchone():
-                raise GraphError(
-                    f"{one.name} cannot begin again: queue {queue} has messages of this pipeline, "
-                    f"which will be made anew, and others, such as that at {found[0]}, which would "
-                    "be lost with them; let the streams publish to a queue of their own",
-                    one.location,
-                )
+    """Raise if a queue that is published anew has messages that nobody would publish again."""
+    for queue in republished.intersection((*one.reads, *one.looks_up)):
+        target = queue_target(queue)
+        head = connection.run(planning.head(target))
+        found = connection.run(message_from_elsewhere(target, head, pipeline.name))
+        if found is not None:
+            raise GraphError(
+                f"{one.name} cannot begin again: {queue} has messages of this pipeline, which will "
+                f"be published anew, and others, such as that at {found}, which would be skipped "
+                "with them; let the streams publish to a category of their own",
+                one.location,
+            )
 
 
-def _empty_tables(connection: psycopg.Connection[Any], pipeline: str, processor: str) -> None:
-    rows = connection.execute(
-        "select unnest(tables) from penstock.processors where pipeline = %s and processor = %s",
-        (pipeline, processor),
-    ).fetchall()
-    for (table,) in rows:
-        if table_exists(connection, table):
-            connection.execute(sql.SQL("delete from {}").format(table_identifier(table)))
+def _empty_tables(connection: RunConnection, pipeline: str, processor: str) -> None:
+    for table in connection.run(state.upserted_tables(pipeline, processor)):
+        if connection.run(table_exists(table)):
+            connection.raw.execute(sql.SQL("delete from {}").format(table_identifier(table)))

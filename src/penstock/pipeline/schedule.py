@@ -1,10 +1,10 @@
-"""Who rests, who is woken: the turns of a run's processors.
+"""The turns of a run's processors: which are idle, and when they run again.
 
-A processor that finds nothing to read rests, and asks the database nothing more. It is woken when a
-processor that feeds it has finished a step; and by the run's watch, which asks for all who rest at
-once, in one statement, whether there are messages after their tailers. So the cost of a run at rest
-does not depend on how many processors it has, and no message can be overlooked: what the watch asks
-is where the tailers stand, not what has changed.
+A processor that finds nothing to read becomes idle and asks the database nothing more. It is woken
+when a processor that feeds it has finished a step; and by the run's watch, which asks in one
+statement, for all idle processors at once, whether there are messages after their tailers. So an
+idle run costs the same however many processors it has. And no message can be missed: the watch
+compares positions, and does not rely on having seen a change.
 
 All state is under one lock; each processor waits for its own condition.
 """
@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from penstock.pipeline.graph import Pipeline
-from penstock.pipeline.readiness import CatchingUp
+from penstock.pipeline.readiness import Readiness
 
 
 class Schedule:
@@ -31,23 +31,23 @@ class Schedule:
             one.name: [each.name for each in processors if set(one.publishes) & set(each.reads)]
             for one in processors
         }
-        self._catching_up = CatchingUp(pipeline)
+        self._readiness = Readiness(pipeline)
         self._working = set(self._conditions)
-        self._resting: set[str] = set()
-        self._keeps = [one.name for one in processors if one.keeps is not None]
-        self._complete: set[str] = set()  # projections whose feeders have caught up
+        self._idle: set[str] = set()
+        self._projections = [one.name for one in processors if one.keeps is not None]
+        self._fed: set[str] = set()  # projections whose feeders have caught up
         self._woken = dict.fromkeys(self._conditions, 0)  # how often, by processor
         self._steps = 0
         self._held = False
-        #: the run is to end: set by anyone, also by a signal handler, which must take no lock
+        #: the run is to end: set from any thread, and by a signal handler, which must take no lock
         self.is_over = False
 
     # For the processors
 
     def wait_to_begin(self, name: str) -> None:
-        """Wait until those that fill its tables have caught up."""
+        """Wait until the processors that fill its tables have caught up."""
         with self._lock:
-            self._wait(name, lambda: self._catching_up.may_begin(name))
+            self._wait(name, lambda: self._readiness.may_begin(name))
 
     def wait_for_turn(self, name: str) -> int | None:
         """Wait while no step may begin. Return how often it was woken; None if the run is over."""
@@ -55,93 +55,93 @@ class Schedule:
             self._wait(name, lambda: not self._held)
             return None if self.is_over else self._woken[name]
 
-    def rest(self, name: str, woken: int, seconds: float | None = None) -> None:
-        """Wait until there may be something to do; not if it was woken since it began to look."""
+    def be_idle(self, name: str, woken: int, seconds: float | None = None) -> None:
+        """Wait until there may be something to read, unless it was woken since `woken`."""
         with self._lock:
             if self._woken[name] != woken:
                 return
-            self._resting.add(name)
-            self._take_note_of_rest()
-            self._wait(name, lambda: name not in self._resting, seconds)
-            self._resting.discard(name)
+            self._idle.add(name)
+            self._note_idle()
+            self._wait(name, lambda: name not in self._idle, seconds)
+            self._idle.discard(name)
 
     def pause(self, name: str, seconds: float) -> None:
-        """Wait so long, or until the run is over."""
+        """Wait for this time, or until the run is over."""
         with self._lock:
             self._wait(name, lambda: False, seconds)
 
     def finished_step(self, name: str) -> None:
-        """Wake those that read what it publishes."""
+        """Wake the processors that read what it publishes."""
         with self._lock:
             self._steps += 1
             self._wake(self._fed_by[name])
 
     def failed(self, name: str) -> None:
-        """Let nobody wait for a processor that fails, until it has recovered."""
+        """Let no processor wait for one that fails, until it has recovered."""
         with self._lock:
-            self._catching_up.leave(name)
-            self._notify(self._conditions)  # who waits for tables to be filled may begin
-            self._take_note_of_rest()
+            self._readiness.leave(name)
+            self._notify(self._conditions)  # those that wait for their tables may begin
+            self._note_idle()
 
     def recovered(self, name: str) -> None:
-        """Count again on a processor that has failed before."""
+        """Wait again for a processor that has failed before."""
         with self._lock:
-            self._catching_up.come_back(name)
+            self._readiness.come_back(name)
 
     def leave(self, name: str) -> None:
-        """Do without a processor for the rest of the run."""
+        """Go on without a processor for the rest of the run."""
         with self._lock:
             self._working.discard(name)
             self.failed(name)
             self._watch.notify()
 
-    def has_all(self, name: str) -> bool:
-        """Return whether those that feed it have published all that it was to catch up with."""
+    def is_fed(self, name: str) -> bool:
+        """Return whether those that feed a processor have caught up, and none of them failed."""
         with self._lock:
-            return self._catching_up.has_all(name)
+            return self._readiness.is_fed(name)
 
     # For the watch
 
-    def wait(self, seconds: float, *, until_all_rest: bool) -> bool:
-        """Wait so long, or until it is over. Return whether some processor is still at work."""
+    def wait(self, seconds: float, *, until_all_idle: bool) -> bool:
+        """Wait for this time, or until the run is over. Return whether a processor still works."""
         until = time.monotonic() + seconds
         with self._lock:
-            while self._working and not (until_all_rest and self.all_rest()):
+            while self._working and not (until_all_idle and self.all_idle()):
                 left = until - time.monotonic()
                 if left <= 0:
                     break
                 self._watch.wait(left)
             return bool(self._working)
 
-    def all_rest(self) -> bool:
-        """Whether nobody has anything to do, unless it is woken."""
+    def all_idle(self) -> bool:
+        """Whether no processor has anything to do, unless it is woken."""
         with self._lock:
-            return self._working <= self._resting
+            return self._working <= self._idle
 
     @property
     def steps(self) -> int:
         """How many steps were finished in this run."""
         return self._steps
 
-    def resting(self) -> list[str]:
-        """Return who rests."""
+    def idle(self) -> list[str]:
+        """Return the idle processors."""
         with self._lock:
-            return sorted(self._resting)
+            return sorted(self._idle)
 
     def wake(self, names: Iterable[str]) -> None:
-        """Let processors look whether there is something to do."""
+        """Let processors check whether there is something to read."""
         with self._lock:
             self._wake(names)
 
     def hold(self, held: bool) -> None:
-        """Let no step begin from now on; or again."""
+        """Let no step begin from now on; or allow it again."""
         with self._lock:
             self._held = held
             if not held:
                 self._notify(self._conditions)
 
     def end(self) -> None:
-        """End the run once the steps in hand are finished."""
+        """End the run when the steps under way are finished."""
         with self._lock:
             self.is_over = True
             self._wake(self._conditions)
@@ -160,18 +160,18 @@ class Schedule:
     def _wake(self, names: Iterable[str]) -> None:
         for name in names:
             self._woken[name] += 1
-            self._resting.discard(name)
+            self._idle.discard(name)
         self._notify(names)
 
     def _notify(self, names: Iterable[str]) -> None:
         for name in names:
             self._conditions[name].notify_all()
 
-    def _take_note_of_rest(self) -> None:
-        if self._catching_up.rest(self._resting):
-            self._notify(self._conditions)  # who waits for tables to be filled may begin
-            complete = {name for name in self._keeps if self._catching_up.has_all(name)}
-            self._wake(complete - self._complete)  # a table that is rebuilt can be switched
-            self._complete = complete
-        if self.all_rest():
+    def _note_idle(self) -> None:
+        if self._readiness.idle(self._idle):
+            self._notify(self._conditions)  # those that wait for their tables may begin
+            fed = {name for name in self._projections if self._readiness.is_fed(name)}
+            self._wake(fed - self._fed)  # a table that is rebuilt can be switched
+            self._fed = fed
+        if self.all_idle():
             self._watch.notify()

@@ -1,64 +1,23 @@
-"""What the database knows of a processor: where it stands, and what it was about to do."""
+"""The operations on a pipeline's state: the processors' rows, their backing streams, their steps.
+
+The rules are in `52_pipelines.sql`. Each function here is pure: it returns the operation, and the
+run's connection executes it.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, LiteralString, TypeVar
+from uuid import UUID
 
-import psycopg
 from psycopg.types.json import Jsonb
 
-from penstock.pipeline.snapshot import Snapshot
+from penstock.database.operation import Operation, Row, call, only_value
+from penstock.pipeline.snapshot import Snapshot, State
+from penstock.spark.write.staging import Published, Staged, tokens_and_counts
 
-Connection = psycopg.Connection[Any]
-
-
-@dataclass(frozen=True)
-class State:
-    """Where a processor stands."""
-
-    generation: int
-    #: where queues that this pipeline makes anew begin, since it was started from scratch
-    floors: Mapping[str, int]
-    cursor: Any
-    rebuilding: bool
-    tailers: Mapping[str, int]
-    #: the snapshot that was begun and not committed
-    pending: Snapshot | None
-    #: how many steps of a source were begun: it runs once unless it has a cursor
-    begun: int | None
-    #: where the files of the last step are and where they belong, if it wrote any
-    files: Sequence[Mapping[str, str]] = ()
-
-
-def open_processor(connection: Connection, pipeline: str, processor: str, kind: str) -> State:
-    """Return where a processor stands, having made sure that the database knows it."""
-    row = connection.execute(
-        "select * from penstock.open_processor(%s, %s, %s)", (pipeline, processor, kind)
-    ).fetchone()
-    assert row is not None
-    generation, floors, cursor, rebuilding, tailers, records = row
-    return State(
-        generation,
-        floors,
-        cursor,
-        rebuilding,
-        tailers,
-        _pending(records),
-        _begun(records, generation),
-        records[0]["data"].get("files", ()) if records else (),
-    )
-
-
-def folders(connection: Connection, pipeline: str, processor: str) -> list[str]:
-    """Return the folders that steps of a processor have written files to."""
-    row = connection.execute(
-        "select folders from penstock.processors where pipeline = %s and processor = %s",
-        (pipeline, processor),
-    ).fetchone()
-    return list(row[0]) if row else []
+Result = TypeVar("Result")
 
 
 def backing_stream(pipeline: str, processor: str) -> str:
@@ -66,32 +25,105 @@ def backing_stream(pipeline: str, processor: str) -> str:
     return f"{pipeline}:try-{processor}"
 
 
-def write_snapshot(connection: Connection, pipeline: str, snapshot: Snapshot) -> None:
-    """Write down what a step is about to read."""
-    connection.execute(
-        "select message_store.write_message(gen_random_uuid()::varchar, %s, 'Snapshot', %s)",
-        (backing_stream(pipeline, snapshot.processor), Jsonb(snapshot.as_data())),
-    )
+def open_processor(pipeline: str, processor: str, kind: str) -> Operation[State]:
+    """Return the state of a processor, and create its row if it has none."""
+    sql = "select * from penstock.open_processor(%s, %s, %s)"
+    return _on_processor("open_processor", sql, _state, pipeline, processor, kind)
 
 
-def place_tailers(
-    connection: Connection, pipeline: str, processor: str, tailers: Mapping[str, int]
-) -> None:
-    """Take note of where a processor begins to read, so that others know what waits for it."""
-    connection.execute(
-        "select penstock.place_tailers(%s, %s, %s)", (pipeline, processor, Jsonb(dict(tailers)))
+def place_tailers(pipeline: str, processor: str, tailers: Mapping[str, int]) -> Operation[None]:
+    """Record where a processor begins to read, so that lag and retention count from there."""
+    sql, positions = "select penstock.place_tailers(%s, %s, %s)", Jsonb(dict(tailers))
+    return _on_processor("place_tailers", sql, _nothing, pipeline, processor, positions)
+
+
+def write_snapshot(pipeline: str, snapshot: Snapshot) -> Operation[None]:
+    """Record what a step reads."""
+    sql = "select message_store.write_message(gen_random_uuid()::varchar, %s, 'Snapshot', %s)"
+    stream = backing_stream(pipeline, snapshot.processor)
+    facts = {"pipeline": pipeline, "processor": snapshot.processor}
+    return call("write_snapshot", sql, (stream, Jsonb(snapshot.as_data())), _nothing, **facts)
+
+
+def commit_step(
+    pipeline: str,
+    snapshot: Snapshot,
+    staged: Sequence[Staged],
+    report: Mapping[str, Any],
+    *,
+    whole_categories: bool,
+) -> Operation[Published]:
+    """Publish what a step has staged, write its Attempt and move its tailers; or raise."""
+    return _on_processor(
+        "commit_step", "select * from penstock.commit_step(%s, %s, %s, %s, %s, %s, %s)",
+        lambda rows: Published(*rows[0]), pipeline, snapshot.processor,
+        Jsonb(snapshot.as_data()), *tokens_and_counts(staged), Jsonb(report), whole_categories,
+    )  # fmt: skip
+
+
+def publish_staged(staged: Sequence[Staged], *, whole_categories: bool) -> Operation[None]:
+    """Publish what was staged, with no step: for an attempt that is rolled back."""
+    arguments = (*tokens_and_counts(staged), whole_categories)
+    sql = "select penstock.publish_staged(%s, %s, null, %s)"
+    return call("publish_staged", sql, arguments, _nothing)
+
+
+def unstage(staged: Sequence[Staged]) -> Operation[None]:
+    """Remove what was staged, and what other attempts left behind long ago."""
+    tokens, _ = tokens_and_counts(staged)
+    sql = "select penstock.unstage(%s), penstock.sweep_staging()"
+    return call("unstage", sql, (tokens,), _nothing)
+
+
+def write_seconds(pipeline: str, processor: str, seconds: float) -> Operation[None]:
+    """Record how long a step took, at the end of its transaction."""
+    sql = (
+        "update penstock.processor_progress p set last_step_seconds = %s"
+        " from penstock.latest_processor_progress(%s, %s) s"
+        " where (p.pipeline, p.processor, p.version) = (s.pipeline, s.processor, s.version)"
+        " returning true"
     )
+    return call("write_seconds", sql, (round(seconds, 3), pipeline, processor), _nothing)
+
+
+def fail_step(pipeline: str, snapshot: Snapshot, error: str) -> Operation[None]:
+    """Record what stopped a processor."""
+    sql, hash = "select penstock.fail_step(%s, %s, %s, %s)", snapshot.hash
+    return _on_processor("fail_step", sql, _nothing, pipeline, snapshot.processor, hash, error)
+
+
+def stage_errors(
+    token: UUID,
+    errors_queue: str,
+    failed: Mapping[int | None, str],
+    input: str,
+    after: int,
+    until: int,
+    types: Sequence[str],
+) -> Operation[int]:
+    """Stage copies of failed messages for an errors queue, by global position; count them."""
+    errors = [one[:2000] for one in failed.values()]
+    arguments = (token, errors_queue, list(failed), errors, input, after, until, list(types))
+    sql = "select penstock.stage_errors(%s, %s, %s::bigint[], %s::text[], %s, %s, %s, %s)"
+    return call("stage_errors", sql, arguments, only_value)
+
+
+def drop_repeated_errors(tokens: Sequence[UUID]) -> Operation[dict[UUID, int]]:
+    """Leave one error for each message, and return how many were dropped, by token."""
+    sql = "select * from penstock.drop_repeated_errors(%s)"
+    return call("drop_repeated_errors", sql, (list(tokens),), _counts)
 
 
 def messages_to_read(
-    connection: Connection, readers: Mapping[str, Mapping[str, int]], ends: Mapping[str, int]
-) -> Mapping[str, set[str]]:
+    readers: Mapping[str, Mapping[str, int]], ends: Mapping[str, int]
+) -> Operation[Mapping[str, set[str]]]:
     """Return the queues in which processors have messages to read, up to where the queues end.
 
     `readers` has for each processor its position in each queue that it reads.
     """
     asked = [(name, *at) for name, tailers in readers.items() for at in tailers.items()]
-    rows = connection.execute(
+    return call(
+        "messages_to_read",
         "select * from penstock.messages_to_read("
         "%s::text[], %s::text[], %s::bigint[], %s::bigint[])",
         (
@@ -100,43 +132,74 @@ def messages_to_read(
             [position for _, _, position in asked],
             [ends.get(queue) for _, queue, _ in asked],
         ),
-    ).fetchall()
-    found = defaultdict[str, set[str]](set)
-    for processor, queue in rows:
-        found[processor].add(queue)
-    return found
-
-
-def write_seconds(connection: Connection, pipeline: str, processor: str, seconds: float) -> None:
-    """Write down how long a step took, at the end of its transaction."""
-    connection.execute(
-        "update penstock.processor_progress p set last_step_seconds = %s"
-        " from penstock.latest_processor_progress(%s, %s) s"
-        " where (p.pipeline, p.processor, p.version) = (s.pipeline, s.processor, s.version)",
-        (round(seconds, 3), pipeline, processor),
+        _by_processor,
     )
 
 
-def fail_step(connection: Connection, pipeline: str, snapshot: Snapshot, error: str) -> None:
-    """Remember what stopped a processor."""
-    connection.execute(
-        "select penstock.fail_step(%s, %s, %s, %s)",
-        (pipeline, snapshot.processor, snapshot.hash, error),
+def folders(pipeline: str, processor: str) -> Operation[list[str]]:
+    """Return the folders that steps of a processor have written files to."""
+    sql = "select unnest(folders) from penstock.processors where pipeline = %s and processor = %s"
+    return _on_processor("folders", sql, _first_column, pipeline, processor)
+
+
+def upserted_tables(pipeline: str, processor: str) -> Operation[list[str]]:
+    """Return the tables that steps of a processor have upserted into."""
+    sql = "select unnest(tables) from penstock.processors where pipeline = %s and processor = %s"
+    return _on_processor("upserted_tables", sql, _first_column, pipeline, processor)
+
+
+def database_id() -> Operation[str]:
+    """Return what tells this database from all others: its server's identifier and its own."""
+    sql = (
+        "select to_hex(c.system_identifier) || to_hex(d.oid::bigint)"
+        " from pg_control_system() c, pg_database d where d.datname = current_database()"
     )
+    return call("database_id", sql, (), only_value)
 
 
-def end_rebuilding(connection: Connection, pipeline: str, processor: str, generation: int) -> bool:
-    """Take note that a table is rebuilt. Return whether it was not known, nor begun again."""
-    done = connection.execute(
+def end_rebuilding(pipeline: str, processor: str, generation: int) -> Operation[bool]:
+    """Record that a table is rebuilt. Return False if that was recorded, or it has begun again."""
+    sql = (
         "update penstock.processors set rebuilding = false"
-        " where pipeline = %s and processor = %s and generation = %s and rebuilding",
-        (pipeline, processor, generation),
+        " where pipeline = %s and processor = %s and generation = %s and rebuilding"
+        " returning true"
     )
-    return done.rowcount == 1
+    return _on_processor("end_rebuilding", sql, bool, pipeline, processor, generation)
+
+
+def restart_processor(
+    pipeline: str, processor: str, floors: Mapping[str, int], *, rebuild: bool
+) -> Operation[None]:
+    """Let a processor begin again, in a new generation."""
+    sql, arguments = (
+        "select penstock.restart_processor(%s, %s, %s, %s)",
+        (Jsonb(dict(floors)), rebuild),
+    )
+    return _on_processor("restart_processor", sql, _nothing, pipeline, processor, *arguments)
+
+
+def _on_processor(
+    name: str,
+    sql: LiteralString,
+    decode: Callable[[list[Row]], Result],
+    pipeline: str,
+    processor: str,
+    *arguments: Any,
+) -> Operation[Result]:
+    """Return an operation whose first arguments are a pipeline and a processor."""
+    facts = {"pipeline": pipeline, "processor": processor}
+    return call(name, sql, (pipeline, processor, *arguments), decode, **facts)
+
+
+def _state(rows: list[Row]) -> State:
+    generation, floors, cursor, rebuilding, tailers, records = rows[0]
+    files = records[0]["data"].get("files", ()) if records else ()
+    pending, begun = _pending(records), _begun(records, generation)
+    return State(generation, floors, cursor, rebuilding, tailers, pending, begun, files)
 
 
 def _pending(records: list[dict[str, Any]]) -> Snapshot | None:
-    """Return the last snapshot unless an attempt with its hash stands behind it."""
+    """Return the last snapshot unless an attempt follows it."""
     if records and records[0]["type"] == "Snapshot":
         return Snapshot.from_data(records[0]["data"])
     return None
@@ -150,3 +213,22 @@ def _begun(records: list[dict[str, Any]], generation: int) -> int | None:
             number = one["data"].get("number")
             return None if number is None else int(number)
     return None
+
+
+def _by_processor(rows: list[Row]) -> Mapping[str, set[str]]:
+    found = defaultdict[str, set[str]](set)
+    for processor, queue in rows:
+        found[processor].add(queue)
+    return found
+
+
+def _counts(rows: list[Row]) -> dict[UUID, int]:
+    return {token: int(count) for token, count in rows}
+
+
+def _first_column(rows: list[Row]) -> list[Any]:
+    return [row[0] for row in rows]
+
+
+def _nothing(rows: list[Row]) -> None:
+    """Decode the answer of a function that returns nothing."""

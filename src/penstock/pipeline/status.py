@@ -1,28 +1,29 @@
-"""How pipelines stand, from the database alone: positions, lag, last step, errors."""
+"""The state of pipelines, from the database alone: positions, lag, last step, errors."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
-import psycopg
-from psycopg.rows import dict_row
-
+from penstock.database.operation import Operation, Row, call, only_value
+from penstock.database.server_errors import typed_errors
 from penstock.errors import ValidationError
 from penstock.message import check_text
+from penstock.pipeline.connection import RunConnection, open_connection
 from penstock.pipeline.frames import count_up_to, queue_target
 from penstock.pipeline.run_lock import hold_off
-from penstock.spark.connections import run
+from penstock.spark.connections import DatabaseRef
 from penstock.spark.read import planning
+from penstock.store import Store
 
 MOST = 100_000  # lag is counted no further
 
 
 @dataclass(frozen=True)
 class TailerStatus:
-    """How far a processor has read a queue, and how many messages it has before it."""
+    """How far a processor has read a queue, and how many messages it has not read."""
 
     queue: str
     position: int
@@ -31,7 +32,7 @@ class TailerStatus:
 
 @dataclass(frozen=True)
 class ProcessorStatus:
-    """How a processor stands."""
+    """The state of a processor."""
 
     pipeline: str
     processor: str
@@ -45,56 +46,80 @@ class ProcessorStatus:
     last_step_seconds: float | None
     error: str | None
     error_at: datetime | None
-    #: since when nobody waits for it
+    #: when it was retired: retention and alarms ignore it
     retired_at: datetime | None
     tailers: tuple[TailerStatus, ...]
 
     @property
     def lag(self) -> int:
-        """How many messages wait for it, counted up to a hundred thousand for each queue."""
+        """How many messages it has not read, counted up to a hundred thousand for each queue."""
         return sum(one.lag for one in self.tailers)
 
 
-_LIST = """
-select p.pipeline, p.processor, p.kind, p.generation, p.rebuilding, s.steps, s.messages_in,
-  s.messages_out, s.last_step_at, s.last_step_seconds, p.error, p.error_at, p.retired_at, s.tailers
-from penstock.processors p
-cross join lateral penstock.latest_processor_progress(p.pipeline, p.processor) s
-order by p.pipeline, p.processor
-"""
+def processors(store: Store) -> list[ProcessorStatus]:
+    """Return the state of every processor that has run on this database."""
+    with _connected(store) as connection:
+        return [
+            replace(one, tailers=tuple(_with_lag(connection, tailer) for tailer in one.tailers))
+            for one in connection.run(listed_processors())
+        ]
 
 
-def processors(connection: psycopg.Connection[Any]) -> list[ProcessorStatus]:
-    """Return how every processor stands that the database knows."""
-    rows = connection.cursor(row_factory=dict_row).execute(_LIST).fetchall()
-    return [
-        ProcessorStatus(**{**row, "tailers": _tailers(connection, row["tailers"])}) for row in rows
-    ]
+def retire(store: Store, pipeline: str, processor: str) -> None:
+    """Retire a processor that was removed from its pipeline: retention and alarms ignore it.
 
-
-def retire(connection: psycopg.Connection[Any], pipeline: str, processor: str) -> None:
-    """Let a processor that was taken out of its pipeline hold up nobody: retention, lag, alarms.
-
-    If it comes back, it goes on from where it stood. One that runs has not been taken out.
+    If it comes back, it goes on from where it was. A processor that runs is refused.
     """
-    names = check_text("pipeline", pipeline), check_text("processor", processor)
-    with connection.transaction():
-        if not hold_off(connection, pipeline, processor):
-            expected = "one that does not run: take it out of its pipeline, and start that again"
+    check_text("pipeline", pipeline)
+    check_text("processor", processor)
+    with _connected(store) as connection, connection.transaction():
+        if not connection.run(hold_off(pipeline, processor)):
+            expected = "one that does not run: remove it from its pipeline, and start that again"
             raise ValidationError("processor", f"{pipeline}.{processor}", expected)
-        row = connection.execute("select penstock.retire_processor(%s, %s)", names).fetchone()
-    if row != (True,):
+        is_known = connection.run(retire_processor(pipeline, processor))
+    if not is_known:
         expected = "a pipeline and a processor that `penstock pipelines` lists"
         raise ValidationError("processor", f"{pipeline}.{processor}", expected)
 
 
-def _tailers(
-    connection: psycopg.Connection[Any], positions: Mapping[str, int]
-) -> tuple[TailerStatus, ...]:
-    found = []
-    for queue, position in sorted(positions.items()):
-        target = queue_target(queue)
-        head = run(connection, planning.head(target))
-        lag = count_up_to(connection, target, position, head, MOST)
-        found.append(TailerStatus(queue, position, lag))
-    return tuple(found)
+def listed_processors() -> Operation[list[ProcessorStatus]]:
+    """Return the processors of all pipelines, with their tailers and no lag."""
+    return call(
+        "processors",
+        """
+        select p.pipeline, p.processor, p.kind, p.generation, p.rebuilding, s.steps, s.messages_in,
+          s.messages_out, s.last_step_at, s.last_step_seconds, p.error, p.error_at, p.retired_at,
+          s.tailers
+        from penstock.processors p
+        cross join lateral penstock.latest_processor_progress(p.pipeline, p.processor) s
+        order by p.pipeline, p.processor
+        """,
+        (),
+        lambda rows: [_status(row) for row in rows],
+    )
+
+
+def retire_processor(pipeline: str, processor: str) -> Operation[bool]:
+    """Retire a processor. Return False if there is none of this name."""
+    sql, facts = "select penstock.retire_processor(%s, %s)", (pipeline, processor)
+    return call("retire_processor", sql, facts, only_value)
+
+
+@contextmanager
+def _connected(store: Store) -> Iterator[RunConnection]:
+    connection = open_connection(
+        DatabaseRef(store.settings), "pipelines", store.context.interceptors
+    )
+    with connection.raw, typed_errors(connection.where):
+        yield connection
+
+
+def _status(row: Row) -> ProcessorStatus:
+    placed = [TailerStatus(queue, position, 0) for queue, position in sorted(row[-1].items())]
+    return ProcessorStatus(*(*row[:-1], tuple(placed)))
+
+
+def _with_lag(connection: RunConnection, tailer: TailerStatus) -> TailerStatus:
+    target = queue_target(tailer.queue)
+    head = connection.run(planning.head(target))
+    return replace(tailer, lag=connection.run(count_up_to(target, tailer.position, head, MOST)))

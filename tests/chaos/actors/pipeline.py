@@ -17,7 +17,7 @@ from tests.chaos.names import ACCOUNT, IMAGE, PIPELINE, STATES, TOTALS
 SETTINGS = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g"}
 
 pipe = Pipeline(PIPELINE)
-pipe.queue(ACCOUNT, "key string")
+pipe.schema(ACCOUNT, "key string")
 
 
 @pipe.stream(inputs=ACCOUNT, output=IMAGE)
@@ -59,7 +59,7 @@ def run(actor: Actor) -> None:
         if not actor.goes_on():
             return  # it was asked to while Spark was starting
         # one that fails is to be noticed at once
-        actor.patiently(lambda: runner.follow(wait=True, retry_for=0))
+        actor.patiently(lambda: runner.run(wait=True, retry_for=0))
     spark.stop()
 
 

@@ -6,6 +6,7 @@ from tests.mutants.mutant import Edit, Mutant
 
 SQL = "database/sql/penstock/52_pipelines.sql"
 STEP = "pipeline/step.py"
+ATTEMPT = "pipeline/attempt.py"
 LOCK = "pipeline/run_lock.py"
 COMMIT = "tests/pipeline/steps/test_commit.py"
 WHO = f"{COMMIT}::TestWhoMayCommit"
@@ -16,20 +17,21 @@ UPSERT = "tests/pipeline/steps/test_upsert.py::TestUpsert"
 RUN_LOCK = "tests/pipeline/test_run_lock.py"
 
 _LAST = "  if last.type is distinct from 'Snapshot' or last.hash is distinct from hash then"
-_BEGIN = "    connection = bench.connection\n    with connection.transaction():\n        row ="
-_END = "    return Published(*row)\n"
+_NAMES = "    connection, pipeline = context.connection, context.pipeline.name\n"
+_BEGIN = _NAMES + "    with connection.transaction():\n        published ="
+_END = "    return published\n"
 _UPSERT = """\
-        for upsert in made.delivery.upserts if made.delivery else ():
-            upsert.apply(connection)
+        for upsert in result.delivery.upserts if result.delivery else ():
+            upsert.apply(connection.raw)
 """
 _PROJECT = """\
-            made.projection.apply(connection, made.rows)
+            result.projection.apply(connection.raw, result.rows)
 """
 _APART = "    with connection.transaction():\n"
 _PROJECT_APART = """\
-    if made.projection is not None and made.rows is not None:
+    if result.projection is not None and result.rows is not None:
         with connection.transaction():
-            made.projection.apply(connection, made.rows)
+            result.projection.apply(connection.raw, result.rows)
 """
 
 _ONCE = (
@@ -109,10 +111,9 @@ _MOMENT = (
     Mutant(
         "step-messages-apart",
         "If the messages of a step were published before its transaction",
-        (Edit(STEP, _BEGIN, """\
-    connection = bench.connection
-    connection.execute("select penstock.publish_staged(%s, %s)", tokens_and_counts(made.staged))
-    made.staged = []
+        (Edit(STEP, _BEGIN, _NAMES + """\
+    connection.run(state.publish_staged(result.staged, whole_categories=False))
+    result.staged = []
 """ + _BEGIN),),
         (
             f"{MOMENT}::test_until_it_is_committed_nothing_is_there",
@@ -128,9 +129,10 @@ _MOMENT = (
             Edit(SQL, 'new.tailers := new.tailers || jsonb_build_object(moved.queue, moved."to");',
                  "null;"),
             Edit(STEP, _END, """\
-    connection.execute(
+    ends = {queue: end for queue, (_, end) in snapshot.ranges.items()}
+    connection.raw.execute(
         "update penstock.processor_progress set tailers = tailers || %s where processor = %s",
-        (Jsonb({queue: end for queue, (_, end) in snapshot.ranges.items()}), snapshot.processor),
+        (psycopg.types.json.Jsonb(ends), snapshot.processor),
     )
 """ + _END),
         ),
@@ -141,7 +143,7 @@ _MOMENT = (
         "If rows were upserted before the transaction of their step",
         (
             Edit(STEP, _UPSERT, ""),
-            Edit(STEP, _BEGIN, "    connection = bench.connection\n" + _APART + _UPSERT + _BEGIN),
+            Edit(STEP, _BEGIN, _NAMES + _APART + _UPSERT + _BEGIN),
         ),
         (
             f"{MOMENT}::test_killed_before_the_commit_it_leaves_nothing",
@@ -163,7 +165,7 @@ _MOMENT = (
         "If a projection were written before the transaction of its step",
         (
             Edit(STEP, _PROJECT, ""),
-            Edit(STEP, _BEGIN, "    connection = bench.connection\n" + _PROJECT_APART + _BEGIN),
+            Edit(STEP, _BEGIN, _NAMES + _PROJECT_APART + _BEGIN),
         ),
         (f"{MOMENT}::test_killed_before_the_commit_it_leaves_nothing",),
     ),
@@ -179,8 +181,8 @@ _SAME_STEP = (
     Mutant(
         "scratch-start-positions",
         "If after a start from scratch what was made before were read again",
-        (Edit("pipeline/restart.py", "                if queue in made\n",
-              "                if False\n"),),
+        (Edit("pipeline/restart.py", "        if queue in republished\n",
+              "        if False\n"),),
         (
             f"{COMMIT}::TestWhatIsRead::test_what_is_made_anew_from_scratch_is_read_once",
         ),
@@ -188,8 +190,8 @@ _SAME_STEP = (
     Mutant(
         "snapshot-taken-up",
         "If a step that is run again were another step",
-        (Edit("pipeline/next_snapshot.py",
-              "    if state.pending is not None and _can_resume(one, state, memory):\n",
+        (Edit("pipeline/snapshot.py",
+              "    if state.pending is not None and _can_resume(one, state, remembered):\n",
               "    if False:\n"),),
         (
             f"{COMMIT}::TestWhatIsRead::test_a_step_that_was_begun_is_taken_up_as_it_stands",
@@ -203,13 +205,12 @@ _SAME_STEP = (
         "step-snapshot-first",
         "If what a step reads were written down only when it commits",
         (
-            Edit(STEP, "        state.write_snapshot(bench.connection, bench.pipeline.name,"
-                       " snapshot)\n", ""),
-            Edit(STEP, _BEGIN, """\
-    connection = bench.connection
+            Edit(STEP, "        connection.run(state.write_snapshot(context.pipeline.name,"
+                       " snapshot))\n", ""),
+            Edit(STEP, _BEGIN, _NAMES + """\
     with connection.transaction():
-        state.write_snapshot(connection, bench.pipeline.name, snapshot)
-        row ="""),
+        connection.run(state.write_snapshot(pipeline, snapshot))
+        published ="""),
         ),
         (
             f"{COMMIT}::TestWhatIsRead::test_it_is_written_down_before_it_is_read",
@@ -219,12 +220,12 @@ _SAME_STEP = (
     Mutant(
         "snapshot-ranges",
         "If a step that is run again read its inputs as they are now",
-        (Edit(STEP, "        queue: _slice(bench, queue, after, until,"
-                    " bench.processor.types.get(queue, ()))\n", """\
-        queue: _slice(
-            bench, queue, after, planning.head(bench.connection, queue_target(queue)),
-            bench.processor.types.get(queue, ()),
-        )
+        (Edit(ATTEMPT, "            queue: self._slice(queue, after, until,"
+                       " types.get(queue, ()))\n", """\
+            queue: self._slice(
+                queue, after, planning.head(self.connection.raw, queue_target(queue)),
+                types.get(queue, ()),
+            )
 """),),
         (
             f"{ALGORITHM}::TestStart"
@@ -234,14 +235,14 @@ _SAME_STEP = (
     Mutant(
         "snapshot-tables",
         "If a step that is run again read its tables as they are now",
-        (Edit(STEP, "return {queue: _slice(bench, queue, *ends)"
-                    " for queue, ends in snapshot.tables.items()}", """\
+        (Edit(ATTEMPT, "return {queue: self._slice(queue, *ends)"
+                       " for queue, ends in snapshot.tables.items()}", """\
 return {
-        queue: _slice(
-            bench, queue, ends[0], planning.head(bench.connection, queue_target(queue))
-        )
-        for queue, ends in snapshot.tables.items()
-    }"""),),
+            queue: self._slice(
+                queue, ends[0], planning.head(self.connection.raw, queue_target(queue))
+            )
+            for queue, ends in snapshot.tables.items()
+        }"""),),
         (
             "tests/pipeline/steps/test_tables.py::TestTables"
             "::test_a_step_that_is_run_again_finds_the_table_as_it_was",
@@ -288,8 +289,7 @@ _FILES = (
     Mutant(
         "files-settled",
         "If nobody moved the files of a run that was killed after its commit",
-        (Edit(STEP, "    if bench.memory.settled:\n        return\n    one, spark",
-              "    if True:\n        return\n    one, spark"),),
+        (Edit(STEP, "    if context.remembered.files_settled:\n", "    if True:\n"),),
         (
             "tests/pipeline/steps/test_files.py"
             "::test_killed_between_commit_and_files_it_is_made_good",
@@ -301,20 +301,20 @@ _LOCKS = (
     Mutant(
         "run-lock",
         "Without the lock of a run",
-        (Edit(LOCK, "        while not _try_lock(connection, _RUN, pipeline):\n",
-              "        while False:\n"),),
+        (Edit(LOCK, "    while not connection.run(try_lock(_RUN, pipeline)):\n",
+              "    while False:\n"),),
         (f"{RUN_LOCK}::test_a_second_run_is_refused",),
     ),
     Mutant(
         "run-lock-regained",
         "If a run that lost its lock to another one went on",
-        (Edit(LOCK, "        raise RunLockLost(self._pipeline, holder)\n", "        return\n"),),
+        (Edit(LOCK, "        raise RunLockLost(self._pipeline, found)\n", "        return\n"),),
         (f"{RUN_LOCK}::test_who_lost_it_to_another_run_is_told",),
     ),
     Mutant(
         "processor-lock",
         "Without the lock of a processor",
-        (Edit(LOCK, "        while not _try_lock(connection, _PROCESSOR, name):\n",
+        (Edit(LOCK, "        while not connection.run(try_lock(_PROCESSOR, name)):\n",
               "        while False:\n"),),
         (
             f"{RUN_LOCK}::TestAProcessor::test_is_run_by_one_at_a_time",
@@ -327,7 +327,7 @@ _LOCKS = (
         (
             Edit(LOCK, "            locked = all(self._lock(connection, one) for one in"
                        " processors)\n", """\
-            holder = _connect(self._place, label)
+            holder = open_connection(self._database, label)
             locked = all(self._lock(holder, one) for one in processors)
 """),
             Edit(LOCK, """\

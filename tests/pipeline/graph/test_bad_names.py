@@ -14,8 +14,8 @@ from penstock.pipeline.checks import check
 from tests.pipeline.graph.files import line_marked, refusal, write_file
 
 FED = """
-pipe.queue("order")
-pipe.queue("product")
+pipe.schema("order")
+pipe.schema("product")
 """
 
 
@@ -34,14 +34,14 @@ def test_a_name_that_a_processor_cannot_have(tmp_path: Path, name: str) -> None:
         tmp_path, f"{FED}\n@pipe.sink(inputs='order', name={name})  # here\ndef s(order): ...\n"
     )
 
-    assert refusal(file) == f"{name} is no name for a processor: use letters and _"
+    assert refusal(file) == f"a processor cannot be named {name}: use letters and _"
 
 
 @pytest.mark.parametrize("queue", ["''", "'a\\0b'", "5"])
 @pytest.mark.parametrize(
     "declared",
     [
-        "pipe.queue({queue})  # here",
+        "pipe.schema({queue})  # here",
         "@pipe.sink(inputs=[{queue}])  # here\ndef s(x): ...",
         "@pipe.source(output=[{queue}])  # here\ndef s(): ...",
         "@pipe.stream(inputs='order', tables=[{queue}])  # here\ndef s(order): ...",
@@ -56,7 +56,7 @@ def test_a_name_that_no_queue_can_have(tmp_path: Path, queue: str, declared: str
 @pytest.mark.parametrize("reader", ["inputs='$all'", "alts=['$all', 'order']"])
 def test_the_whole_log_would_include_what_its_reader_writes(tmp_path: Path, reader: str) -> None:
     file = write_file(
-        tmp_path, f"{FED}\npipe.queue('$all')\n@pipe.sink({reader})  # here\ndef s(_all): ...\n"
+        tmp_path, f"{FED}\npipe.schema('$all')\n@pipe.sink({reader})  # here\ndef s(_all): ...\n"
     )
 
     assert refusal(file) == "s reads $all, where its own steps are recorded: it would never end"
@@ -71,10 +71,10 @@ def test_the_records_of_its_own_steps_are_no_queue(
 ) -> None:
     file = write_file(
         tmp_path,
-        f"{FED}\npipe.queue('{queue}')\n@pipe.{declared.format(queue)}  # here\ndef s(x): ...\n",
+        f"{FED}\npipe.schema('{queue}')\n@pipe.{declared.format(queue)}  # here\ndef s(x): ...\n",
     )
 
-    assert refusal(file) == f"s has queue {queue}, where its pipeline's own steps are recorded"
+    assert refusal(file) == f"s has {queue}, where its pipeline's own steps are recorded"
 
 
 def test_a_pipeline_without_processors() -> None:
@@ -91,8 +91,11 @@ def test_a_name_that_a_pipeline_cannot_have(name: str) -> None:
 @pytest.mark.parametrize(
     ("declared", "problem"),
     [
-        ("pipe.queue('gift', 'n whole')  # here", "queue gift has a schema that Spark cannot read"),
-        ("pipe.queue('gift', metadata='n')  # here", "queue gift has a schema that Spark cannot"),
+        (
+            "pipe.schema('gift', 'n whole')  # here",
+            "gift has a schema that Spark cannot read",
+        ),
+        ("pipe.schema('gift', metadata='n')  # here", "gift has a schema that Spark cannot"),
         (
             "@pipe.project('order', into='t', columns='n whole')  # here\n"
             "def p(state, message): ...",
@@ -101,7 +104,7 @@ def test_a_name_that_a_pipeline_cannot_have(name: str) -> None:
         (
             "@pipe.project('order', into='t', columns='position int')  # here\n"
             "def p(state, message): ...",
-            "p has a column position, which the table has by itself",
+            "p has a column position, which every projection's table has",
         ),
         (
             "@pipe.project('order', into='a.b.c', columns='n int')  # here\n"

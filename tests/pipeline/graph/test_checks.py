@@ -11,8 +11,8 @@ from penstock.pipeline.checks import check
 from tests.pipeline.graph.files import refusal, write_file
 
 FED = """
-pipe.queue("order")
-pipe.queue("product")
+pipe.schema("order")
+pipe.schema("product")
 """
 
 
@@ -20,7 +20,7 @@ def test_a_graph_with_all_kinds_of_processors_is_fine(tmp_path: Path) -> None:
     file = write_file(
         tmp_path,
         """
-        pipe.queue("return", "order_id string")
+        pipe.schema("return", "order_id string")
 
         @pipe.source(output=["order", "product"])
         def shop(spark, delivery): ...
@@ -62,7 +62,7 @@ def test_a_queue_that_nobody_writes_and_nobody_declares(
     )
 
     assert refusal(file) == (
-        "bill reads queue odrer, which no processor writes and pipe.queue() does not declare; "
+        "bill reads odrer, which no processor writes and pipe.schema() does not declare; "
         "there are bill, order, product"
     )
 
@@ -116,9 +116,9 @@ def test_two_processors_of_one_name(tmp_path: Path) -> None:
 
 
 def test_a_queue_that_is_declared_twice(tmp_path: Path) -> None:
-    file = write_file(tmp_path, 'pipe.queue("order")\n\npipe.queue("order", "n int")  # here\n')
+    file = write_file(tmp_path, 'pipe.schema("order")\n\npipe.schema("order", "n int")  # here\n')
 
-    assert refusal(file) == "queue order is declared already, at shop.py:4"
+    assert refusal(file) == "the schema of order is declared already, at shop.py:4"
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_a_function_whose_parameters_do_not_match(
 def test_a_queue_of_any_name_has_a_parameter(tmp_path: Path, queue: str, parameters: str) -> None:
     file = write_file(
         tmp_path,
-        f"pipe.queue('{queue}')\n@pipe.sink(inputs='{queue}')\ndef bill({parameters}): ...\n",
+        f"pipe.schema('{queue}')\n@pipe.sink(inputs='{queue}')\ndef bill({parameters}): ...\n",
     )
 
     check(load(str(file)))
@@ -182,18 +182,18 @@ def test_a_queue_of_any_name_has_a_parameter(tmp_path: Path, queue: str, paramet
     [
         (
             "stream(inputs='order', alts='product')",
-            "has inputs and alts: it takes all of the ones or the first of the others",
+            "has inputs and alts: it can have one or the other",
         ),
-        ("stream(output='bill')", "reads no queue: give inputs or alts"),
-        ("sink(tables='order')", "reads no queue: give inputs or alts"),
+        ("stream(output='bill')", "reads nothing: give inputs or alts"),
+        ("sink(tables='order')", "reads nothing: give inputs or alts"),
         ("source(output=())", "has no output"),
         (
             "stream(inputs=['order', 'product'], errors='lost')",
-            "has an errors queue and several inputs: rows of one input only can be split",
+            "has an errors queue and several inputs: a step of one input only can be split",
         ),
         (
             "stream(inputs='order', output='bill', errors='bill')",
-            "has bill for its output and for its errors",
+            "has bill both as an output and as its errors queue",
         ),
         (
             "project('order-1', into='t', columns='n int')",
@@ -203,10 +203,13 @@ def test_a_queue_of_any_name_has_a_parameter(tmp_path: Path, queue: str, paramet
             "stream(inputs='order', types={'product': ['Made']})",
             "has types for product, which it does not read",
         ),
-        ("sink(inputs=['order', 'order'])", "names a queue twice among its inputs and tables"),
+        (
+            "sink(inputs=['order', 'order'])",
+            "names a category or stream twice among its inputs and tables",
+        ),
         (
             "sink(inputs='order', tables=Latest('order'))",
-            "names a queue twice among its inputs and tables",
+            "names a category or stream twice among its inputs and tables",
         ),
     ],
 )

@@ -11,12 +11,11 @@ import pytest
 from penstock import Store
 from penstock.pipeline.snapshot import Snapshot
 from penstock.pipeline.state import fail_step, open_processor, place_tailers
-from penstock.spark.connections import DatabaseRef, connect
 from tests.cli.conftest import run
 from tests.pipeline.graph.files import write_file
 
 SHOP = """
-pipe.queue("order")
+pipe.schema("order")
 
 @pipe.stream(inputs="order", output="bill")
 def bill(order): ...
@@ -56,8 +55,8 @@ class TestGraph:
     @pytest.mark.parametrize(
         ("text", "complaint"),
         [
-            ("@pipe.sink(inputs='odrer')\ndef s(odrer): ...", "shop.py:4: s reads queue odrer"),
-            ("pipe.queue('x')", "pipeline shop: it has no processors"),
+            ("@pipe.sink(inputs='odrer')\ndef s(odrer): ...", "shop.py:4: s reads odrer"),
+            ("pipe.schema('x')", "pipeline shop: it has no processors"),
             ("pipe = 5", "there is no pipeline in it"),
             ("def (:", "it cannot be loaded: SyntaxError"),
         ],
@@ -71,7 +70,7 @@ class TestGraph:
         assert result.stderr.startswith("penstock: ")
         assert complaint in result.stderr
         assert len(result.stderr.splitlines()) == 1
-        assert "bug in Penstock" not in result.stderr
+        assert "mistake in Penstock" not in result.stderr
 
 
 class TestPipelines:
@@ -79,18 +78,17 @@ class TestPipelines:
         result = run("pipelines", url=database_url)
 
         assert (result.exit_code, result.stdout) == (0, "")
-        assert result.stderr == "no pipeline has run here yet\n"
+        assert result.stderr == "no pipeline has run on this database yet\n"
 
     @pytest.fixture
     def stopped(self, store: Store) -> Store:
         """A database on which a processor has been stopped by an error, and another one ran."""
         store.write_message("order-1", "Placed")
         store.write_message("order-2", "Placed")
-        with connect(DatabaseRef(store.settings)) as connection:
-            open_processor(connection, "shop", "orders", "source")
-            open_processor(connection, "shop", "bill", "stream")
-            fail_step(connection, "shop", Snapshot("bill", 0), "ValueError: no\x1b[31m paper")
-            place_tailers(connection, "shop", "bill", {"order": 1})
+        store.run(open_processor("shop", "orders", "source"))
+        store.run(open_processor("shop", "bill", "stream"))
+        store.run(fail_step("shop", Snapshot("bill", 0), "ValueError: no\x1b[31m paper"))
+        store.run(place_tailers("shop", "bill", {"order": 1}))
         return store
 
     def test_each_processor_has_a_line_with_what_stopped_it(self, stopped: Store) -> None:

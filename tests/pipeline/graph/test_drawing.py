@@ -12,7 +12,7 @@ from tests.pipeline.graph.files import write_file
 SVG = "{http://www.w3.org/2000/svg}"
 
 SHOP = """
-pipe.queue("product")
+pipe.schema("product")
 
 @pipe.sink(inputs="bill")
 def book(bill): ...
@@ -82,7 +82,7 @@ def test_everything_in_an_image_is_inside_of_it(tmp_path: Path) -> None:
 
 def test_names_with_characters_of_xml_and_of_markup_are_drawn_as_they_are() -> None:
     pipe = Pipeline("shop")
-    pipe.queue("<a & 'b'>[red]")
+    pipe.schema("<a & 'b'>[red]")
 
     @pipe.sink(alts=["<a & 'b'>[red]"])
     def sink(messages: object) -> None: ...
@@ -95,7 +95,7 @@ def test_names_with_characters_of_xml_and_of_markup_are_drawn_as_they_are() -> N
 
 def test_a_ring_that_something_feeds_is_drawn_too() -> None:
     pipe = Pipeline("echo")
-    pipe.queue("call")
+    pipe.schema("call")
 
     @pipe.stream(alts=["call", "echo"], tables=[Latest("never")], output="answer")
     def mountain(messages: object, never: object) -> None: ...

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from penstock.pipeline import Pipeline
-from penstock.pipeline.readiness import CatchingUp
+from penstock.pipeline.readiness import Readiness
 
 
 def shop() -> Pipeline:
     """Products come from a source through a stream; bills look them up."""
     pipe = Pipeline("shop")
-    pipe.queue("order")
+    pipe.schema("order")
     pipe.source(output="file", name="load")(lambda: None)
     pipe.stream(inputs="file", output="product", name="parse")(lambda file: None)
     pipe.stream(inputs="order", tables="product", output="bill", name="bill")(
@@ -20,9 +20,9 @@ def shop() -> Pipeline:
 
 
 def test_who_looks_nothing_up_begins_at_once() -> None:
-    catching_up = CatchingUp(shop())
+    readiness = Readiness(shop())
 
-    assert [name for name in shop().processors if catching_up.may_begin(name)] == [
+    assert [name for name in shop().processors if readiness.may_begin(name)] == [
         "load",
         "parse",
         "send",
@@ -30,54 +30,54 @@ def test_who_looks_nothing_up_begins_at_once() -> None:
 
 
 def test_to_rest_before_those_that_feed_it_is_not_to_have_caught_up() -> None:
-    catching_up = CatchingUp(shop())
+    readiness = Readiness(shop())
 
-    early = catching_up.rest({"parse", "send"})
-    before = catching_up.may_begin("bill")
-    loaded = catching_up.rest({"load"})
-    between = catching_up.may_begin("bill")
-    parsed = catching_up.rest({"parse"})
+    early = readiness.idle({"parse", "send"})
+    before = readiness.may_begin("bill")
+    loaded = readiness.idle({"load"})
+    between = readiness.may_begin("bill")
+    parsed = readiness.idle({"parse"})
 
     assert (early, before) == (False, False)
     assert (loaded, between) == (True, False)
-    assert (parsed, catching_up.may_begin("bill")) == (True, True)
+    assert (parsed, readiness.may_begin("bill")) == (True, True)
 
 
 def test_who_rests_still_when_the_feeder_comes_to_rest_has_seen_all_of_it() -> None:
-    catching_up = CatchingUp(shop())
+    readiness = Readiness(shop())
 
-    catching_up.rest({"parse", "load"})
+    readiness.idle({"parse", "load"})
 
-    assert catching_up.may_begin("bill")
+    assert readiness.may_begin("bill")
 
 
 def test_once_is_enough_however_much_comes_later() -> None:
-    catching_up = CatchingUp(shop())
-    catching_up.rest({"parse", "load"})
+    readiness = Readiness(shop())
+    readiness.idle({"parse", "load"})
 
-    catching_up.rest(set())
+    readiness.idle(set())
 
-    assert catching_up.may_begin("bill")
+    assert readiness.may_begin("bill")
 
 
 def test_who_has_left_is_not_waited_for() -> None:
-    catching_up = CatchingUp(shop())
+    readiness = Readiness(shop())
 
-    catching_up.leave("load")
-    catching_up.leave("parse")
+    readiness.leave("load")
+    readiness.leave("parse")
 
-    assert catching_up.may_begin("bill")
+    assert readiness.may_begin("bill")
 
 
 def test_a_circle_does_not_wait_for_itself() -> None:
     pipe = Pipeline("circle")
-    pipe.queue("a")
+    pipe.schema("a")
     pipe.stream(inputs="a", tables="b", output="b", name="own")(lambda a, b: None)
     pipe.stream(inputs="b", tables="d", output="c", name="there")(lambda b, d: None)
     pipe.stream(inputs="c", output="d", name="back")(lambda c: None)
-    catching_up = CatchingUp(pipe)
+    readiness = Readiness(pipe)
 
-    assert catching_up.may_begin("own")
-    assert not catching_up.may_begin("there")  # for own, which feeds the circle
-    catching_up.rest({"own"})
-    assert catching_up.may_begin("there")
+    assert readiness.may_begin("own")
+    assert not readiness.may_begin("there")  # for own, which feeds the circle
+    readiness.idle({"own"})
+    assert readiness.may_begin("there")

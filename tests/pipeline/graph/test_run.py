@@ -31,7 +31,7 @@ import psycopg
 from penstock.pipeline import Pipeline
 
 pipe = Pipeline("shop")
-pipe.queue("order", "n int")
+pipe.schema("order", "n int")
 
 @pipe.stream(inputs="order", output="bill", limit=1)
 def bill(order):
@@ -100,7 +100,7 @@ def test_while_another_one_runs_it_is_refused_and_told_who(
     output, errors = process.communicate(timeout=SECONDS)
     lock.release()
     assert (process.returncode, output) == (1, "")
-    assert "penstock: pipeline shop is already running (penstock run shop on " in errors
+    assert "penstock: pipeline shop runs already (penstock run shop on " in errors
     assert "wait for it with --wait" in errors
 
 
@@ -129,7 +129,7 @@ def test_one_that_stays_broken_is_told_at_once_and_ends_the_process_with_an_erro
     url = store.settings.conninfo()
     store.write_message("order-1", "Odd", {"n": 1})
 
-    process = start("run", file, "--follow", "--retry-for", "1.5s", *MASTER, url=url)
+    process = start("run", file, "--follow", "--retry-for", "1.5", *MASTER, url=url)
 
     _, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 1
@@ -146,7 +146,7 @@ from pyspark.sql import functions as f
 from penstock.pipeline import Pipeline
 
 pipe = Pipeline("shop")
-pipe.queue("order", "n int")
+pipe.schema("order", "n int")
 number = f.col("data.n")
 twice = f.udf(lambda n: 2 * n, "int")
 nobody = SparkSession.active().createDataFrame([], "n int")
@@ -226,7 +226,7 @@ def test_a_java_process_that_is_killed_is_told_as_such(
     _, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 1
     assert "pipeline shop: Spark has stopped: its Java process was killed" in errors
-    assert "bug in Penstock" not in errors
+    assert "mistake in Penstock" not in errors
     assert "Traceback" not in errors
     assert json.loads(run("pipelines", "--json", url=url).stdout)[0]["error"] is None
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock import RecordedMessage, Store
 from penstock.pipeline import Pipeline
-from tests.pipeline.steps.running import Workshop
+from tests.pipeline.steps.running import Harness
 
 Event = tuple[int, str, int]  # account, type, amount
 State = dict[str, Any]
@@ -28,7 +28,7 @@ def fold(state: State | None, message: RecordedMessage) -> State | None:
 def accounts(name: str, category: str, table: str, *, limit: int = 100) -> Pipeline:
     """Return a pipeline that keeps the accounts of a category in a table."""
     pipe = Pipeline(name)
-    pipe.queue(category)
+    pipe.schema(category)
     pipe.project(
         category,
         into=table,
@@ -59,14 +59,14 @@ def folded(store: Store, category: str) -> dict[str, tuple[Any, ...]]:
     }
 
 
-def balances(workshop: Workshop) -> list[tuple[str, int]]:
-    return workshop.rows("select stream_name, balance from accounts order by 1")
+def balances(harness: Harness) -> list[tuple[str, int]]:
+    return harness.rows("select stream_name, balance from accounts order by 1")
 
 
 def counting(limit: int = 100, *, types: tuple[str, ...] = (), into: str = "accounts") -> Pipeline:
     """Return a pipeline that counts the events of each account."""
     pipe = Pipeline("shop")
-    pipe.queue("account")
+    pipe.schema("account")
 
     @pipe.project("account", into=into, columns="balance int", types=types, limit=limit)
     def count(state: State | None, message: RecordedMessage) -> State:

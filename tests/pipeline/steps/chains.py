@@ -11,7 +11,7 @@ from tests.pipeline.steps.running import numbered, renumbered
 def chain(length: int = 3, first: str = "q0") -> Pipeline:
     """Return a pipeline of streams that feed each other, declared from the last to the first."""
     pipe = Pipeline("chain")
-    pipe.queue(first)
+    pipe.schema(first)
     for number in reversed(range(length)):
         add_link(pipe, f"q{number}", f"q{number + 1}")
     return pipe

@@ -1,4 +1,4 @@
-"""A workshop on a fresh database for each test, all on one Spark."""
+"""A harness on a fresh database for each test, all on one Spark."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock import Store
-from tests.pipeline.steps.running import Workshop
+from tests.pipeline.steps.running import Harness
 
 
 @pytest.fixture
-def workshop(store: Store, spark: SparkSession) -> Iterator[Workshop]:
-    workshop = Workshop(store, spark)
-    yield workshop
-    workshop.close()
+def harness(store: Store, spark: SparkSession) -> Iterator[Harness]:
+    harness = Harness(store, spark)
+    yield harness
+    harness.close()
 
 
 @pytest.fixture(params=["driver", "executors"])
-def shape(request: pytest.FixtureRequest, workshop: Workshop) -> str:
+def shape(request: pytest.FixtureRequest, harness: Harness) -> str:
     """Both shapes of a step: read and staged by the driver, and by the executors."""
     if request.param == "executors":
-        workshop.driver_rows = 0
+        harness.driver_rows = 0
     return str(request.param)

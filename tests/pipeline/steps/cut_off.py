@@ -20,7 +20,7 @@ WORD = "cut_off_here"
 def reading() -> Pipeline:
     """Return a pipeline that copies numbers from `a` to `b`."""
     pipe = Pipeline("shop")
-    pipe.queue("a", f"n bigint, {WORD} string")
+    pipe.schema("a", f"n bigint, {WORD} string")
 
     @pipe.stream(inputs="a", output="b")
     def copy(a: DataFrame) -> DataFrame:
@@ -32,7 +32,7 @@ def reading() -> Pipeline:
 def main(url: str) -> None:
     spark = session("cut off", master="local[2]", config=SETTINGS)
     with penstock.connect(url) as store:
-        progress = Runner(reading(), store, spark).once(check=False).progress["copy"]
+        progress = Runner(reading(), store, spark).run_until_idle(check=False).progress["copy"]
     print(f"copied {progress.messages_out}, error {progress.error}")
 
 

@@ -48,7 +48,7 @@ def run(spark: SparkSession, job: Job) -> None:
     try:
         with penstock.connect(job["url"]) as store:
             pipe = pipeline(job["pipeline"], job["folder"])
-            Runner(pipe, store, spark, driver_rows=job["driver_rows"]).once()
+            Runner(pipe, store, spark, driver_rows=job["driver_rows"]).run_until_idle()
     finally:
         print(job["pipeline"], "came to its end", flush=True)
         os._exit(1)

@@ -1,4 +1,4 @@
-"""A run of `follow` in a thread of its own."""
+"""A run that goes on until it is stopped, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 
 from penstock.errors import PenstockError, RunFailed
-from penstock.pipeline import Pipeline, Runner, StepReport, Summary
-from tests.pipeline.steps.running import Workshop
+from penstock.pipeline import Pipeline, StepReport, Summary
+from tests.pipeline.steps.running import Harness
 
 Follow = Callable[..., "Following"]
 
 
 class Following:
-    """A run of `follow`, and how it ended."""
+    """A run, and how it ended."""
 
-    def __init__(self, pipe: Pipeline, workshop: Workshop, **options: Any) -> None:
+    def __init__(self, pipe: Pipeline, harness: Harness, **options: Any) -> None:
         self.reports: list[StepReport] = []
         self.summary: Summary | None = None
         self.error: PenstockError | None = None
-        self.runner = Runner(pipe, workshop.store, workshop.spark, on_step=self.reports.append)
+        self.runner = harness.runner(pipe, on_step=self.reports.append)
         self._options = options
         self._thread = Thread(target=self._run)
         self._thread.start()
@@ -52,18 +52,18 @@ class Following:
 
     def _run(self) -> None:
         try:
-            self.summary = self.runner.follow(**self._options)
+            self.summary = self.runner.run(**self._options)
         except PenstockError as error:
             self.error = error
 
 
 @pytest.fixture
-def follow(workshop: Workshop) -> Iterator[Follow]:
-    """Follow a pipeline until the end of the test."""
+def follow(harness: Harness) -> Iterator[Follow]:
+    """Run a pipeline until the end of the test."""
     following: list[Following] = []
 
     def start(pipe: Pipeline, **options: Any) -> Following:
-        following.append(Following(pipe, workshop, **options))
+        following.append(Following(pipe, harness, **options))
         return following[-1]
 
     yield start

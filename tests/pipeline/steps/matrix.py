@@ -33,7 +33,7 @@ from penstock.pipeline.frames import DRIVER_ROWS
 from tests.conftest import Server
 from tests.pipeline.steps.counted_wire import CountedWire, Point
 from tests.pipeline.steps.doomed_driver import Job
-from tests.pipeline.steps.running import Workshop
+from tests.pipeline.steps.running import Harness
 from tests.pipeline.steps.shapes import SHAPES, fill, pipeline, result
 
 ROOT = Path(__file__).parents[3]
@@ -154,9 +154,11 @@ class Matrix:
         job = self._job(case, url, database)
         pipe = pipeline(job["pipeline"], job["folder"])
         with penstock.connect(url) as store:
-            Runner(pipe, store, self.spark, driver_rows=job["driver_rows"]).once(wait=True)
+            Runner(pipe, store, self.spark, driver_rows=job["driver_rows"]).run_until_idle(
+                wait=True
+            )
         with penstock.connect(database) as store:
-            return result(Workshop(store, self.spark), case.pipeline, job["folder"])
+            return result(Harness(store, self.spark), case.pipeline, job["folder"])
 
     def _job(self, case: Case, url: str, database: str) -> Job:
         folder = self.folder / str(conninfo_to_dict(database)["dbname"])

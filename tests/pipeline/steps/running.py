@@ -1,21 +1,24 @@
-"""A place to run steps of processors, one at a time, and to look at what came of them."""
+"""Runs steps of processors, one at a time, and reads what they have published."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import psycopg
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock import Message, RecordedMessage, Store
+from penstock import Interceptor, Message, RecordedMessage, Store
+from penstock.database.interceptor import Call
 from penstock.database.server_errors import typed_errors
-from penstock.pipeline import Pipeline, Runner, StepReport, Summary
+from penstock.pipeline import Pipeline, Runner, StepReport, Summary, Timing
+from penstock.pipeline.attempt import StepContext
+from penstock.pipeline.connection import RunConnection
 from penstock.pipeline.frames import DRIVER_ROWS
 from penstock.pipeline.state import backing_stream
 from penstock.pipeline.status import ProcessorStatus, processors
-from penstock.pipeline.step import Bench, run_step
+from penstock.pipeline.step import run_step
 from penstock.spark.connections import DatabaseRef, connect
 
 
@@ -26,9 +29,9 @@ class Watched(psycopg.Connection[Any]):
     after_commit: Callable[[], None] | None = None
     _commits_step = False
 
-    def execute(self, query: Any, *arguments: Any, **options: Any) -> psycopg.Cursor[Any]:
-        self._commits_step |= "commit_step" in str(query)
-        return super().execute(query, *arguments, **options)
+    def for_a_run(self, interceptors: Sequence[Interceptor] = ()) -> RunConnection:
+        """Return it as a run uses it."""
+        return RunConnection(self, "here", (*interceptors, _NoticesCommits(self)))
 
     @contextmanager
     def transaction(
@@ -43,56 +46,79 @@ class Watched(psycopg.Connection[Any]):
             self.after_commit()
 
 
-class Workshop:
-    """Benches for processors, on one database and one Spark."""
+class _NoticesCommits(Interceptor):
+    """Notices that the transaction of a connection commits a step."""
+
+    def __init__(self, connection: Watched) -> None:
+        self._connection = connection
+
+    def around(self, call: Call) -> AbstractContextManager[None]:
+        self._connection._commits_step |= call.name == "commit_step"
+        return nullcontext()
+
+
+class Harness:
+    """Runs processors on one database and one Spark."""
 
     def __init__(
-        self, store: Store, spark: SparkSession, *, driver_rows: int = DRIVER_ROWS
+        self,
+        store: Store,
+        spark: SparkSession,
+        *,
+        driver_rows: int = DRIVER_ROWS,
+        timing: Timing | None = None,
     ) -> None:
         self.store = store
         self.spark = spark
-        self.place = DatabaseRef(store.settings)
+        self.database = DatabaseRef(store.settings)
         #: up to here a step is the driver's, beyond it the executors'
         self.driver_rows = driver_rows
+        self.timing = timing
         self._open = ExitStack()
 
     def close(self) -> None:
-        """Leave all benches."""
+        """Close all connections."""
         self._open.close()
 
-    def bench(
+    def context(
         self,
         pipe: Pipeline,
         processor: str | None = None,
         *,
         before_commit: Callable[[], None] | None = None,
         after_commit: Callable[[], None] | None = None,
-    ) -> Bench:
-        """Return a bench for a processor, as a run that has just begun has one."""
+    ) -> StepContext:
+        """Return a context for a processor, as a run that has just begun has one."""
         name = processor or next(iter(pipe.processors))
-        connection = Watched.connect(self.place.settings.conninfo(), autocommit=True)
+        connection = Watched.connect(self.database.settings.conninfo(), autocommit=True)
         connection.before_commit, connection.after_commit = before_commit, after_commit
         self._open.callback(connection.close)
         connection.execute("set timezone = 'UTC'; set enable_sort = off")
-        return Bench(
-            pipe, pipe.processors[name], self.place, connection, self.spark,
+        return StepContext(
+            pipe, pipe.processors[name], self.database,
+            connection.for_a_run(self.store.context.interceptors), self.spark,
             driver_rows=self.driver_rows,
         )  # fmt: skip
 
     def step(self, pipe: Pipeline, processor: str | None = None) -> StepReport | None:
         """Run one step, as a run that has just begun."""
-        with typed_errors(self.place.where):
-            return run_step(self.bench(pipe, processor))
+        with typed_errors(self.database.where):
+            return run_step(self.context(pipe, processor))
 
     def steps(self, pipe: Pipeline, processor: str | None = None) -> list[StepReport]:
         """Run steps until there is nothing to do, as one run."""
-        bench = self.bench(pipe, processor)
-        with typed_errors(self.place.where):
-            return list(iter(lambda: run_step(bench), None))
+        context = self.context(pipe, processor)
+        with typed_errors(self.database.where):
+            return list(iter(lambda: run_step(context), None))
 
     def run(self, pipe: Pipeline) -> Summary:
-        """Run the whole pipeline once."""
-        return Runner(pipe, self.store, self.spark, driver_rows=self.driver_rows).once(check=False)
+        """Run the whole pipeline until it is idle."""
+        return self.runner(pipe).run_until_idle(check=False)
+
+    def runner(self, pipe: Pipeline, **options: Any) -> Runner:
+        """Return a runner of the pipeline."""
+        options = {"driver_rows": self.driver_rows, "timing": self.timing, **options}
+        return Runner(pipe, self.store, self.spark, **options)
 
     def write(self, queue: str, *numbers: int, type: str = "Numbered", **facts: Any) -> None:
         """Write numbers, each to a stream of its own, or all to one if the queue is a stream."""
@@ -118,18 +144,17 @@ class Workshop:
     def status(self, pipe: Pipeline, processor: str | None = None) -> ProcessorStatus:
         """Return how a processor stands."""
         name = processor or next(iter(pipe.processors))
-        with connect(self.place) as connection:
-            found = {(one.pipeline, one.processor): one for one in processors(connection)}
+        found = {(one.pipeline, one.processor): one for one in processors(self.store)}
         return found[pipe.name, name]
 
     def execute(self, statement: str) -> None:
         """Do something to the database."""
-        with connect(self.place) as connection:
+        with connect(self.database) as connection:
             connection.execute(statement.encode())
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         """Return what a query finds."""
-        with connect(self.place) as connection:
+        with connect(self.database) as connection:
             return connection.execute(query.encode()).fetchall()
 
 
@@ -154,7 +179,7 @@ def numbers_in(frame: DataFrame) -> list[int]:
 def pipeline(schema: str | None = None) -> Pipeline:
     """Return a pipeline that knows the queue `number`, and does nothing yet."""
     pipe = Pipeline("shop")
-    pipe.queue("number", schema)
+    pipe.schema("number", schema)
     return pipe
 
 

@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 
 from penstock import RecordedMessage, Store
 from penstock.pipeline import Delivery, Pipeline
-from tests.pipeline.steps.running import Workshop, numbered, renumbered
+from tests.pipeline.steps.running import Harness, numbered, renumbered
 
 Declare = Callable[[Pipeline, str], None]
 SHAPES: dict[str, Declare] = {}
@@ -44,30 +44,30 @@ def pipeline(name: str, folder: str) -> Pipeline:
     SHAPES[name](pipe, folder)
     (processor,) = pipe.processors.values()
     for queue in processor.reads:
-        pipe.queue(queue)
+        pipe.schema(queue)
     return pipe
 
 
 def fill(store: Store) -> None:
     """Write what the shapes read."""
-    workshop = Workshop(store, None)  # type: ignore[arg-type]
+    harness = Harness(store, None)  # type: ignore[arg-type]
     for queue, numbers in INPUTS.items():
-        workshop.write(queue, *numbers)
+        harness.write(queue, *numbers)
 
 
-def result(workshop: Workshop, name: str, folder: str) -> dict[str, Any]:
+def result(harness: Harness, name: str, folder: str) -> dict[str, Any]:
     """Return what came of a pipeline: its messages, its tailers, its rows, its files."""
     pipe = pipeline(name, folder)
     (processor,) = pipe.processors.values()
     found: dict[str, Any] = {
-        queue: [(one.type, one.data) for one in workshop.messages(queue)]
+        queue: [(one.type, one.data) for one in harness.messages(queue)]
         for queue in processor.publishes
     }
-    found["each once"] = _each_attempt_is_the_only_one(workshop, pipe)
-    found["tailers"] = [(one.queue, one.position) for one in workshop.status(pipe).tailers]
+    found["each once"] = _each_attempt_is_the_only_one(harness, pipe)
+    found["tailers"] = [(one.queue, one.position) for one in harness.status(pipe).tailers]
     for table in ("totals", "states"):
         if processor.name == table:
-            found["rows"] = sorted(workshop.rows(f"select * from {table}"))
+            found["rows"] = sorted(harness.rows(f"select * from {table}"))
     if processor.name == "archive":
         found["files"] = sorted(_lines(Path(folder)))
     return found
@@ -174,15 +174,15 @@ def _lines(folder: Path) -> list[str]:
     ]
 
 
-def _each_attempt_is_the_only_one(workshop: Workshop, pipe: Pipeline) -> bool:
+def _each_attempt_is_the_only_one(harness: Harness, pipe: Pipeline) -> bool:
     """Whether each attempt has a snapshot of its own, and each message such an attempt."""
-    records = workshop.records(pipe)
+    records = harness.records(pipe)
     attempts = [one.data["hash"] for one in records if one.type != "Snapshot"]
     snapshots = {one.data["hash"] for one in records if one.type == "Snapshot"}
     (processor,) = pipe.processors.values()
     delivered = {
         (one.metadata or {})["delivery"]
         for queue in processor.publishes
-        for one in workshop.messages(queue)
+        for one in harness.messages(queue)
     }
     return len(attempts) == len(set(attempts)) and delivered <= set(attempts) <= snapshots

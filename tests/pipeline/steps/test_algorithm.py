@@ -9,13 +9,13 @@ from pyspark.sql import DataFrame
 from penstock.pipeline import Pipeline
 from penstock.pipeline.state import open_processor
 from penstock.pipeline.step import begin, run_step
-from tests.pipeline.steps.running import Workshop, numbered, renumbered
+from tests.pipeline.steps.running import Harness, numbered, renumbered
 
 
 def doubling(limit: int = 100) -> Pipeline:
     """Return a pipeline that doubles numbers."""
     pipe = Pipeline("doubling")
-    pipe.queue("number")
+    pipe.schema("number")
 
     @pipe.stream(inputs="number", output="double", limit=limit)
     def double(number: DataFrame) -> DataFrame:
@@ -26,130 +26,130 @@ def doubling(limit: int = 100) -> Pipeline:
 
 class TestStep:
     def test_1_a_snapshot_has_the_processor_and_the_ranges_of_all_tailers(
-        self, workshop: Workshop
+        self, harness: Harness
     ) -> None:
         pipe = Pipeline("shop")
         for queue in ("left", "right-1", "table"):
-            pipe.queue(queue)
+            pipe.schema(queue)
 
         @pipe.stream(inputs=["left", "right-1"], tables="table", output="out")
         def pair(left: DataFrame, right_1: DataFrame, table: DataFrame) -> None: ...
 
-        workshop.write("table", 1)
-        workshop.write("left", 1, 2)
-        workshop.write("right-1", 1, 2, 3)
-        workshop.step(pipe)
+        harness.write("table", 1)
+        harness.write("left", 1, 2)
+        harness.write("right-1", 1, 2, 3)
+        harness.step(pipe)
 
-        snapshot = workshop.records(pipe)[0]
+        snapshot = harness.records(pipe)[0]
         assert snapshot.stream_name == "shop:try-pair"
         assert snapshot.type == "Snapshot"
         assert snapshot.data["processor"] == "pair"
         assert snapshot.data["ranges"] == {"left": [0, 3], "right-1": [-1, 2]}
         assert snapshot.data["tables"] == {"table": [0, 1]}
 
-    def test_2_the_snapshot_is_written_before_the_function_runs(self, workshop: Workshop) -> None:
+    def test_2_the_snapshot_is_written_before_the_function_runs(self, harness: Harness) -> None:
         pipe = Pipeline("shop")
         seen: list[str] = []
-        pipe.queue("number")
+        pipe.schema("number")
 
         @pipe.stream(inputs="number", output="out")
         def look(number: DataFrame) -> None:
-            seen.extend(one.type for one in workshop.records(pipe))
+            seen.extend(one.type for one in harness.records(pipe))
 
-        workshop.write("number", 1)
-        workshop.step(pipe)
+        harness.write("number", 1)
+        harness.step(pipe)
 
         assert seen == ["Snapshot"]
 
     def test_3_the_function_reads_the_snapshot_and_nothing_that_came_later(
-        self, workshop: Workshop, shape: str
+        self, harness: Harness, shape: str
     ) -> None:
         pipe = Pipeline("shop")
-        pipe.queue("number")
+        pipe.schema("number")
 
         @pipe.stream(inputs="number", output="out")
         def copy(number: DataFrame) -> DataFrame:
-            if not workshop.numbers("out"):
-                workshop.write("number", 3)
+            if not harness.numbers("out"):
+                harness.write("number", 3)
             return renumbered(numbered(number))
 
-        workshop.write("number", 1, 2)
-        workshop.step(pipe)
+        harness.write("number", 1, 2)
+        harness.step(pipe)
 
-        assert workshop.numbers("number") == [1, 2, 3]
-        assert workshop.numbers("out") == [1, 2]
+        assert harness.numbers("number") == [1, 2, 3]
+        assert harness.numbers("out") == [1, 2]
 
     def test_6_the_attempt_has_the_place_of_the_write_and_the_hash_of_the_snapshot(
-        self, workshop: Workshop
+        self, harness: Harness
     ) -> None:
-        workshop.write("number", 1, 2)
-        workshop.step(doubling())
+        harness.write("number", 1, 2)
+        harness.step(doubling())
 
-        snapshot, attempt = workshop.records(doubling())
-        first, last = workshop.messages("double")
+        snapshot, attempt = harness.records(doubling())
+        first, last = harness.messages("double")
         assert attempt.type == "Attempt"
         assert attempt.data["hash"] == snapshot.data["hash"]
         assert attempt.data["first_position"] == first.global_position
         assert attempt.data["last_position"] == last.global_position
         assert attempt.data["published"] == 2
 
-    def test_6_an_attempt_without_a_message_is_a_nil_attempt(self, workshop: Workshop) -> None:
+    def test_6_an_attempt_without_a_message_is_a_nil_attempt(self, harness: Harness) -> None:
         pipe = Pipeline("shop")
-        pipe.queue("number")
+        pipe.schema("number")
 
         @pipe.stream(inputs="number", output="out")
         def drop(number: DataFrame) -> DataFrame:
             return number.where("false")
 
-        workshop.write("number", 1)
-        workshop.step(pipe)
+        harness.write("number", 1)
+        harness.step(pipe)
 
-        snapshot, attempt = workshop.records(pipe)
+        snapshot, attempt = harness.records(pipe)
         assert attempt.type == "NilAttempt"
         assert attempt.data == {"hash": snapshot.data["hash"], "published": 0}
 
     def test_7_attempt_messages_and_tailer_become_visible_in_one_moment(
-        self, workshop: Workshop
+        self, harness: Harness
     ) -> None:
         pipe, seen = doubling(), []
-        workshop.write("number", 1)
+        harness.write("number", 1)
 
         def look() -> None:
-            tailers = [one.position for one in workshop.status(pipe).tailers]
-            records = [one.type for one in workshop.records(pipe)]
-            seen.append((records, workshop.numbers("double"), tailers))
+            tailers = [one.position for one in harness.status(pipe).tailers]
+            records = [one.type for one in harness.records(pipe)]
+            seen.append((records, harness.numbers("double"), tailers))
 
-        run_step(workshop.bench(pipe, before_commit=look))
+        run_step(harness.context(pipe, before_commit=look))
         look()
 
         assert seen == [(["Snapshot"], [], [0]), (["Snapshot", "Attempt"], [2], [1])]
 
-    def test_8_each_message_carries_the_hash_of_the_snapshot(self, workshop: Workshop) -> None:
-        workshop.write("number", 1, 2, 3)
-        workshop.steps(doubling(limit=2))
+    def test_8_each_message_carries_the_hash_of_the_snapshot(self, harness: Harness) -> None:
+        harness.write("number", 1, 2, 3)
+        harness.steps(doubling(limit=2))
 
-        hashes = [one.data["hash"] for one in workshop.records(doubling()) if "ranges" in one.data]
-        found = [one.metadata and one.metadata["delivery"] for one in workshop.messages("double")]
+        hashes = [one.data["hash"] for one in harness.records(doubling()) if "ranges" in one.data]
+        found = [one.metadata and one.metadata["delivery"] for one in harness.messages("double")]
         assert found == [hashes[0], hashes[0], hashes[1]]
         assert len(set(hashes)) == 2
 
-    def test_9_the_next_step_goes_on_where_the_tailers_are(self, workshop: Workshop) -> None:
-        workshop.write("number", *range(5))
-        workshop.steps(doubling(limit=2))
+    def test_9_the_next_step_goes_on_where_the_tailers_are(self, harness: Harness) -> None:
+        harness.write("number", *range(5))
+        harness.steps(doubling(limit=2))
 
-        ranges = [one.data["ranges"]["number"] for one in workshop.records(doubling())[::2]]
+        ranges = [one.data["ranges"]["number"] for one in harness.records(doubling())[::2]]
         assert ranges == [[0, 2], [2, 4], [4, ranges[2][1]]]
-        assert workshop.numbers("double") == [0, 2, 4, 6, 8]
+        assert harness.numbers("double") == [0, 2, 4, 6, 8]
 
 
 class TestStart:
     """What the last records of the backing stream make a new run do."""
 
     def test_1a_a_snapshot_without_its_attempt_is_run_again_with_the_same_ranges(
-        self, workshop: Workshop
+        self, harness: Harness
     ) -> None:
         pipe, calls = Pipeline("shop"), Event()
-        pipe.queue("number")
+        pipe.schema("number")
 
         @pipe.stream(inputs="number", output="out")
         def stumble(number: DataFrame) -> DataFrame:
@@ -158,84 +158,85 @@ class TestStart:
                 raise KeyboardInterrupt  # the first run ends here
             return renumbered(numbered(number))
 
-        workshop.write("number", 1, 2)
+        harness.write("number", 1, 2)
         try:
-            workshop.step(pipe)
+            harness.step(pipe)
         except KeyboardInterrupt:
-            workshop.write("number", 3)
+            harness.write("number", 3)
 
-        workshop.step(pipe)
+        harness.step(pipe)
 
-        assert workshop.numbers("out") == [1, 2]
-        assert [one.type for one in workshop.records(pipe)] == ["Snapshot", "Attempt"]
-        workshop.step(pipe)
-        assert workshop.numbers("out") == [1, 2, 3]
+        assert harness.numbers("out") == [1, 2]
+        assert [one.type for one in harness.records(pipe)] == ["Snapshot", "Attempt"]
+        harness.step(pipe)
+        assert harness.numbers("out") == [1, 2, 3]
 
     def test_1b_an_attempt_that_has_its_hash_was_successful_and_is_not_made_again(
-        self, workshop: Workshop
+        self, harness: Harness
     ) -> None:
-        workshop.write("number", 1, 2)
-        workshop.step(doubling())
+        harness.write("number", 1, 2)
+        harness.step(doubling())
 
-        assert workshop.step(doubling()) is None
+        assert harness.step(doubling()) is None
 
-        assert workshop.numbers("double") == [2, 4]
-        assert [one.type for one in workshop.records(doubling())] == ["Snapshot", "Attempt"]
+        assert harness.numbers("double") == [2, 4]
+        assert [one.type for one in harness.records(doubling())] == ["Snapshot", "Attempt"]
 
-    def test_1b_a_nil_attempt_was_successful_too(self, workshop: Workshop) -> None:
+    def test_1b_a_nil_attempt_was_successful_too(self, harness: Harness) -> None:
         pipe, calls = Pipeline("shop"), []
-        pipe.queue("number")
+        pipe.schema("number")
 
         @pipe.stream(inputs="number", output="out")
         def drop(number: DataFrame) -> None:
             calls.append(number.count())
 
-        workshop.write("number", 1, 2)
-        workshop.step(pipe)
+        harness.write("number", 1, 2)
+        harness.step(pipe)
 
-        assert workshop.step(pipe) is None
-        workshop.write("number", 3)
-        workshop.step(pipe)
+        assert harness.step(pipe) is None
+        harness.write("number", 3)
+        harness.step(pipe)
 
         assert calls == [2, 1]
-        assert [one.type for one in workshop.records(pipe)] == 2 * ["Snapshot", "NilAttempt"]
+        assert [one.type for one in harness.records(pipe)] == 2 * ["Snapshot", "NilAttempt"]
 
     def test_2_the_message_at_the_attempts_place_has_the_attempts_hash(
-        self, workshop: Workshop
+        self, harness: Harness
     ) -> None:
-        workshop.write("number", 1, 2, 3)
-        workshop.steps(doubling(limit=2))
+        harness.write("number", 1, 2, 3)
+        harness.steps(doubling(limit=2))
 
-        for attempt in workshop.records(doubling())[1::2]:
+        for attempt in harness.records(doubling())[1::2]:
             (message,) = [
                 one
-                for one in workshop.messages("double")
+                for one in harness.messages("double")
                 if one.global_position == attempt.data["first_position"]
             ]
             assert message.metadata is not None
             assert message.metadata["delivery"] == attempt.data["hash"]
 
-    def test_5a_what_was_done_is_the_same_whoever_asks(self, workshop: Workshop) -> None:
-        workshop.write("number", 1, 2, 3)
-        first, second = workshop.bench(doubling(limit=1)), workshop.bench(doubling(limit=1))
+    def test_5a_what_was_done_is_the_same_whoever_asks(self, harness: Harness) -> None:
+        harness.write("number", 1, 2, 3)
+        first, second = harness.context(doubling(limit=1)), harness.context(doubling(limit=1))
 
-        for bench in (first, second, first):
-            run_step(bench)
+        for context in (first, second, first):
+            run_step(context)
 
-        assert workshop.numbers("double") == [2, 4, 6]
+        assert harness.numbers("double") == [2, 4, 6]
 
     def test_5b_a_snapshot_of_which_nothing_was_committed_begins_where_the_tailers_are(
-        self, workshop: Workshop
+        self, harness: Harness
     ) -> None:
-        workshop.write("number", *range(4))
+        harness.write("number", *range(4))
         pipe = doubling(limit=2)
-        workshop.step(pipe)
-        bench = workshop.bench(pipe)
-        begun = begin(bench, open_processor(bench.connection, "doubling", "double", "stream"))
-        bench.connection.close()
+        harness.step(pipe)
+        context = harness.context(pipe)
+        opened = context.connection.run(open_processor("doubling", "double", "stream"))
+        begun = begin(context, opened)
+        context.connection.close()
 
-        workshop.step(pipe)
+        harness.step(pipe)
 
         assert begun is not None
-        assert begun.ranges["number"][0] == workshop.records(pipe)[0].data["ranges"]["number"][1]
-        assert workshop.numbers("double") == [0, 2, 4, 6]
+        assert begun.ranges["number"][0] == harness.records(pipe)[0].data["ranges"]["number"][1]
+        assert harness.numbers("double") == [0, 2, 4, 6]

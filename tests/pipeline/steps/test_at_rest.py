@@ -11,7 +11,7 @@ import pytest
 from penstock.pipeline import Pipeline
 from tests.pipeline.steps.following import Follow
 from tests.pipeline.steps.following import follow as follow  # a fixture
-from tests.pipeline.steps.running import Workshop, numbers_in
+from tests.pipeline.steps.running import Harness, numbers_in
 from tests.spark.faults.waiting import wait_until
 
 CALLS = (
@@ -25,11 +25,11 @@ ROUNDS = 30
 
 @pytest.mark.parametrize("processors", [1, 20])
 def test_processors_at_rest_ask_the_database_nothing(
-    workshop: Workshop, database_url: str, follow: Follow, processors: int
+    harness: Harness, database_url: str, follow: Follow, processors: int
 ) -> None:
-    workshop.execute(f"alter database {database(workshop)} set track_functions = 'pl'")
+    harness.execute(f"alter database {database(harness)} set track_functions = 'pl'")
     pipe = Pipeline("shop")
-    pipe.queue("number")
+    pipe.schema("number")
     for number in range(processors):
         pipe.sink(inputs="number", name=f"sink_{number}")(lambda number: None)
 
@@ -43,12 +43,12 @@ def test_processors_at_rest_ask_the_database_nothing(
 
 
 def test_one_that_rests_is_woken_by_what_is_written_to_its_queue(
-    workshop: Workshop, follow: Follow
+    harness: Harness, follow: Follow
 ) -> None:
     pipe, seen = Pipeline("shop"), list[Any]()
-    pipe.queue("number")
-    pipe.queue("word-1")
-    pipe.queue("other")
+    pipe.schema("number")
+    pipe.schema("word-1")
+    pipe.schema("other")
 
     @pipe.sink(alts=["other", "word-1"])
     def words(messages: Any) -> None:
@@ -59,11 +59,11 @@ def test_one_that_rests_is_woken_by_what_is_written_to_its_queue(
         seen.append((numbers_in(number), numbers_in(other)))
 
     following = follow(pipe)
-    workshop.write("number", 1)
-    workshop.write("word-1", 2)
-    wait_for_steps(workshop, pipe, words=1)
-    workshop.write("other", 3)
-    wait_for_steps(workshop, pipe, words=2, both=1)
+    harness.write("number", 1)
+    harness.write("word-1", 2)
+    wait_for_steps(harness, pipe, words=1)
+    harness.write("other", 3)
+    wait_for_steps(harness, pipe, words=2, both=1)
 
     following.stop()
     assert sorted(seen, key=str) == [([1], [3]), 2, 3]
@@ -82,16 +82,16 @@ def calls(connection: psycopg.Connection[Any], function: str) -> int:
     return int(row[0])
 
 
-def wait_for_steps(workshop: Workshop, pipe: Pipeline, **steps: int) -> None:
+def wait_for_steps(harness: Harness, pipe: Pipeline, **steps: int) -> None:
     for processor, count in steps.items():
         wait_until(
-            workshop.store.settings.conninfo(),
+            harness.store.settings.conninfo(),
             "select exists (select from penstock.latest_processor_progress(%s, %s)"
             " where steps >= %s)",
             (pipe.name, processor, count),
         )
 
 
-def database(workshop: Workshop) -> str:
-    ((name,),) = workshop.rows("select quote_ident(current_database())")
+def database(harness: Harness) -> str:
+    ((name,),) = harness.rows("select quote_ident(current_database())")
     return str(name)

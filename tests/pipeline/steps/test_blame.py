@@ -11,16 +11,16 @@ from pyspark.sql import functions as f
 
 from penstock.errors import StepFailed
 from penstock.pipeline import Delivery, Pipeline
-from tests.pipeline.steps.running import Stop, Workshop, numbered, pipeline, renumbered
+from tests.pipeline.steps.running import Harness, Stop, numbered, pipeline, renumbered
 
 ORDERS = tuple(range(20))
 SETTINGS: dict[str, str] = {}
 
 
-def stopped(workshop: Workshop, pipe: Pipeline) -> str:
+def stopped(harness: Harness, pipe: Pipeline) -> str:
     """Run steps until the processor stops; return why."""
     with pytest.raises(StepFailed) as caught:
-        workshop.steps(pipe)
+        harness.steps(pipe)
     return caught.value.reason
 
 
@@ -35,33 +35,33 @@ class TestTable:
     )
     def test_a_bad_row_of_a_table(
         self,
-        workshop: Workshop,
+        harness: Harness,
         schema: str | None,
         price: str,
         where: str,
     ) -> None:
         pipe = pipeline()
-        pipe.queue("price", schema)
+        pipe.schema("price", schema)
 
         @pipe.stream(inputs="number", tables="price", output="out", errors="lost")
         def bill(number: DataFrame, price: DataFrame, column: str = price) -> DataFrame:
             found = price.selectExpr(f"{column} as cents").groupBy().sum("cents")
             return renumbered(numbered(number).crossJoin(found), "`sum(cents)`")
 
-        workshop.write("number", *ORDERS)
-        workshop.write("price", 1, 2, cents=5)
-        workshop.write("price", 3, cents="dear")
+        harness.write("number", *ORDERS)
+        harness.write("price", 1, 2, cents=5)
+        harness.write("price", 3, cents="dear")
         if where == "executors":
-            workshop.driver_rows = 0
+            harness.driver_rows = 0
 
-        reason = stopped(workshop, pipe)
+        reason = stopped(harness, pipe)
 
         assert "dear" in reason
-        assert (workshop.messages("lost"), workshop.messages("out")) == ([], [])
+        assert (harness.messages("lost"), harness.messages("out")) == ([], [])
 
-    def test_a_bad_row_that_only_some_inputs_meet(self, workshop: Workshop, shape: str) -> None:
+    def test_a_bad_row_that_only_some_inputs_meet(self, harness: Harness, shape: str) -> None:
         pipe = pipeline()
-        pipe.queue("price")
+        pipe.schema("price")
 
         @pipe.stream(inputs="number", tables="price", output="out", errors="lost")
         def bill(number: DataFrame, price: DataFrame) -> DataFrame:
@@ -69,15 +69,15 @@ class TestTable:
             joined = numbered(number).join(prices, f.expr("n % 4 = p"))
             return renumbered(joined, "cast(cents as int)")
 
-        workshop.write("number", *ORDERS)
+        harness.write("number", *ORDERS)
         for number in range(4):
-            workshop.write("price", number, cents="dear" if number == 3 else number)
+            harness.write("price", number, cents="dear" if number == 3 else number)
 
-        reason = stopped(workshop, pipe)
+        reason = stopped(harness, pipe)
 
         assert "dear" in reason
         assert "price" in reason
-        assert workshop.messages("lost") == []
+        assert harness.messages("lost") == []
 
 
 def of_a_missing_setting(text: str) -> int:
@@ -111,19 +111,19 @@ FAULTS: list[Callable[[str], int]] = [
 class TestFunction:
     """What fails for every message is none's fault."""
 
-    def test_in_a_task(self, workshop: Workshop, fault: Callable[[str], int]) -> None:
+    def test_in_a_task(self, harness: Harness, fault: Callable[[str], int]) -> None:
         pipe, convert = pipeline(), f.udf(fault, "int")
 
         @pipe.stream(inputs="number", output="out", errors="lost")
         def bill(number: DataFrame) -> DataFrame:
             return renumbered(numbered(number).withColumn("n", convert(f.expr("string(n)"))))
 
-        workshop.write("number", *ORDERS)
-        stopped(workshop, pipe)
+        harness.write("number", *ORDERS)
+        stopped(harness, pipe)
 
-        assert (workshop.messages("lost"), workshop.messages("out")) == ([], [])
+        assert (harness.messages("lost"), harness.messages("out")) == ([], [])
 
-    def test_in_the_function_itself(self, workshop: Workshop, fault: Callable[[str], int]) -> None:
+    def test_in_the_function_itself(self, harness: Harness, fault: Callable[[str], int]) -> None:
         pipe = pipeline()
 
         @pipe.stream(inputs="number", output="out", errors="lost")
@@ -131,15 +131,15 @@ class TestFunction:
             rate = fault("1")
             return renumbered(numbered(number), f"n * {rate}")
 
-        workshop.write("number", *ORDERS)
-        stopped(workshop, pipe)
+        harness.write("number", *ORDERS)
+        stopped(harness, pipe)
 
-        assert (workshop.messages("lost"), workshop.messages("out")) == ([], [])
+        assert (harness.messages("lost"), harness.messages("out")) == ([], [])
 
 
 class TestInARow:
     def test_messages_that_all_fail_for_one_reason_stop_the_processor(
-        self, workshop: Workshop
+        self, harness: Harness
     ) -> None:
         pipe = pipeline()
 
@@ -147,26 +147,26 @@ class TestInARow:
         def bill(number: DataFrame) -> DataFrame:
             return renumbered(numbered(number), "if(n >= 2, raise_error('closed'), n)")
 
-        workshop.write("number", *range(8))
-        reason = stopped(workshop, pipe)
+        harness.write("number", *range(8))
+        reason = stopped(harness, pipe)
 
         assert "3 messages in a row" in reason
         assert "closed" in reason
-        assert (workshop.numbers("out"), workshop.numbers("lost")) == ([0, 1], [])
+        assert (harness.numbers("out"), harness.numbers("lost")) == ([0, 1], [])
 
-    def test_fewer_are_the_messages_fault(self, workshop: Workshop) -> None:
+    def test_fewer_are_the_messages_fault(self, harness: Harness) -> None:
         pipe = pipeline()
 
         @pipe.stream(inputs="number", output="out", errors="lost", max_consecutive_errors=3)
         def bill(number: DataFrame) -> DataFrame:
             return renumbered(numbered(number), "if(n in (2, 3, 5, 6), raise_error('odd'), n)")
 
-        workshop.write("number", *range(8))
-        workshop.steps(pipe)
+        harness.write("number", *range(8))
+        harness.steps(pipe)
 
-        assert (workshop.numbers("out"), workshop.numbers("lost")) == ([0, 1, 4, 7], [2, 3, 5, 6])
+        assert (harness.numbers("out"), harness.numbers("lost")) == ([0, 1, 4, 7], [2, 3, 5, 6])
 
-    def test_messages_that_come_one_by_one_count_as_well(self, workshop: Workshop) -> None:
+    def test_messages_that_come_one_by_one_count_as_well(self, harness: Harness) -> None:
         pipe = pipeline()
 
         @pipe.sink(inputs="number", errors="lost", max_consecutive_errors=3)
@@ -174,54 +174,54 @@ class TestInARow:
             for _ in number.collect():
                 raise ValueError("closed")
 
-        workshop.write("number", *range(8))
-        reason = stopped(workshop, pipe)
+        harness.write("number", *range(8))
+        reason = stopped(harness, pipe)
 
         assert "3 messages in a row" in reason
-        assert workshop.numbers("lost") == [0, 1]
+        assert harness.numbers("lost") == [0, 1]
 
-    def test_reasons_that_differ_are_the_messages_own(self, workshop: Workshop) -> None:
+    def test_reasons_that_differ_are_the_messages_own(self, harness: Harness) -> None:
         pipe = pipeline()
 
         @pipe.stream(inputs="number", output="out", errors="lost", max_consecutive_errors=3)
         def bill(number: DataFrame) -> DataFrame:
             return renumbered(numbered(number), "if(n >= 2, raise_error(string(n)), n)")
 
-        workshop.write("number", *range(8))
-        workshop.steps(pipe)
+        harness.write("number", *range(8))
+        harness.steps(pipe)
 
-        assert (workshop.numbers("out"), workshop.numbers("lost")) == ([0, 1], [2, 3, 4, 5, 6, 7])
+        assert (harness.numbers("out"), harness.numbers("lost")) == ([0, 1], [2, 3, 4, 5, 6, 7])
 
-    def test_a_mistake_in_the_ids_of_all_is_no_message_s_fault(self, workshop: Workshop) -> None:
+    def test_a_mistake_in_the_ids_of_all_is_no_message_s_fault(self, harness: Harness) -> None:
         pipe = pipeline()
 
         @pipe.stream(inputs="number", output="out", errors="lost")
         def copy(number: DataFrame) -> DataFrame:
             return number.select("id", "type", "data")
 
-        workshop.write("number", *ORDERS)
-        reason = stopped(workshop, pipe)
+        harness.write("number", *ORDERS)
+        reason = stopped(harness, pipe)
 
         assert "DuplicateMessageId" in reason
-        assert workshop.messages("lost") == []
+        assert harness.messages("lost") == []
 
-    def test_nothing_that_was_tried_is_left_behind(self, workshop: Workshop) -> None:
+    def test_nothing_that_was_tried_is_left_behind(self, harness: Harness) -> None:
         pipe = pipeline()
 
         @pipe.stream(inputs="number", output="out", errors="lost")
         def bill(number: DataFrame) -> DataFrame:
             return renumbered(numbered(number), "if(n = 2, raise_error('closed'), n)")
 
-        workshop.write("number", *range(5))
-        workshop.steps(pipe)
+        harness.write("number", *range(5))
+        harness.steps(pipe)
 
-        assert (workshop.numbers("out"), workshop.numbers("lost")) == ([0, 1, 3, 4], [2])
-        assert workshop.rows("select count(*) from penstock.staged") == [(0,)]
+        assert (harness.numbers("out"), harness.numbers("lost")) == ([0, 1, 3, 4], [2])
+        assert harness.rows("select count(*) from penstock.staged") == [(0,)]
 
 
 class TestEmpty:
     def test_a_sink_that_cannot_do_without_rows_still_finds_the_bad_one(
-        self, workshop: Workshop
+        self, harness: Harness
     ) -> None:
         pipe = pipeline()
         sent: list[int] = []
@@ -232,25 +232,25 @@ class TestEmpty:
             assert rows[0] is not None  # an IndexError without rows
             sent.extend(10 // (row["n"] - 2) for row in rows)
 
-        workshop.write("number", 1, 2, 3)
-        workshop.steps(pipe)
+        harness.write("number", 1, 2, 3)
+        harness.steps(pipe)
 
-        assert workshop.numbers("lost") == [2]
+        assert harness.numbers("lost") == [2]
 
-    def test_no_message_is_blamed_for_what_fails_without_any(self, workshop: Workshop) -> None:
+    def test_no_message_is_blamed_for_what_fails_without_any(self, harness: Harness) -> None:
         pipe = pipeline()
 
         @pipe.stream(inputs="number", output="out", errors="lost")
         def bill(number: DataFrame) -> DataFrame:
             raise ValueError("no rate is set")
 
-        workshop.write("number", 1)
-        reason = stopped(workshop, pipe)
+        harness.write("number", 1)
+        reason = stopped(harness, pipe)
 
         assert reason == "ValueError: no rate is set (it fails without any message, too)"
-        assert workshop.messages("lost") == []
+        assert harness.messages("lost") == []
 
-    def test_a_step_that_dies_while_it_looks_is_taken_up_again(self, workshop: Workshop) -> None:
+    def test_a_step_that_dies_while_it_looks_is_taken_up_again(self, harness: Harness) -> None:
         pipe, calls = pipeline(), []
 
         @pipe.sink(inputs="number", errors="lost")
@@ -260,10 +260,10 @@ class TestEmpty:
                 raise Stop
             [int(json.loads(row.data)["text"]) for row in number.collect()]
 
-        workshop.write("number", 1, text="1")
-        workshop.write("number", 2, text="bad")
+        harness.write("number", 1, text="1")
+        harness.write("number", 2, text="bad")
         with pytest.raises(Stop):
-            workshop.steps(pipe)
-        workshop.steps(pipe)
+            harness.steps(pipe)
+        harness.steps(pipe)
 
-        assert workshop.numbers("lost") == [2]
+        assert harness.numbers("lost") == [2]

@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 from penstock.errors import GraphError
 from penstock.pipeline import Delivery, Pipeline
 from penstock.pipeline.restart import restart
-from tests.pipeline.steps.running import Stop, Workshop, numbered, numbers_in, renumbered
+from tests.pipeline.steps.running import Harness, Stop, numbered, numbers_in, renumbered
 
 
 def merging(
@@ -30,7 +30,7 @@ def merging(
     """Return a pipeline that notes what it reads of its inputs."""
     pipe = Pipeline("shop")
     for queue in (*inputs, *tables):
-        pipe.queue(queue)
+        pipe.schema(queue)
 
     def merge(**frames: DataFrame) -> None:
         seen.append({queue: numbers_in(frame) for queue, frame in sorted(frames.items())})
@@ -41,50 +41,50 @@ def merging(
     return pipe
 
 
-def test_an_added_input_is_read_from_its_beginning(workshop: Workshop) -> None:
+def test_an_added_input_is_read_from_its_beginning(harness: Harness) -> None:
     seen: list[dict[str, list[int]]] = []
-    workshop.write("a", 1)
-    workshop.write("b", 10)
-    workshop.steps(merging(["a"], seen))
-    workshop.write("a", 2)
+    harness.write("a", 1)
+    harness.write("b", 10)
+    harness.steps(merging(["a"], seen))
+    harness.write("a", 2)
 
-    workshop.steps(merging(["a", "b"], seen))
+    harness.steps(merging(["a", "b"], seen))
 
     assert seen == [{"a": [1]}, {"a": [2], "b": [10]}]
 
 
-def test_a_removed_input_is_no_longer_waited_for_and_its_place_is_kept(workshop: Workshop) -> None:
+def test_a_removed_input_is_no_longer_waited_for_and_its_place_is_kept(harness: Harness) -> None:
     seen: list[dict[str, list[int]]] = []
-    workshop.write("a", 1)
-    workshop.write("b", 10)
-    workshop.steps(merging(["a", "b"], seen))
-    workshop.write("a", 2)
-    workshop.steps(merging(["a"], seen))
-    workshop.write("a", 3)
-    workshop.write("b", 11)
+    harness.write("a", 1)
+    harness.write("b", 10)
+    harness.steps(merging(["a", "b"], seen))
+    harness.write("a", 2)
+    harness.steps(merging(["a"], seen))
+    harness.write("a", 3)
+    harness.write("b", 11)
 
-    workshop.steps(merging(["a", "b"], seen))
+    harness.steps(merging(["a", "b"], seen))
 
     assert seen == [{"a": [1], "b": [10]}, {"a": [2]}, {"a": [3], "b": [11]}]
 
 
-def test_a_renamed_input_is_another_queue(workshop: Workshop) -> None:
+def test_a_renamed_input_is_another_queue(harness: Harness) -> None:
     seen: list[dict[str, list[int]]] = []
-    workshop.write("a", 1)
-    workshop.write("c", 10)
-    workshop.steps(merging(["a"], seen))
+    harness.write("a", 1)
+    harness.write("c", 10)
+    harness.steps(merging(["a"], seen))
 
-    workshop.steps(merging(["c"], seen))
+    harness.steps(merging(["c"], seen))
 
     assert seen == [{"a": [1]}, {"c": [10]}]
 
 
-def test_a_renamed_processor_is_another_one(workshop: Workshop) -> None:
+def test_a_renamed_processor_is_another_one(harness: Harness) -> None:
     seen: list[dict[str, list[int]]] = []
-    workshop.write("a", 1)
-    workshop.steps(merging(["a"], seen))
+    harness.write("a", 1)
+    harness.steps(merging(["a"], seen))
 
-    workshop.steps(merging(["a"], seen, name="combine"))
+    harness.steps(merging(["a"], seen, name="combine"))
 
     assert seen == [{"a": [1]}, {"a": [1]}]
 
@@ -100,35 +100,35 @@ def test_a_renamed_processor_is_another_one(workshop: Workshop) -> None:
     ids=["added", "renamed", "table added", "the same"],
 )
 def test_a_step_that_was_begun_is_taken_up_only_if_it_fits(
-    workshop: Workshop, inputs: list[str], tables: list[str], expected: dict[str, list[int]]
+    harness: Harness, inputs: list[str], tables: list[str], expected: dict[str, list[int]]
 ) -> None:
     seen: list[dict[str, list[int]]] = []
-    workshop.write("a", 1)
-    workshop.write("b", 10)
+    harness.write("a", 1)
+    harness.write("b", 10)
     with pytest.raises(Stop):
-        workshop.step(merging(["a"], seen, stops=True))
-    workshop.write("a", 2)
+        harness.step(merging(["a"], seen, stops=True))
+    harness.write("a", 2)
 
-    workshop.step(merging(inputs, seen, tables=tables))
+    harness.step(merging(inputs, seen, tables=tables))
 
     assert seen[1] == expected
-    attempt, snapshot = workshop.records(merging(inputs, seen))[:-3:-1]
+    attempt, snapshot = harness.records(merging(inputs, seen))[:-3:-1]
     assert attempt.data["hash"] == snapshot.data["hash"]
 
 
 def test_a_step_that_was_begun_before_a_start_from_scratch_is_not_taken_up(
-    workshop: Workshop,
+    harness: Harness,
 ) -> None:
     seen: list[dict[str, list[int]]] = []
-    workshop.write("a", 1)
-    workshop.steps(merging(["a"], seen))
-    workshop.write("a", 2)
+    harness.write("a", 1)
+    harness.steps(merging(["a"], seen))
+    harness.write("a", 2)
     with pytest.raises(Stop):
-        workshop.step(merging(["a"], seen, stops=True))
+        harness.step(merging(["a"], seen, stops=True))
     pipe = merging(["a"], seen)
-    restart(workshop.bench(pipe).connection, pipe)
+    restart(harness.context(pipe).connection, pipe)
 
-    workshop.steps(pipe)
+    harness.steps(pipe)
 
     assert seen == [{"a": [1]}, {"a": [2]}, {"a": [1, 2]}]
 
@@ -137,7 +137,7 @@ class TestFromScratch:
     @staticmethod
     def chain() -> Pipeline:
         pipe = Pipeline("shop")
-        pipe.queue("a")
+        pipe.schema("a")
 
         @pipe.stream(inputs="a", output="b", errors="lost")
         def first(a: DataFrame) -> DataFrame:
@@ -150,34 +150,32 @@ class TestFromScratch:
         return pipe
 
     def test_streams_publish_anew_and_who_reads_them_here_sees_it_once(
-        self, workshop: Workshop
+        self, harness: Harness
     ) -> None:
         pipe = self.chain()
-        workshop.write("a", 1, 2)
-        workshop.run(pipe)
+        harness.write("a", 1, 2)
+        harness.run(pipe)
 
-        restart(workshop.bench(pipe).connection, pipe)
-        workshop.run(pipe)
+        restart(harness.context(pipe).connection, pipe)
+        harness.run(pipe)
 
-        assert workshop.numbers("b") == 2 * [10, 20]
-        assert workshop.numbers("c") == 2 * [11, 21]
+        assert harness.numbers("b") == 2 * [10, 20]
+        assert harness.numbers("c") == 2 * [11, 21]
 
-    def test_it_can_be_done_again_and_again(self, workshop: Workshop) -> None:
+    def test_it_can_be_done_again_and_again(self, harness: Harness) -> None:
         pipe = self.chain()
-        workshop.write("a", 1)
+        harness.write("a", 1)
         for _ in range(3):
-            restart(workshop.bench(pipe).connection, pipe)
-            restart(workshop.bench(pipe).connection, pipe)
-            workshop.run(pipe)
+            restart(harness.context(pipe).connection, pipe)
+            restart(harness.context(pipe).connection, pipe)
+            harness.run(pipe)
 
-        assert workshop.numbers("c") == 3 * [11]
-        assert workshop.status(pipe, "second").generation == 6
+        assert harness.numbers("c") == 3 * [11]
+        assert harness.status(pipe, "second").generation == 6
 
-    def test_what_a_sink_put_into_the_errors_queue_is_seen_once_too(
-        self, workshop: Workshop
-    ) -> None:
+    def test_what_a_sink_put_into_the_errors_queue_is_seen_once_too(self, harness: Harness) -> None:
         pipe, seen = Pipeline("shop"), []
-        pipe.queue("a")
+        pipe.schema("a")
 
         @pipe.sink(inputs="a", errors="lost")
         def refuse(a: DataFrame) -> None:
@@ -188,20 +186,20 @@ class TestFromScratch:
         def mourn(lost: DataFrame) -> None:
             seen.append(numbers_in(lost))
 
-        workshop.write("a", 1)
+        harness.write("a", 1)
         for _ in range(2):
-            workshop.run(pipe)
-            restart(workshop.bench(pipe).connection, pipe)
-        workshop.run(pipe)
+            harness.run(pipe)
+            restart(harness.context(pipe).connection, pipe)
+        harness.run(pipe)
 
         assert seen == [[1], [1], [1]]
 
     @pytest.mark.parametrize("by", ["others", "a source"])
     def test_a_queue_that_others_write_to_as_well_is_refused_before_anything_is_emptied(
-        self, workshop: Workshop, by: str
+        self, harness: Harness, by: str
     ) -> None:
         pipe = Pipeline("shop")
-        pipe.queue("a")
+        pipe.schema("a")
 
         @pipe.stream(inputs="a", output="c", errors="lost")
         def first(a: DataFrame) -> DataFrame:
@@ -219,7 +217,7 @@ class TestFromScratch:
             delivery.upsert(sums, "totals", key="k", add=["n"])
 
         if by == "others":
-            workshop.write("a", 1, 2, -3)
+            harness.write("a", 1, 2, -3)
         else:
 
             @pipe.source(output="a")
@@ -227,19 +225,19 @@ class TestFromScratch:
                 numbers = spark.createDataFrame([(1,), (2,), (-3,)], "n int")
                 return numbers.selectExpr("'Numbered' as type", "struct(n) as data")
 
-        workshop.run(pipe)
+        harness.run(pipe)
         with pytest.raises(GraphError, match="first cannot begin again: queue a has messages of"):
-            restart(workshop.bench(pipe).connection, pipe)
-        workshop.run(pipe)
+            restart(harness.context(pipe).connection, pipe)
+        harness.run(pipe)
 
-        assert workshop.rows("select n from totals") == [(6,)]
-        assert workshop.status(pipe, "first").generation == 0
+        assert harness.rows("select n from totals") == [(6,)]
+        assert harness.status(pipe, "first").generation == 0
 
     def test_tables_of_sinks_are_emptied_first_if_they_are_still_there(
-        self, workshop: Workshop
+        self, harness: Harness
     ) -> None:
         pipe = Pipeline("shop")
-        pipe.queue("a")
+        pipe.schema("a")
 
         @pipe.sink(inputs="a")
         def total(a: DataFrame, delivery: Delivery) -> None:
@@ -247,11 +245,11 @@ class TestFromScratch:
             delivery.upsert(sums, "totals", key="k", add=["n"])
             delivery.upsert(sums, "gone", key="k", add=["n"])
 
-        workshop.write("a", 1, 2)
-        workshop.run(pipe)
-        workshop.execute("drop table gone")
+        harness.write("a", 1, 2)
+        harness.run(pipe)
+        harness.execute("drop table gone")
 
-        restart(workshop.bench(pipe).connection, pipe)
-        workshop.run(pipe)
+        restart(harness.context(pipe).connection, pipe)
+        harness.run(pipe)
 
-        assert workshop.rows("select n from totals union all select n from gone") == [(3,), (3,)]
+        assert harness.rows("select n from totals union all select n from gone") == [(3,), (3,)]

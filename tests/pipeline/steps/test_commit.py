@@ -14,16 +14,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructType
 
 from penstock import Store
-from penstock.database.server_errors import typed_errors
 from penstock.errors import InvalidErrorRow, StepSuperseded
 from penstock.pipeline import Delivery, Pipeline, state
-from penstock.pipeline.next_snapshot import Memory, choose
+from penstock.pipeline.attempt import StepContext, StepResult
+from penstock.pipeline.hooks import ReadHooks
 from penstock.pipeline.outputs import ErrorsQueue, StagedErrors, without_repeated_errors
 from penstock.pipeline.projection import Projection
 from penstock.pipeline.restart import restart
-from penstock.pipeline.snapshot import Snapshot
-from penstock.pipeline.step import Bench, Made, begin, commit
-from penstock.pipeline.upsert import Upsert
+from penstock.pipeline.snapshot import Remembered, Snapshot, State, next_snapshot
+from penstock.pipeline.step import begin, commit
+from penstock.pipeline.tables import Upsert
 from penstock.spark.connections import find_database
 from penstock.spark.write.staging import Published, Staged
 from tests.pipeline.steps.running import Stop, Watched, pipeline, stop
@@ -48,20 +48,23 @@ class Run:
     """One run of a pipeline: it begins a step of its processor, stages, and commits."""
 
     def __init__(self, pipe: Pipeline, processor: str, connection: Watched) -> None:
-        place = find_database(connection.info.dsn)
-        self.bench = Bench(pipe, pipe.processors[processor], place, connection, NO_SPARK)
-        self.connection = connection
+        database, self.connection = find_database(connection.info.dsn), connection
+        self.run_connection = connection.for_a_run()
+        self.context = StepContext(
+            pipe, pipe.processors[processor], database, self.run_connection, NO_SPARK
+        )
 
-    def open(self) -> state.State:
-        one = self.bench.processor
-        return state.open_processor(self.connection, "shop", one.name, one.kind)
+    def open(self) -> State:
+        one = self.context.processor
+        return self.run_connection.run(state.open_processor("shop", one.name, one.kind))
 
     def place(self, **tailers: int) -> None:
-        state.place_tailers(self.connection, "shop", self.bench.processor.name, tailers)
+        name = self.context.processor.name
+        self.run_connection.run(state.place_tailers("shop", name, tailers))
 
     def begin(self) -> Snapshot:
-        self.place(**dict.fromkeys(self.bench.processor.reads, 0))
-        snapshot = begin(self.bench, self.open())
+        self.place(**dict.fromkeys(self.context.processor.reads, 0))
+        snapshot = begin(self.context, self.open())
         assert snapshot is not None
         return snapshot
 
@@ -72,8 +75,7 @@ class Run:
         self, snapshot: Snapshot, *staged: Staged, cursor: int | None = None, **made: Any
     ) -> Published:
         report = {} if cursor is None else {"cursor": cursor}
-        with typed_errors("here"):
-            return commit(self.bench, snapshot, Made(list(staged), **made), report, 0.0)
+        return commit(self.context, snapshot, StepResult(list(staged), **made), report, 0.0)
 
 
 Start = Callable[..., Run]
@@ -171,7 +173,7 @@ class TestWhoMayCommit:
     ) -> None:
         run, other = start(), start()
         snapshot = run.begin()
-        restart(other.connection, other.bench.pipeline)
+        restart(other.run_connection, other.context.pipeline)
 
         with pytest.raises(StepSuperseded, match="started from scratch"):
             run.commit(snapshot, run.stage())
@@ -191,8 +193,9 @@ class TestOneMoment:
             pa.table({"name": ["all"], "n": [5]}),
         )  # fmt: skip
         fold = Projection(
-            "copy", "here", lambda *_: None, StructType().add("balance", LongType()), "accounts"
-        )
+            "copy", "here", lambda *_: None, StructType().add("balance", LongType()), "accounts",
+            ReadHooks(),
+        )  # fmt: skip
         rows = {"stream_name": ["number-1"], "balance": [7], "position": [0], "removed": [False]}
         run.commit(
             snapshot,
@@ -253,7 +256,7 @@ class TestWhatIsRead:
         begun = first.begin()
         store.write_message("number-1", "Numbered")
 
-        again = begin(second.bench, second.open())
+        again = begin(second.context, second.open())
 
         assert again == begun
         assert begun.ranges == {"number": (0, 1)}
@@ -272,7 +275,9 @@ class TestWhatIsRead:
             late.write_message("number-2", "Numbered")
             store.write_message("number-1", "Numbered")
 
-            snapshot = choose(run.connection, run.bench.processor, run.open(), Memory())
+            snapshot = next_snapshot(
+                run.run_connection, run.context.processor, run.open(), Remembered()
+            )
 
         assert snapshot is not None
         assert snapshot.ranges == {"number": (0, 1)}
@@ -284,10 +289,10 @@ class TestWhatIsRead:
         for _ in range(2):
             maker.commit(maker.begin(), maker.stage())
             made = seen(database_url)["messages"]
-            restart(maker.connection, maker.bench.pipeline)
+            restart(maker.run_connection, maker.context.pipeline)
         maker.commit(maker.begin(), maker.stage())
 
-        snapshot = begin(reader.bench, reader.open())
+        snapshot = begin(reader.context, reader.open())
 
         assert made == 2
         assert snapshot is not None
@@ -335,11 +340,11 @@ class TestErrors:
     ) -> None:
         run = start()
         staged: list[Staged] = [
-            errors.stage(run.connection, {1: "bad", 2: "worse"}),
-            errors.stage(run.connection, {2: "bad again"}),
+            errors.stage(run.run_connection, {1: "bad", 2: "worse"}),
+            errors.stage(run.run_connection, {2: "bad again"}),
         ]
 
-        once = without_repeated_errors(run.connection, staged)
+        once = without_repeated_errors(run.run_connection, staged)
         run.commit(run.begin(), *once)
 
         assert [one.count for one in once] == [2, 0]
@@ -352,8 +357,8 @@ class TestErrors:
     ) -> None:
         run = start()
 
-        with pytest.raises(InvalidErrorRow), typed_errors("here"):
-            errors.stage(run.connection, {1: "bad", position: "worse"})
+        with pytest.raises(InvalidErrorRow):
+            errors.stage(run.run_connection, {1: "bad", position: "worse"})
 
         count = run.connection.execute("select count(*) from penstock.staged").fetchone()
         assert count == (0,)
@@ -363,7 +368,7 @@ class TestErrors:
     ) -> None:
         run = start()
         snapshot = run.begin()
-        staged: StagedErrors = errors.stage(run.connection, {1: "bad"})
+        staged: StagedErrors = errors.stage(run.run_connection, {1: "bad"})
         run.connection.before_commit = stop
 
         with pytest.raises(Stop):

@@ -18,9 +18,10 @@ from pyspark.sql import SparkSession
 
 import penstock
 from penstock.errors import DatabaseUnreachable
+from penstock.pipeline import Timing
 from penstock.pipeline.step import run_step
 from tests.pipeline.steps.cut_off import WORD, reading
-from tests.pipeline.steps.running import Workshop
+from tests.pipeline.steps.running import Harness
 from tests.spark.faults.waiting import end_blocked, wait_until_blocked
 from tests.spark.faults.wires import Wire
 
@@ -52,17 +53,12 @@ def ended(database_url: str) -> Iterator[Wire]:
         yield wire
 
 
-@pytest.fixture
-def _again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.pipeline.runner.TRY_AGAIN", 0.0)
-
-
 @pytest.mark.parametrize("how", ["cut", "ended"])
 def test_the_users_process_outlives_it(
-    workshop: Workshop, request: pytest.FixtureRequest, how: str
+    harness: Harness, request: pytest.FixtureRequest, how: str
 ) -> None:
     wire: Wire = request.getfixturevalue(how)
-    workshop.write("a", 1, 2)
+    harness.write("a", 1, 2)
 
     program = [sys.executable, "-m", "tests.pipeline.steps.cut_off", wire.url]
     process = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -70,33 +66,33 @@ def test_the_users_process_outlives_it(
     assert (process.returncode, wire.was_said) == (0, True), process.stderr
     assert "copy waits for the database: PostgreSQL at 127.0.0.1:" in process.stderr
     assert "copied 2, error None" in process.stdout
-    assert workshop.numbers("b") == [1, 2]
+    assert harness.numbers("b") == [1, 2]
 
 
 def test_a_step_whose_task_is_cut_off_says_that_the_database_cannot_be_reached(
-    workshop: Workshop, spark: SparkSession, cut: Wire
+    harness: Harness, spark: SparkSession, cut: Wire
 ) -> None:
-    workshop.write("a", 1)
+    harness.write("a", 1)
 
     with (
         penstock.connect(cut.url) as store,
         pytest.raises(DatabaseUnreachable, match="its worker was aborted") as caught,
     ):
-        run_step(Workshop(store, spark, driver_rows=0).bench(reading()))
+        run_step(Harness(store, spark, driver_rows=0).context(reading()))
 
     assert "\n" not in str(caught.value)
-    assert workshop.status(reading()).error is None
+    assert harness.status(reading()).error is None
 
 
-@pytest.mark.usefixtures("_again_at_once")
 def test_a_run_goes_on_whose_task_was_aborted(
-    workshop: Workshop, spark: SparkSession, ended: Wire
+    harness: Harness, spark: SparkSession, ended: Wire
 ) -> None:
-    workshop.write("a", 1, 2)
+    harness.write("a", 1, 2)
 
     with penstock.connect(ended.url) as store:
-        summary = Workshop(store, spark, driver_rows=0).run(reading())
+        timing = Timing(retry_delay=0.0)
+        summary = Harness(store, spark, driver_rows=0, timing=timing).run(reading())
 
     assert ended.was_said
     assert summary.succeeded
-    assert workshop.numbers("b") == [1, 2]
+    assert harness.numbers("b") == [1, 2]

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from penstock.pipeline import Delivery
-from tests.pipeline.steps.running import Workshop, numbered, pipeline, renumbered
+from tests.pipeline.steps.running import Harness, numbered, pipeline, renumbered
 
 #: expressions of `n` and `text` that fail for number 2, whose text is "bad", and for no other
 FAILING = {
@@ -43,7 +43,7 @@ FAILING = {
 
 
 @pytest.mark.parametrize("expression", FAILING.values(), ids=FAILING.keys())
-def test_a_value_that_a_function_of_spark_cannot_take(workshop: Workshop, expression: str) -> None:
+def test_a_value_that_a_function_of_spark_cannot_take(harness: Harness, expression: str) -> None:
     pipe = pipeline()
 
     @pipe.stream(inputs="number", output="out", errors="lost")
@@ -53,24 +53,24 @@ def test_a_value_that_a_function_of_spark_cannot_take(workshop: Workshop, expres
         return renumbered(computed.where("made is not null"))
 
     for number in (1, 2, 3):
-        workshop.write("number", number, text="bad" if number == 2 else str(number))
-    workshop.steps(pipe)
+        harness.write("number", number, text="bad" if number == 2 else str(number))
+    harness.steps(pipe)
 
-    assert (workshop.numbers("out"), workshop.numbers("lost")) == ([1, 3], [2])
+    assert (harness.numbers("out"), harness.numbers("lost")) == ([1, 3], [2])
 
 
-def test_it_is_found_in_the_executors_too(workshop: Workshop, shape: str) -> None:
+def test_it_is_found_in_the_executors_too(harness: Harness, shape: str) -> None:
     pipe = pipeline()
 
     @pipe.stream(inputs="number", output="out", errors="lost")
     def compute(number: DataFrame) -> DataFrame:
         return renumbered(numbered(number), "string(parse_json(if(n = 2, '{', string(n))))")
 
-    workshop.write("number", 1, 2, 3)
-    workshop.steps(pipe)
+    harness.write("number", 1, 2, 3)
+    harness.steps(pipe)
 
-    assert len(workshop.numbers("out")) == 2
-    [lost] = workshop.messages("lost")
+    assert len(harness.numbers("out")) == 2
+    [lost] = harness.messages("lost")
     assert lost.data["n"] == 2
     assert "MALFORMED_RECORD_IN_PARSING" in (lost.metadata or {})["error"]
 
@@ -78,7 +78,7 @@ def test_it_is_found_in_the_executors_too(workshop: Workshop, shape: str) -> Non
 class TestOutput:
     """What a message's rows cannot be is its fault as well, though only the commit finds out."""
 
-    def test_ids_that_are_there_twice(self, workshop: Workshop, shape: str) -> None:
+    def test_ids_that_are_there_twice(self, harness: Harness, shape: str) -> None:
         pipe = pipeline()
         one = "0190b2c4-7a2b-7c3d-8e4f-5a6b7c8d9e0"
 
@@ -88,14 +88,14 @@ class TestOutput:
                 f"concat('{one}', string(n % 3)) as id", "'Made' as type", "struct(n) as data"
             )
 
-        workshop.write("number", 0, 1, 2, 4, 5)
-        workshop.steps(pipe)
+        harness.write("number", 0, 1, 2, 4, 5)
+        harness.steps(pipe)
 
-        assert workshop.numbers("out") == [0, 1, 2]
-        assert workshop.numbers("lost") == [4, 5]
-        assert "DuplicateMessageId" in (workshop.messages("lost")[0].metadata or {})["error"]
+        assert harness.numbers("out") == [0, 1, 2]
+        assert harness.numbers("lost") == [4, 5]
+        assert "DuplicateMessageId" in (harness.messages("lost")[0].metadata or {})["error"]
 
-    def test_an_upsert_without_its_key(self, workshop: Workshop) -> None:
+    def test_an_upsert_without_its_key(self, harness: Harness) -> None:
         pipe = pipeline()
 
         @pipe.sink(inputs="number", errors="lost")
@@ -103,24 +103,24 @@ class TestOutput:
             rows = numbered(number).selectExpr("nullif(n, 2) as n", "type")
             delivery.upsert(rows, "kept", key="n")
 
-        workshop.write("number", 1, 2, 3)
-        workshop.steps(pipe)
+        harness.write("number", 1, 2, 3)
+        harness.steps(pipe)
 
-        assert sorted(workshop.rows("select n from kept")) == [(1,), (3,)]
-        [lost] = workshop.messages("lost")
+        assert sorted(harness.rows("select n from kept")) == [(1,), (3,)]
+        [lost] = harness.messages("lost")
         assert lost.data["n"] == 2
         assert "n of a row for kept is None" in (lost.metadata or {})["error"]
 
-    def test_a_row_that_its_table_refuses(self, workshop: Workshop) -> None:
+    def test_a_row_that_its_table_refuses(self, harness: Harness) -> None:
         pipe = pipeline()
 
         @pipe.sink(inputs="number", errors="lost")
         def keep(number: DataFrame, delivery: Delivery) -> None:
             delivery.upsert(numbered(number).select("n"), "kept", key="n")
 
-        workshop.execute("create table kept (n bigint primary key check (n <> 2))")
-        workshop.write("number", 1, 2, 3)
-        workshop.steps(pipe)
+        harness.execute("create table kept (n bigint primary key check (n <> 2))")
+        harness.write("number", 1, 2, 3)
+        harness.steps(pipe)
 
-        assert sorted(workshop.rows("select n from kept")) == [(1,), (3,)]
-        assert workshop.numbers("lost") == [2]
+        assert sorted(harness.rows("select n from kept")) == [(1,), (3,)]
+        assert harness.numbers("lost") == [2]

@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
-from typing import Any
 
 import psutil
 import psycopg
@@ -20,18 +20,43 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import penstock
-from penstock import RecordedMessage, Settings, Store
-from penstock.database import pool
+from penstock import Interceptor, RecordedMessage, Store
 from penstock.database.embedded import EmbeddedServer, start
+from penstock.database.interceptor import Call
 from penstock.errors import DatabaseUnreachable
-from penstock.pipeline import Pipeline, Runner
-from penstock.spark.connections import DatabaseRef, connect
+from penstock.pipeline import Pipeline, Timing
+from penstock.spark.connections import connect, find_database
 from tests.conftest import FAST
-from tests.pipeline.steps.points import CALLED, points_are_noticed, walking
-from tests.pipeline.steps.running import Workshop, numbered, renumbered
+from tests.pipeline.steps.running import Harness, numbered, renumbered
 from tests.spark.faults.waiting import STAGINGS, end_blocked, held, wait_until_blocked
+from tests.spark.faults.wires import Wire
 
-AT = [f"{when} {name}" for _, name in CALLED for when in ("before", "after")]
+AT_ONCE = Timing(retry_delay=0.0)
+
+#: what a step asks of the database, in this order; `unstage` comes after the commit
+OPERATIONS = ("open_processor", "write_snapshot", "commit_step", "unstage")
+AT = [f"{when} {name}" for name in OPERATIONS for when in ("before", "after")]
+
+
+class StopsServer(Interceptor):
+    """Stops a server before or after an operation of a processor, once."""
+
+    def __init__(self, processor: str, point: str, stop: Callable[[], None]) -> None:
+        self._processor = processor
+        self._point = point
+        self._stop: Callable[[], None] | None = stop
+
+    @contextmanager
+    def around(self, call: Call) -> Iterator[None]:
+        self._reach("before", call)
+        yield
+        self._reach("after", call)
+
+    def _reach(self, when: str, call: Call) -> None:
+        is_own = call.facts.get("processor", self._processor) == self._processor
+        if self._stop is not None and is_own and self._point == f"{when} {call.name}":
+            stop, self._stop = self._stop, None
+            stop()
 
 
 class Machine(logging.Handler):
@@ -69,23 +94,17 @@ def machine() -> Iterator[Machine]:
     folder = Path(tempfile.mkdtemp(prefix="penstock-"))
     machine = Machine(folder)
     penstock.install(machine.start())
-    logging.getLogger("penstock.pipeline.runner").addHandler(machine)
+    logging.getLogger("penstock.pipeline").addHandler(machine)
     yield machine
-    logging.getLogger("penstock.pipeline.runner").removeHandler(machine)
+    logging.getLogger("penstock.pipeline").removeHandler(machine)
     machine.stop()
     shutil.rmtree(folder, ignore_errors=True)
-
-
-@pytest.fixture
-def own_store(machine: Machine) -> Iterator[Store]:
-    with penstock.connect(machine.start()) as store:
-        yield store
 
 
 def chain(name: str) -> Pipeline:
     """Return a pipeline of two streams with queues of their own."""
     pipe = Pipeline(name)
-    pipe.queue(f"{name}_a")
+    pipe.schema(f"{name}_a")
 
     @pipe.stream(alts=f"{name}_a", output=f"{name}_b")
     def first(messages: DataFrame) -> DataFrame:
@@ -99,54 +118,58 @@ def chain(name: str) -> Pipeline:
 
 
 @pytest.mark.parametrize(
-    ("end", "point"), [*(("stop", point) for point in AT), ("crash", "before commit")]
+    ("end", "point"), [*(("stop", point) for point in AT), ("crash", "before commit_step")]
 )
 def test_it_goes_on_where_it_was(
-    machine: Machine,
-    own_store: Store,
-    spark: SparkSession,
-    monkeypatch: pytest.MonkeyPatch,
-    end: str,
-    point: str,
+    machine: Machine, spark: SparkSession, end: str, point: str
 ) -> None:
-    monkeypatch.setattr("penstock.pipeline.runner.TRY_AGAIN", 0.0)
+    interceptor = StopsServer("first", point, getattr(machine, end))
     name, waited = f"{end}_{AT.index(point)}", machine.waits
-    workshop = Workshop(own_store, spark)
-    workshop.write(f"{name}_a", 1, 2)
-    runner = Runner(chain(name), own_store, spark)
-    work = runner._work
+    with penstock.connect(machine.start(), interceptors=[interceptor]) as store:
+        harness = Harness(store, spark, timing=AT_ONCE)
+        harness.write(f"{name}_a", 1, 2)
 
-    def work_and_lose_the_server(one: Any) -> None:
-        def is_there(passed: list[str]) -> bool:
-            return (
-                one.processor.name == "first" and passed[-1] == point and passed.count(point) == 1
-            )
+        summary = harness.run(chain(name))
 
-        with walking(is_there, getattr(machine, end)):
-            work(one)
-
-    monkeypatch.setattr(runner, "_work", work_and_lose_the_server)
-    with points_are_noticed():
-        summary = runner.once()
-
-    assert summary.succeeded
-    assert workshop.numbers(f"{name}_b") == [2, 3]
-    assert workshop.numbers(f"{name}_c") == [3, 4]
-    assert machine.waits > waited
+        assert summary.succeeded
+        assert harness.numbers(f"{name}_b") == [2, 3]
+        assert harness.numbers(f"{name}_c") == [3, 4]
+        assert machine.waits > waited
 
 
-def test_patience_ends(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.pipeline.runner.TRY_AGAIN", 0.0)
-    monkeypatch.setattr("penstock.pipeline.runner.PATIENCE", 0.0)
+def test_it_goes_on_where_its_function_was(machine: Machine, spark: SparkSession) -> None:
+    pipe, calls = Pipeline("function"), []
+    pipe.schema("function_a")
+
+    @pipe.stream(inputs="function_a", output="function_b")
+    def copy(function_a: DataFrame) -> DataFrame:
+        calls.append(1)
+        if len(calls) == 1:
+            machine.stop()  # before anything is staged
+        return renumbered(numbered(function_a))
+
+    with penstock.connect(machine.start()) as store:
+        harness = Harness(store, spark, timing=AT_ONCE)
+        harness.write("function_a", 1, 2)
+
+        summary = harness.run(pipe)
+
+        assert summary.succeeded
+        assert harness.numbers("function_b") == [1, 2]
+        assert len(calls) == 2
+
+
+def test_it_does_not_wait_for_ever(harness: Harness) -> None:
+    harness.timing = Timing(retry_delay=0.0, outage_timeout=0.0)
     pipe = Pipeline("shop")
-    pipe.queue("a")
+    pipe.schema("a")
 
     @pipe.sink(inputs="a")
     def lose(a: DataFrame) -> None:
         raise DatabaseUnreachable("there", "it is gone")
 
-    workshop.write("a", 1)
-    summary = workshop.run(pipe)
+    harness.write("a", 1)
+    summary = harness.run(pipe)
 
     assert isinstance(summary.progress["lose"].error, DatabaseUnreachable)
 
@@ -155,26 +178,25 @@ class TestTask:
     """A task on an executor loses its connection: the step is tried again."""
 
     @pytest.fixture(autouse=True)
-    def _on_executors(self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
-        workshop.driver_rows = 0
-        monkeypatch.setattr("penstock.pipeline.runner.TRY_AGAIN", 0.0)
+    def _on_executors(self, harness: Harness) -> None:
+        harness.driver_rows, harness.timing = 0, AT_ONCE
 
-    def test_while_it_stages(self, workshop: Workshop) -> None:
-        workshop.write("shop_a", 1, 2)
-        url = workshop.store.settings.conninfo()
-        run = Thread(target=workshop.run, args=(chain("shop"),))
+    def test_while_it_stages(self, harness: Harness) -> None:
+        harness.write("shop_a", 1, 2)
+        url = harness.store.settings.conninfo()
+        run = Thread(target=harness.run, args=(chain("shop"),))
         with held(url, STAGINGS):
             run.start()
             wait_until_blocked(url, 1)
             end_blocked(url)
         run.join()
 
-        assert workshop.numbers("shop_c") == [3, 4]
+        assert harness.numbers("shop_c") == [3, 4]
 
-    def test_while_it_plans_what_to_read(self, workshop: Workshop) -> None:
+    def test_while_it_plans_what_to_read(self, harness: Harness) -> None:
         pipe, calls = Pipeline("shop"), []
-        pipe.queue("a")
-        url = workshop.store.settings.conninfo()
+        pipe.schema("a")
+        url = harness.store.settings.conninfo()
         other = psycopg.connect(url)
 
         @pipe.stream(inputs="a", output="b")
@@ -184,30 +206,30 @@ class TestTask:
                 other.execute("lock table message_store.messages in access exclusive mode")
             return renumbered(numbered(a))
 
-        workshop.write("a", 1, 2)
-        run = Thread(target=workshop.run, args=(pipe,))
+        harness.write("a", 1, 2)
+        run = Thread(target=harness.run, args=(pipe,))
         run.start()
         wait_until_blocked(url, 1)
         end_blocked(url)
         other.close()
         run.join()
 
-        assert workshop.numbers("b") == [1, 2]
+        assert harness.numbers("b") == [1, 2]
         assert len(calls) == 2
 
-    def test_while_it_folds(self, workshop: Workshop) -> None:
+    def test_while_it_folds(self, harness: Harness) -> None:
         pipe = Pipeline("shop")
-        pipe.queue("account")
+        pipe.schema("account")
 
         @pipe.project("account", into="counts", columns="count int", limit=1)
         def count(state: dict[str, int] | None, message: RecordedMessage) -> dict[str, int]:
             return {"count": (state["count"] if state else 0) + 1}
 
-        workshop.write("account-1", 1)
-        workshop.run(pipe)
-        workshop.write("account-1", 2)
-        url = workshop.store.settings.conninfo()
-        run = Thread(target=workshop.run, args=(pipe,))
+        harness.write("account-1", 1)
+        harness.run(pipe)
+        harness.write("account-1", 2)
+        url = harness.store.settings.conninfo()
+        run = Thread(target=harness.run, args=(pipe,))
         with psycopg.connect(url) as connection:
             connection.execute("lock table counts in access exclusive mode")
             run.start()
@@ -215,21 +237,13 @@ class TestTask:
             end_blocked(url)
         run.join()
 
-        assert workshop.rows("select count from counts") == [(2,)]
+        assert harness.rows("select count from counts") == [(2,)]
 
 
 def test_a_server_that_stops_just_after_it_let_one_in_is_away(
-    store: Store, database_url: str, monkeypatch: pytest.MonkeyPatch
+    store: Store, database_url: str
 ) -> None:
-    let_in = pool.connect
+    with Wire(database_url, "set timezone") as wire, pytest.raises(DatabaseUnreachable):
+        connect(find_database(wire.url))
 
-    def let_in_and_stop(settings: Settings) -> psycopg.Connection[Any]:
-        connection = let_in(settings)
-        with psycopg.connect(database_url) as other:
-            pid = connection.info.backend_pid
-            other.execute("select pg_terminate_backend(%s, 5000)", (pid,))
-        return connection
-
-    monkeypatch.setattr(pool, "connect", let_in_and_stop)
-    with pytest.raises(DatabaseUnreachable):
-        connect(DatabaseRef(store.settings))
+    assert wire.was_said

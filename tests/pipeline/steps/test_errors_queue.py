@@ -11,29 +11,29 @@ from pyspark.sql import functions as f
 
 from penstock.pipeline import Delivery
 from tests.pipeline.steps.poison import BAD, write_with_bad_ones
-from tests.pipeline.steps.running import Workshop, numbered, pipeline, renumbered
+from tests.pipeline.steps.running import Harness, numbered, pipeline, renumbered
 
 
 class TestSearch:
     """A step that fails is split until the message that did it stands alone."""
 
-    def test_of_what_sparks_functions_cannot_take(self, workshop: Workshop, shape: str) -> None:
+    def test_of_what_sparks_functions_cannot_take(self, harness: Harness, shape: str) -> None:
         pipe = pipeline()
 
         @pipe.stream(inputs="number", output="out", errors="lost")
         def parse(number: DataFrame) -> DataFrame:
             return renumbered(number, "cast(get_json_object(data, '$.text') as int)")
 
-        write_with_bad_ones(workshop, 6)
-        reports = workshop.steps(pipe)
+        write_with_bad_ones(harness, 6)
+        reports = harness.steps(pipe)
 
-        assert workshop.numbers("out") == [0, 1, 2, 5]
-        assert workshop.numbers("lost") == [3, 4]
+        assert harness.numbers("out") == [0, 1, 2, 5]
+        assert harness.numbers("lost") == [3, 4]
         assert sum(one.messages_out for one in reports) == 4
         assert sum(one.failed for one in reports) == 2
         assert sum(one.messages_in for one in reports) == 6
 
-    def test_of_what_python_in_a_task_cannot_take(self, workshop: Workshop, shape: str) -> None:
+    def test_of_what_python_in_a_task_cannot_take(self, harness: Harness, shape: str) -> None:
         pipe = pipeline()
 
         def parse_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -47,18 +47,18 @@ class TestSearch:
         def parse(number: DataFrame) -> DataFrame:
             return number.mapInArrow(parse_batches, "type string, data string")
 
-        write_with_bad_ones(workshop, 5)
-        workshop.steps(pipe)
+        write_with_bad_ones(harness, 5)
+        harness.steps(pipe)
 
-        assert workshop.numbers("out") == [0, 1, 2]
-        assert workshop.numbers("lost") == [3, 4]
-        (first, _) = workshop.messages("lost")
+        assert harness.numbers("out") == [0, 1, 2]
+        assert harness.numbers("lost") == [3, 4]
+        (first, _) = harness.messages("lost")
         assert first.metadata is not None
         assert first.metadata["error"] == (
             "ValueError: invalid literal for int() with base 10: 'bad 3'"
         )
 
-    def test_of_what_the_function_itself_cannot_take(self, workshop: Workshop) -> None:
+    def test_of_what_the_function_itself_cannot_take(self, harness: Harness) -> None:
         pipe = pipeline()
 
         @pipe.stream(inputs="number", output="out", errors="lost")
@@ -67,26 +67,26 @@ class TestSearch:
                 int(json.loads(row.data)["text"])
             return renumbered(numbered(number))
 
-        write_with_bad_ones(workshop)
-        workshop.steps(pipe)
+        write_with_bad_ones(harness)
+        harness.steps(pipe)
 
-        assert workshop.numbers("out") == [0, 1, 2, 5, 6, 7, 8]
-        assert workshop.numbers("lost") == list(BAD)
+        assert harness.numbers("out") == [0, 1, 2, 5, 6, 7, 8]
+        assert harness.numbers("lost") == list(BAD)
 
-    def test_of_what_does_not_read_as_declared(self, workshop: Workshop, shape: str) -> None:
+    def test_of_what_does_not_read_as_declared(self, harness: Harness, shape: str) -> None:
         pipe = pipeline("n int, text int")
 
         @pipe.stream(inputs="number", output="out", errors="lost")
         def parse(number: DataFrame) -> DataFrame:
             return number
 
-        write_with_bad_ones(workshop, 6)
-        workshop.steps(pipe)
+        write_with_bad_ones(harness, 6)
+        harness.steps(pipe)
 
-        assert workshop.numbers("out") == [0, 1, 2, 5]
-        assert workshop.numbers("lost") == [3, 4]
+        assert harness.numbers("out") == [0, 1, 2, 5]
+        assert harness.numbers("lost") == [3, 4]
 
-    def test_of_what_makes_no_message(self, workshop: Workshop, shape: str) -> None:
+    def test_of_what_makes_no_message(self, harness: Harness, shape: str) -> None:
         pipe = pipeline()
 
         @pipe.stream(inputs="number", output="out", errors="lost")
@@ -94,13 +94,13 @@ class TestSearch:
             bad = "get_json_object(data, '$.text') like 'bad%'"
             return number.withColumn("data", f.expr(f"if({bad}, 'no json', data)"))
 
-        write_with_bad_ones(workshop, 6)
-        workshop.steps(pipe)
+        write_with_bad_ones(harness, 6)
+        harness.steps(pipe)
 
-        assert workshop.numbers("out") == [0, 1, 2, 5]
-        assert workshop.numbers("lost") == [3, 4]
+        assert harness.numbers("out") == [0, 1, 2, 5]
+        assert harness.numbers("lost") == [3, 4]
 
-    def test_of_a_sink(self, workshop: Workshop) -> None:
+    def test_of_a_sink(self, harness: Harness) -> None:
         pipe = pipeline()
         seen: list[int] = []
 
@@ -108,29 +108,29 @@ class TestSearch:
         def see(number: DataFrame, delivery: Delivery) -> None:
             seen.extend(int(json.loads(row.data)["text"]) for row in number.collect())
 
-        write_with_bad_ones(workshop)
-        workshop.steps(pipe)
+        write_with_bad_ones(harness)
+        harness.steps(pipe)
 
         assert set(seen) == {0, 1, 2, 5, 6, 7, 8}
-        assert workshop.numbers("lost") == list(BAD)
+        assert harness.numbers("lost") == list(BAD)
 
-    def test_of_alternatives(self, workshop: Workshop) -> None:
+    def test_of_alternatives(self, harness: Harness) -> None:
         pipe = pipeline()
-        pipe.queue("other")
+        pipe.schema("other")
 
         @pipe.stream(alts=["other", "number"], output="out", errors="lost")
         def parse(messages: DataFrame) -> DataFrame:
             return renumbered(messages, "cast(get_json_object(data, '$.text') as int)")
 
-        write_with_bad_ones(workshop, 6)
-        workshop.write("other", 20, 21, text="21")
-        workshop.write("other", 22, text="bad")
-        workshop.steps(pipe)
+        write_with_bad_ones(harness, 6)
+        harness.write("other", 20, 21, text="21")
+        harness.write("other", 22, text="bad")
+        harness.steps(pipe)
 
-        assert workshop.numbers("out") == [21, 21, 0, 1, 2, 5]
-        assert workshop.numbers("lost") == [22, 3, 4]
+        assert harness.numbers("out") == [21, 21, 0, 1, 2, 5]
+        assert harness.numbers("lost") == [22, 3, 4]
 
-    def test_among_messages_of_other_types(self, workshop: Workshop) -> None:
+    def test_among_messages_of_other_types(self, harness: Harness) -> None:
         pipe = pipeline()
 
         @pipe.stream(inputs="number", output="out", errors="lost", types=["Wanted"])
@@ -139,16 +139,16 @@ class TestSearch:
 
         for number in range(12):
             type = "Wanted" if number % 4 == 0 else "Other"
-            workshop.write("number", number, type=type, text="bad" if number == 8 else str(number))
-        workshop.steps(pipe)
+            harness.write("number", number, type=type, text="bad" if number == 8 else str(number))
+        harness.steps(pipe)
 
-        assert workshop.numbers("out") == [0, 4]
-        assert workshop.numbers("lost") == [8]
+        assert harness.numbers("out") == [0, 4]
+        assert harness.numbers("lost") == [8]
 
 
 class TestMessage:
     def test_it_is_a_copy_that_tells_what_was_wrong_and_where_it_came_from(
-        self, workshop: Workshop
+        self, harness: Harness
     ) -> None:
         pipe = pipeline()
 
@@ -158,12 +158,12 @@ class TestMessage:
                 raise ValueError("no such number")
             return number
 
-        workshop.store.write_message(
+        harness.store.write_message(
             "number-1", "Numbered", {"n": 1}, {"correlation_id": "c-1", "by": "Ada"}
         )
-        workshop.steps(pipe)
+        harness.steps(pipe)
 
-        (bad,), (lost,) = workshop.messages("number"), workshop.messages("lost")
+        (bad,), (lost,) = harness.messages("number"), harness.messages("lost")
         assert (lost.type, lost.data) == ("Numbered", {"n": 1})
         assert lost.metadata == {
             "error": "ValueError: no such number",
@@ -174,10 +174,10 @@ class TestMessage:
             "by": "Ada",
             "pipeline": "shop",
             "processor": "fail",
-            "delivery": workshop.records(pipe)[-1].data["hash"],
+            "delivery": harness.records(pipe)[-1].data["hash"],
         }
 
-    def test_an_errors_queue_may_be_a_stream(self, workshop: Workshop) -> None:
+    def test_an_errors_queue_may_be_a_stream(self, harness: Harness) -> None:
         pipe = pipeline()
 
         @pipe.stream(inputs="number", output="out", errors="lost-1")
@@ -186,7 +186,7 @@ class TestMessage:
                 raise ValueError("no such number")
             return number
 
-        workshop.write("number", 1, 2)
-        workshop.steps(pipe)
+        harness.write("number", 1, 2)
+        harness.steps(pipe)
 
-        assert workshop.numbers("lost-1") == [1, 2]
+        assert harness.numbers("lost-1") == [1, 2]

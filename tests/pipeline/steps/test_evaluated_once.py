@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from penstock.pipeline import Delivery
-from tests.pipeline.steps.running import Workshop, numbered, pipeline, renumbered
+from tests.pipeline.steps.running import Harness, numbered, pipeline, renumbered
 
 NUMBERS = tuple(range(40))
 
@@ -23,7 +23,7 @@ def drawn(frame: DataFrame, how: str) -> DataFrame:
 
 
 @pytest.mark.parametrize("how", ["rand", "python"])
-def test_a_row_goes_to_exactly_one_of_two_outputs(workshop: Workshop, shape: str, how: str) -> None:
+def test_a_row_goes_to_exactly_one_of_two_outputs(harness: Harness, shape: str, how: str) -> None:
     pipe = pipeline()
 
     @pipe.stream(inputs="number", output=["left", "right"])
@@ -34,14 +34,14 @@ def test_a_row_goes_to_exactly_one_of_two_outputs(workshop: Workshop, shape: str
             "right": renumbered(tossed.where("side >= 0.5")),
         }
 
-    workshop.write("number", *NUMBERS)
-    [report] = workshop.steps(pipe)
+    harness.write("number", *NUMBERS)
+    [report] = harness.steps(pipe)
 
-    assert sorted(workshop.numbers("left") + workshop.numbers("right")) == list(NUMBERS)
+    assert sorted(harness.numbers("left") + harness.numbers("right")) == list(NUMBERS)
     assert report.messages_out == len(NUMBERS)
 
 
-def test_an_output_and_an_upsert_have_the_same_rows(workshop: Workshop) -> None:
+def test_an_output_and_an_upsert_have_the_same_rows(harness: Harness) -> None:
     pipe = pipeline()
 
     @pipe.stream(inputs="number", output="out")
@@ -50,15 +50,15 @@ def test_an_output_and_an_upsert_have_the_same_rows(workshop: Workshop) -> None:
         delivery.upsert(kept.select("n"), "kept", key="n")
         return renumbered(kept)
 
-    workshop.write("number", *NUMBERS)
-    workshop.steps(pipe)
+    harness.write("number", *NUMBERS)
+    harness.steps(pipe)
 
-    assert sorted(n for (n,) in workshop.rows("select n from kept")) == sorted(
-        workshop.numbers("out")
+    assert sorted(n for (n,) in harness.rows("select n from kept")) == sorted(
+        harness.numbers("out")
     )
 
 
-def test_nothing_stays_persisted(workshop: Workshop) -> None:
+def test_nothing_stays_persisted(harness: Harness) -> None:
     pipe = pipeline()
 
     @pipe.stream(inputs="number", output=["left", "right"])
@@ -66,9 +66,9 @@ def test_nothing_stays_persisted(workshop: Workshop) -> None:
         tossed = drawn(number, "rand")
         return {"left": renumbered(tossed), "right": renumbered(tossed)}
 
-    workshop.write("number", *NUMBERS)
-    workshop.steps(pipe)
+    harness.write("number", *NUMBERS)
+    harness.steps(pipe)
 
-    context = workshop.spark.sparkContext._jsc
+    context = harness.spark.sparkContext._jsc
     assert context is not None
     assert context.getPersistentRDDs().size() == 0

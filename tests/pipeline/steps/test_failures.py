@@ -6,15 +6,16 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from penstock.errors import StepFailed
+from penstock.errors import DatabaseUnreachable, StepFailed, WrongColumns, WrongValue
 from penstock.pipeline import Pipeline
-from tests.pipeline.steps.running import Workshop, numbered, renumbered
+from penstock.pipeline.failures import may_be_data
+from tests.pipeline.steps.running import Harness, numbered, renumbered
 
 
 def failing(returned: object, output: tuple[str, ...] = ("out",)) -> Pipeline:
     """Return a pipeline whose function returns something, or calls it with its frame."""
     pipe = Pipeline("shop")
-    pipe.queue("number")
+    pipe.schema("number")
 
     @pipe.stream(inputs="number", output=output)
     def bill(number: DataFrame) -> object:
@@ -52,7 +53,7 @@ def failing_in_a_task(number: DataFrame) -> DataFrame:
         (lambda number: number.select("data"), "WrongColumns: column type is missing"),
         (
             lambda number: number.withColumn("colour", f.lit("red")),
-            "WrongColumns: column colour is not one of a message",
+            "WrongColumns: column colour is none of a message's",
         ),
         (
             lambda number: number.withColumn("data", f.lit(5)),
@@ -82,13 +83,13 @@ def failing_in_a_task(number: DataFrame) -> DataFrame:
     ],
 )
 def test_it_is_told_where_and_why_and_nothing_was_published(
-    workshop: Workshop, returned: object, reason: str
+    harness: Harness, returned: object, reason: str
 ) -> None:
     pipe = failing(returned)
-    workshop.write("number", 1)
+    harness.write("number", 1)
 
     with pytest.raises(StepFailed) as caught:
-        workshop.step(pipe)
+        harness.step(pipe)
 
     where = pipe.processors["bill"].location
     assert caught.value.processor == "bill"
@@ -97,9 +98,9 @@ def test_it_is_told_where_and_why_and_nothing_was_published(
     assert str(caught.value).startswith(f"processor bill ({where}) failed: ")
     assert reason in caught.value.reason
     assert "\n" not in caught.value.reason
-    assert workshop.status(pipe).error == caught.value.reason
-    assert workshop.messages("out") == []
-    assert [one.type for one in workshop.records(pipe)] == ["Snapshot"]
+    assert harness.status(pipe).error == caught.value.reason
+    assert harness.messages("out") == []
+    assert [one.type for one in harness.records(pipe)] == ["Snapshot"]
 
 
 @pytest.mark.parametrize(
@@ -110,39 +111,80 @@ def test_it_is_told_where_and_why_and_nothing_was_published(
     ],
 )
 def test_a_frame_that_belongs_to_no_output_is_refused(
-    workshop: Workshop, outputs: tuple[str, ...], expected: str
+    harness: Harness, outputs: tuple[str, ...], expected: str
 ) -> None:
     pipe = failing(lambda number: number, outputs)
-    workshop.write("number", 1)
+    harness.write("number", 1)
 
     with pytest.raises(StepFailed, match=expected):
-        workshop.step(pipe)
+        harness.step(pipe)
 
 
-def test_mended_it_resumes_where_it_stopped(workshop: Workshop) -> None:
+def test_mended_it_resumes_where_it_stopped(harness: Harness) -> None:
     broken = failing(raising)
     mended = failing(lambda number: renumbered(numbered(number)))
-    workshop.write("number", 1, 2)
+    harness.write("number", 1, 2)
     with pytest.raises(StepFailed):
-        workshop.step(broken)
-    workshop.write("number", 3)
+        harness.step(broken)
+    harness.write("number", 3)
 
-    workshop.steps(mended)
+    harness.steps(mended)
 
-    assert workshop.numbers("out") == [1, 2, 3]
-    assert workshop.status(mended).error is None
-    assert workshop.records(mended)[0].data["ranges"] == {"number": [0, 2]}
-    assert [one.type for one in workshop.records(mended)] == 2 * ["Snapshot", "Attempt"]
+    assert harness.numbers("out") == [1, 2, 3]
+    assert harness.status(mended).error is None
+    assert harness.records(mended)[0].data["ranges"] == {"number": [0, 2]}
+    assert [one.type for one in harness.records(mended)] == 2 * ["Snapshot", "Attempt"]
 
 
-def test_the_error_is_there_until_it_is_tried_again(workshop: Workshop) -> None:
+def test_the_error_is_there_until_it_is_tried_again(harness: Harness) -> None:
     broken = failing(raising)
-    workshop.write("number", 1)
+    harness.write("number", 1)
     for _ in range(2):
         with pytest.raises(StepFailed):
-            workshop.step(broken)
+            harness.step(broken)
 
-    status = workshop.status(broken)
+    status = harness.status(broken)
     assert status.error == "RuntimeError: out of paper"
     assert status.error_at is not None
     assert (status.steps, status.lag) == (0, 1)
+
+
+class TestInATask:
+    """Only the text of an exception leaves a task; an error of Penstock's has its mark there."""
+
+    @staticmethod
+    def failing(error: Exception) -> Pipeline:
+        def fail(text: str) -> str:
+            raise error
+
+        changed = f.udf(fail, "string")
+        return failing(lambda number: number.select("type", changed("data").alias("data")))
+
+    def test_a_database_that_is_away_is_known_by_its_mark(self, harness: Harness) -> None:
+        pipe = self.failing(DatabaseUnreachable("there", "it is gone"))
+        harness.write("number", 1)
+
+        with pytest.raises(DatabaseUnreachable):
+            harness.step(pipe)
+
+        assert harness.status(pipe).error is None
+
+    def test_its_name_in_another_error_is_no_mark(self, harness: Harness) -> None:
+        text = "penstock.errors.database.DatabaseUnreachable: PostgreSQL at there"
+        pipe = self.failing(ValueError(text))
+        harness.write("number", 1)
+
+        with pytest.raises(StepFailed, match="ValueError: penstock"):
+            harness.step(pipe)
+
+    def test_a_wrong_value_is_the_messages_fault_and_wrong_columns_are_not(
+        self, harness: Harness
+    ) -> None:
+        found = []
+        for error in (WrongValue("n", "x", "int", 1), WrongColumns("none", "some")):
+            harness.write("number", 1)
+            with pytest.raises(StepFailed) as caught:
+                harness.step(self.failing(error))
+            found.append(may_be_data(caught.value.__cause__ or caught.value))
+
+        assert found == [True, False]

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from unittest import mock
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import penstock
 from penstock.errors import StepFailed
-from penstock.pipeline import Delivery, Pipeline, Runner, step
-from penstock.pipeline.files import Files, move_into_place
+from penstock.pipeline import Delivery, Pipeline, Runner
 from penstock.pipeline.step import run_step
 from tests.conftest import Server
-from tests.pipeline.steps.running import Stop, Workshop, numbered, pipeline
+from tests.pipeline.steps.running import Harness, Stop, numbered, pipeline, stop
 
 
 def seen(folder: Path) -> list[int]:
@@ -38,7 +36,7 @@ def archive(pipe: Pipeline, folder: Path, errors: str | None = None) -> None:
             int(json.loads(row.data).get("text", "0"))
 
 
-def test_files_are_seen_once_their_step_is_committed(workshop: Workshop, tmp_path: Path) -> None:
+def test_files_are_seen_once_their_step_is_committed(harness: Harness, tmp_path: Path) -> None:
     pipe, places = pipeline(), []
 
     @pipe.sink(inputs="number", limit=2)
@@ -48,40 +46,40 @@ def test_files_are_seen_once_their_step_is_committed(workshop: Workshop, tmp_pat
         if len(places) == 1:
             raise Stop
 
-    workshop.write("number", 1, 2, 3)
+    harness.write("number", 1, 2, 3)
     with pytest.raises(Stop):
-        workshop.step(pipe)
+        harness.step(pipe)
     assert seen(tmp_path) == []
 
-    workshop.steps(pipe)
+    harness.steps(pipe)
 
     assert seen(tmp_path) == [1, 2, 3]
-    assert sorted(row.n for row in workshop.spark.read.json(str(tmp_path)).collect()) == [1, 2, 3]
+    assert sorted(row.n for row in harness.spark.read.json(str(tmp_path)).collect()) == [1, 2, 3]
     assert places[0] == places[1]
-    hashes = {one.data["hash"] for one in workshop.records(pipe)}
+    hashes = {one.data["hash"] for one in harness.records(pipe)}
     assert {Path(one).name.split(".")[-1] for one in places} == hashes
     assert all(Path(one).name.startswith("delivery=shop.write.") for one in places)
 
 
-def test_two_pipelines_of_one_database_share_a_folder(workshop: Workshop, tmp_path: Path) -> None:
-    workshop.write("number", 1, 2)
+def test_two_pipelines_of_one_database_share_a_folder(harness: Harness, tmp_path: Path) -> None:
+    harness.write("number", 1, 2)
     for name in ("shop", "store"):
         pipe = Pipeline(name)
-        pipe.queue("number")
+        pipe.schema("number")
         archive(pipe, tmp_path)
-        workshop.steps(pipe)
+        harness.steps(pipe)
 
     assert seen(tmp_path) == [1, 1, 2, 2]
 
 
 def test_two_databases_share_a_folder(
-    workshop: Workshop, server: Server, spark: SparkSession, tmp_path: Path
+    harness: Harness, server: Server, spark: SparkSession, tmp_path: Path
 ) -> None:
     name = server.create_database(server.template("penstock"))
     try:
         with penstock.connect(server.url(name)) as other:
-            tenant = Workshop(other, spark)
-            for number, one in enumerate((workshop, tenant)):
+            tenant = Harness(other, spark)
+            for number, one in enumerate((harness, tenant)):
                 one.write("number", number)
                 pipe = pipeline()
                 archive(pipe, tmp_path)
@@ -93,7 +91,7 @@ def test_two_databases_share_a_folder(
     assert seen(tmp_path) == [0, 1]
 
 
-def test_two_calls_of_one_step_keep_both(workshop: Workshop, tmp_path: Path) -> None:
+def test_two_calls_of_one_step_keep_both(harness: Harness, tmp_path: Path) -> None:
     pipe = pipeline()
     places: list[str] = []
 
@@ -103,41 +101,41 @@ def test_two_calls_of_one_step_keep_both(workshop: Workshop, tmp_path: Path) -> 
         parts = (found.where("n % 2 = 0"), found.where("n % 2 = 1"))
         places.extend(delivery.write_files(one, str(tmp_path), format="json") for one in parts)
 
-    workshop.write("number", 1, 2, 3)
-    workshop.steps(pipe)
+    harness.write("number", 1, 2, 3)
+    harness.steps(pipe)
 
     assert seen(tmp_path) == [1, 2, 3]
     assert len(set(places)) == 2
 
 
-def test_from_scratch_leaves_no_row_twice(workshop: Workshop, tmp_path: Path) -> None:
+def test_from_scratch_leaves_no_row_twice(harness: Harness, tmp_path: Path) -> None:
     pipe = pipeline()
     archive(pipe, tmp_path)
-    workshop.write("number", 1, 2, 3)
-    workshop.steps(pipe)
+    harness.write("number", 1, 2, 3)
+    harness.steps(pipe)
     other = tmp_path / "delivery=of-somebody-else"
     other.mkdir()
 
-    Runner(pipe, workshop.store, workshop.spark).from_scratch()
-    workshop.steps(pipe)
+    Runner(pipe, harness.store, harness.spark).from_scratch()
+    harness.steps(pipe)
 
     assert seen(tmp_path) == [1, 2, 3]
     assert other.exists()
 
 
-def test_a_step_that_fails_after_its_files_and_is_split(workshop: Workshop, tmp_path: Path) -> None:
+def test_a_step_that_fails_after_its_files_and_is_split(harness: Harness, tmp_path: Path) -> None:
     pipe = pipeline()
     archive(pipe, tmp_path, errors="lost")
     for number in range(6):
-        workshop.write("number", number, text="bad" if number == 2 else "1")
-    workshop.steps(pipe)
+        harness.write("number", number, text="bad" if number == 2 else "1")
+    harness.steps(pipe)
 
-    assert workshop.numbers("lost") == [2]
+    assert harness.numbers("lost") == [2]
     assert seen(tmp_path) == [0, 1, 3, 4, 5]
 
 
 def test_a_step_that_is_refused_at_its_commit_leaves_nothing_to_see(
-    workshop: Workshop, tmp_path: Path
+    harness: Harness, tmp_path: Path
 ) -> None:
     pipe = pipeline()
 
@@ -147,45 +145,44 @@ def test_a_step_that_is_refused_at_its_commit_leaves_nothing_to_see(
         delivery.write_files(found, str(tmp_path), format="json")
         delivery.upsert(found.selectExpr("n", "'x' as more"), "kept", key="n")
 
-    workshop.execute("create table kept (n bigint primary key)")
-    workshop.write("number", 1)
+    harness.execute("create table kept (n bigint primary key)")
+    harness.write("number", 1)
     with pytest.raises(StepFailed, match="column"):
-        workshop.steps(pipe)
+        harness.steps(pipe)
 
     assert seen(tmp_path) == []
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_killed_between_commit_and_files_it_is_made_good(
-    workshop: Workshop, tmp_path: Path, when: str
+    harness: Harness, tmp_path: Path, when: str
 ) -> None:
     pipe = pipeline()
     archive(pipe, tmp_path)
-    workshop.write("number", 1, 2)
+    harness.write("number", 1, 2)
 
-    def die(spark: SparkSession, files: list[Files]) -> None:
-        if when == "after" and files:
-            move_into_place(spark, files)
-        raise Stop
+    if when == "before":
+        with pytest.raises(Stop):
+            run_step(harness.context(pipe, after_commit=stop))
+    else:
+        run_step(harness.context(pipe))
+    assert [one.type for one in harness.records(pipe)] == ["Snapshot", "NilAttempt"]
+    assert seen(tmp_path) == ([] if when == "before" else [1, 2])
 
-    with mock.patch.object(step, "move_into_place", die), pytest.raises(Stop):
-        run_step(workshop.bench(pipe))
-    assert [one.type for one in workshop.records(pipe)] == ["Snapshot", "NilAttempt"]
-
-    workshop.write("number", 3)
-    workshop.steps(pipe)
+    harness.write("number", 3)
+    harness.steps(pipe)
 
     assert seen(tmp_path) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("folder", ["", None])
-def test_without_a_folder_it_is_refused(workshop: Workshop, folder: str) -> None:
+def test_without_a_folder_it_is_refused(harness: Harness, folder: str) -> None:
     pipe = pipeline()
 
     @pipe.sink(inputs="number")
     def write(number: DataFrame, delivery: Delivery) -> None:
         delivery.write_files(number, folder)
 
-    workshop.write("number", 1)
+    harness.write("number", 1)
     with pytest.raises(StepFailed, match="folder must be the path of a folder"):
-        workshop.step(pipe)
+        harness.step(pipe)

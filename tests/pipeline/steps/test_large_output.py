@@ -13,7 +13,7 @@ from pyspark.sql import functions as f
 
 from penstock.pipeline.frames import DRIVER_ROWS
 from penstock.pipeline.outputs import FEW, is_known_to_be_small
-from tests.pipeline.steps.running import Workshop, numbered, pipeline
+from tests.pipeline.steps.running import Harness, numbered, pipeline
 
 LINES = 300_000
 # On a session whose JVM has 512 MB, as a step's driver would be on a small machine.
@@ -23,7 +23,7 @@ from penstock.pipeline import Pipeline, Runner
 from penstock.spark import session
 
 pipe = Pipeline("shop")
-pipe.queue("order")
+pipe.schema("order")
 
 
 @pipe.stream(inputs="order", output="line")
@@ -36,14 +36,14 @@ def split(order):
 
 spark = session(master="local[2]", config={{"spark.driver.memory": "512m"}})
 with connect({url!r}) as store:
-    summary = Runner(pipe, store, spark).once()
+    summary = Runner(pipe, store, spark).run_until_idle()
     print(summary.progress["split"].error, summary.progress["split"].messages_out)
 """
 
 
-def test_four_messages_that_become_over_a_million(workshop: Workshop) -> None:
-    workshop.write("order", 1, 2, 3, 4)
-    url = workshop.store.settings.conninfo()
+def test_four_messages_that_become_over_a_million(harness: Harness) -> None:
+    harness.write("order", 1, 2, 3, 4)
+    url = harness.store.settings.conninfo()
     code = textwrap.dedent(_RUN).format(lines=LINES, url=url)
 
     done = subprocess.run(
@@ -54,7 +54,7 @@ def test_four_messages_that_become_over_a_million(workshop: Workshop) -> None:
 
 
 @pytest.mark.parametrize("count", [3, 5 * FEW])
-def test_rows_come_out_in_the_order_of_the_frame(workshop: Workshop, count: int) -> None:
+def test_rows_come_out_in_the_order_of_the_frame(harness: Harness, count: int) -> None:
     pipe = pipeline()
 
     @pipe.stream(inputs="number", output="out")
@@ -62,14 +62,14 @@ def test_rows_come_out_in_the_order_of_the_frame(workshop: Workshop, count: int)
         lines = numbered(number).withColumn("line", f.expr(f"explode(sequence(1, {count}))"))
         return lines.selectExpr("'Line' as type", "struct(n * 10000 + line as n) as data")
 
-    workshop.write("number", 0, 1, 2)
-    workshop.steps(pipe)
+    harness.write("number", 0, 1, 2)
+    harness.steps(pipe)
 
     expected = [n * 10000 + line for n in range(3) for line in range(1, count + 1)]
-    assert workshop.numbers("out") == expected
+    assert harness.numbers("out") == expected
 
 
-def test_errors_among_many_rows_and_among_few(workshop: Workshop) -> None:
+def test_errors_among_many_rows_and_among_few(harness: Harness) -> None:
     pipe = pipeline()
 
     @pipe.stream(inputs="number", output="out", errors="lost")
@@ -80,10 +80,10 @@ def test_errors_among_many_rows_and_among_few(workshop: Workshop) -> None:
             "if(n = 2 and line = 5, 'wrong', null) as error",
         )  # fmt: skip
 
-    workshop.write("number", 0, 1, 2)
-    [report] = workshop.steps(pipe)
+    harness.write("number", 0, 1, 2)
+    [report] = harness.steps(pipe)
 
-    assert workshop.numbers("lost") == [2]
+    assert harness.numbers("lost") == [2]
     assert (report.messages_out, report.failed) == (2 + 3 * FEW - 1, 1)
 
 
@@ -95,7 +95,7 @@ def test_errors_among_many_rows_and_among_few(workshop: Workshop) -> None:
     ],
 )
 def test_what_is_known_of_a_frame_is_read_from_its_plan(
-    workshop: Workshop, change: str, known: bool
+    harness: Harness, change: str, known: bool
 ) -> None:
     pipe, found = pipeline(), []
 
@@ -103,7 +103,7 @@ def test_what_is_known_of_a_frame_is_read_from_its_plan(
     def look(number: DataFrame) -> None:
         found.append(is_known_to_be_small(numbered(number).selectExpr(change), DRIVER_ROWS))
 
-    workshop.write("number", 1)
-    workshop.steps(pipe)
+    harness.write("number", 1)
+    harness.steps(pipe)
 
     assert found == [known]

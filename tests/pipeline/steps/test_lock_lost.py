@@ -14,10 +14,10 @@ from pyspark.sql import DataFrame
 
 from penstock.errors import PipelineRunning, RunLockLost
 from penstock.pipeline import Pipeline, Runner
-from penstock.pipeline.run_lock import _RUN, ProcessorLocks, RunLock
+from penstock.pipeline.run_lock import _RUN, ProcessorLocks
 from tests.pipeline.steps.following import Follow
 from tests.pipeline.steps.following import follow as follow  # a fixture
-from tests.pipeline.steps.running import Workshop, numbers_in
+from tests.pipeline.steps.running import Harness, numbers_in
 from tests.spark.faults.waiting import wait_until
 
 HOLDER = "application_name like 'penstock run shop on %'"
@@ -30,7 +30,7 @@ HELD = "select exists (select from pg_locks where classid = %s and granted)"
 SECONDS = 120
 
 
-class Told(logging.Handler):
+class LogEvent(logging.Handler):
     """Notices that something is logged."""
 
     def __init__(self, words: str) -> None:
@@ -44,12 +44,12 @@ class Told(logging.Handler):
 
 
 @pytest.fixture
-def told() -> Iterator[Told]:
+def logged() -> Iterator[LogEvent]:
     """That a run has lost its lock for good."""
-    handler = Told("lost its lock")
-    logging.getLogger("penstock.pipeline.runner").addHandler(handler)
+    handler = LogEvent("lost its lock")
+    logging.getLogger("penstock.pipeline").addHandler(handler)
     yield handler
-    logging.getLogger("penstock.pipeline.runner").removeHandler(handler)
+    logging.getLogger("penstock.pipeline").removeHandler(handler)
 
 
 class Sink:
@@ -57,7 +57,7 @@ class Sink:
 
     def __init__(self) -> None:
         self.pipe = Pipeline("shop")
-        self.pipe.queue("number")
+        self.pipe.schema("number")
         self.begun, self.go_on = Event(), Event()
         self.calls: list[int] = []
         lock = Lock()
@@ -71,19 +71,18 @@ class Sink:
 
 
 def test_who_loses_it_to_another_run_stops_and_no_function_is_called_twice(
-    workshop: Workshop, database_url: str, follow: Follow, told: Told
+    harness: Harness, database_url: str, follow: Follow, logged: LogEvent
 ) -> None:
     sink = Sink()
-    workshop.write("number", 1, 2, 3, 4)
+    harness.write("number", 1, 2, 3, 4)
     first = follow(sink.pipe)
     assert sink.begun.wait(SECONDS)
     with ThreadPoolExecutor(1) as thread:
-        second = Runner(sink.pipe, workshop.store, workshop.spark)
-        lock = take_over(workshop, database_url)
-        second._lock = lambda *, wait: lock  # type: ignore[method-assign]
-        running = thread.submit(second.once)
+        thief = take_over(database_url)
+        assert logged.event.wait(SECONDS)
+        running = thread.submit(harness.runner(sink.pipe).run_until_idle, wait=True)
+        thief.close()  # and the second run has the lock
         wait_until(database_url, STEPPING, (2,), running)
-        assert told.event.wait(SECONDS)
         before = list(sink.calls)
         sink.go_on.set()
         summary = running.result()
@@ -98,10 +97,10 @@ def test_who_loses_it_to_another_run_stops_and_no_function_is_called_twice(
 
 
 def test_one_that_nobody_else_has_taken_is_taken_again(
-    workshop: Workshop, database_url: str, follow: Follow
+    harness: Harness, database_url: str, follow: Follow
 ) -> None:
     sink = Sink()
-    workshop.write("number", 1)
+    harness.write("number", 1)
     first = follow(sink.pipe)
     assert sink.begun.wait(SECONDS)
 
@@ -109,9 +108,9 @@ def test_one_that_nobody_else_has_taken_is_taken_again(
     wait_until(database_url, HELD, (_RUN,))
 
     with pytest.raises(PipelineRunning):
-        Runner(sink.pipe, workshop.store, workshop.spark).once()
+        Runner(sink.pipe, harness.store, harness.spark).run_until_idle()
     sink.go_on.set()
-    workshop.write("number", 2)
+    harness.write("number", 2)
     wait_until(
         database_url, "select exists (select from penstock.processor_progress where steps = 2)"
     )
@@ -120,24 +119,24 @@ def test_one_that_nobody_else_has_taken_is_taken_again(
 
 
 def test_who_begins_from_scratch_waits_for_the_step_of_a_run_that_lost_it(
-    workshop: Workshop, database_url: str
+    harness: Harness, database_url: str
 ) -> None:
     sink = Sink()
     sink.go_on.set()
-    workshop.write("number", 1)
-    workshop.run(sink.pipe)
-    runner = Runner(sink.pipe, workshop.store, workshop.spark)
+    harness.write("number", 1)
+    harness.run(sink.pipe)
+    runner = Runner(sink.pipe, harness.store, harness.spark)
     with ThreadPoolExecutor(1) as thread:
-        with ProcessorLocks(workshop.place, "shop", lambda: False).connection("send"):
+        with ProcessorLocks(harness.database, "shop", lambda: False).connection("send"):
             restarting = thread.submit(runner.from_scratch)
             wait_until(database_url, STEPPING, (2,), restarting)
-            before = workshop.status(sink.pipe).generation
+            before = harness.status(sink.pipe).generation
         restarting.result()
 
-    assert (before, workshop.status(sink.pipe).generation) == (0, 1)
+    assert (before, harness.status(sink.pipe).generation) == (0, 1)
 
 
-def take_over(workshop: Workshop, url: str) -> RunLock:
+def take_over(url: str) -> psycopg.Connection[Any]:
     """Have the lock of the run at the very moment at which its session ends."""
     thief: psycopg.Connection[Any] = psycopg.connect(url, autocommit=True, application_name="thief")
     with ThreadPoolExecutor(1) as thread:
@@ -147,7 +146,7 @@ def take_over(workshop: Workshop, url: str) -> RunLock:
         wait_until(url, WAITING, (thief.info.backend_pid,), taken)
         end_holder(url)
         taken.result()
-    return RunLock(workshop.place, "shop", thief)
+    return thief
 
 
 def end_holder(url: str) -> None:

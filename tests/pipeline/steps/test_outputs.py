@@ -11,13 +11,13 @@ from pyspark.sql import functions as f
 from penstock.errors import StepFailed
 from penstock.pipeline import Pipeline
 from penstock.pipeline.step import run_step
-from tests.pipeline.steps.running import Workshop, numbered, pipeline, renumbered
+from tests.pipeline.steps.running import Harness, numbered, pipeline, renumbered
 
 TWO = "get_json_object(data, '$.n') = 2"
 
 
 class TestSeveral:
-    def test_all_outputs_of_a_step_commit_together(self, workshop: Workshop, shape: str) -> None:
+    def test_all_outputs_of_a_step_commit_together(self, harness: Harness, shape: str) -> None:
         pipe, seen = pipeline(), []
 
         @pipe.stream(inputs="number", output=["even", "odd", "never"], limit=3)
@@ -29,50 +29,50 @@ class TestSeveral:
             }
 
         def look() -> None:
-            seen.append((workshop.numbers("even"), workshop.numbers("odd")))
+            seen.append((harness.numbers("even"), harness.numbers("odd")))
 
-        workshop.write("number", *range(5))
-        bench = workshop.bench(pipe, before_commit=look)
-        while run_step(bench):
+        harness.write("number", *range(5))
+        context = harness.context(pipe, before_commit=look)
+        while run_step(context):
             pass
 
         assert seen == [([], []), ([0, 2], [1])]
-        assert workshop.numbers("even") == [0, 2, 4]
-        assert workshop.numbers("odd") == [1, 3]
-        hashes = [one.data["hash"] for one in workshop.records(pipe) if one.type == "Attempt"]
-        found = {one.metadata["delivery"] for one in workshop.messages("odd") if one.metadata}
+        assert harness.numbers("even") == [0, 2, 4]
+        assert harness.numbers("odd") == [1, 3]
+        hashes = [one.data["hash"] for one in harness.records(pipe) if one.type == "Attempt"]
+        found = {one.metadata["delivery"] for one in harness.messages("odd") if one.metadata}
         assert found == set(hashes)
-        assert [one.data["published"] for one in workshop.records(pipe)[1::2]] == [3, 2]
+        assert [one.data["published"] for one in harness.records(pipe)[1::2]] == [3, 2]
 
-    def test_an_output_may_be_left_out_or_none(self, workshop: Workshop) -> None:
+    def test_an_output_may_be_left_out_or_none(self, harness: Harness) -> None:
         pipe = pipeline()
 
         @pipe.stream(inputs="number", output=["left", "right"])
         def sort(number: DataFrame) -> dict[str, DataFrame | None]:
             return {"left": None}
 
-        workshop.write("number", 1)
-        workshop.step(pipe)
+        harness.write("number", 1)
+        harness.step(pipe)
 
-        assert [one.type for one in workshop.records(pipe)] == ["Snapshot", "NilAttempt"]
+        assert [one.type for one in harness.records(pipe)] == ["Snapshot", "NilAttempt"]
 
-    def test_a_stream_without_an_output_only_moves_on(self, workshop: Workshop) -> None:
+    def test_a_stream_without_an_output_only_moves_on(self, harness: Harness) -> None:
         pipe = pipeline()
 
         @pipe.stream(inputs="number")
         def swallow(number: DataFrame) -> None: ...
 
-        workshop.write("number", 1, 2)
-        report = workshop.step(pipe)
+        harness.write("number", 1, 2)
+        report = harness.step(pipe)
 
         assert report is not None
         assert (report.messages_in, report.messages_out) == (2, 0)
-        assert [one.type for one in workshop.records(pipe)] == ["Snapshot", "NilAttempt"]
+        assert [one.type for one in harness.records(pipe)] == ["Snapshot", "NilAttempt"]
 
 
 class TestMetadata:
     def test_a_message_says_which_step_of_which_processor_made_it(
-        self, workshop: Workshop, shape: str
+        self, harness: Harness, shape: str
     ) -> None:
         pipe = pipeline()
 
@@ -81,18 +81,18 @@ class TestMetadata:
             return spark.createDataFrame([("Made", "{}", '{"by": "hand"}')], "type string, data "
                                          "string, metadata string")  # fmt: skip
 
-        workshop.write("number", 1)
-        workshop.step(pipe)
+        harness.write("number", 1)
+        harness.step(pipe)
 
-        (made,) = workshop.messages("out")
+        (made,) = harness.messages("out")
         assert made.metadata == {
             "by": "hand",
             "pipeline": "shop",
             "processor": "copy",
-            "delivery": workshop.records(pipe)[0].data["hash"],
+            "delivery": harness.records(pipe)[0].data["hash"],
         }
 
-    def test_correlation_and_causation_flow_through(self, workshop: Workshop, shape: str) -> None:
+    def test_correlation_and_causation_flow_through(self, harness: Harness, shape: str) -> None:
         pipe = pipeline()
 
         @pipe.stream(inputs="number", output="middle")
@@ -104,13 +104,13 @@ class TestMetadata:
             return middle.withColumn("type", f.lit("Ended"))
 
         begun = {"correlation_id": "c-1", "by": "Ada"}
-        workshop.store.write_message("number-1", "Numbered", {"n": 1}, begun)
-        workshop.store.write_message("number-2", "Numbered", {"n": 2})
-        workshop.step(pipe, "first")
-        workshop.step(pipe, "second")
+        harness.store.write_message("number-1", "Numbered", {"n": 1}, begun)
+        harness.store.write_message("number-2", "Numbered", {"n": 2})
+        harness.step(pipe, "first")
+        harness.step(pipe, "second")
 
-        numbers, middles = workshop.messages("number"), workshop.messages("middle")
-        ends = [one.metadata or {} for one in workshop.messages("out")]
+        numbers, middles = harness.messages("number"), harness.messages("middle")
+        ends = [one.metadata or {} for one in harness.messages("out")]
         assert [one["correlation_id"] for one in ends] == ["c-1", str(numbers[1].id)]
         assert [one["causation_id"] for one in ends] == [str(one.id) for one in middles]
         assert [(one.metadata or {})["causation_id"] for one in middles] == [
@@ -119,18 +119,18 @@ class TestMetadata:
         assert ends[0]["by"] == "Ada"
         assert ends[0]["processor"] == "second"
 
-    def test_typed_metadata_is_carried_on_too(self, workshop: Workshop) -> None:
+    def test_typed_metadata_is_carried_on_too(self, harness: Harness) -> None:
         pipe = Pipeline("shop")
-        pipe.queue("number", "n int", metadata="correlation_id string, by string")
+        pipe.schema("number", "n int", metadata="correlation_id string, by string")
 
         @pipe.stream(inputs="number", output="out")
         def copy(number: DataFrame) -> DataFrame:
             return number
 
-        workshop.store.write_message("number-1", "T", {"n": 1}, {"correlation_id": "c", "by": "A"})
-        workshop.step(pipe)
+        harness.store.write_message("number-1", "T", {"n": 1}, {"correlation_id": "c", "by": "A"})
+        harness.step(pipe)
 
-        (made,) = workshop.messages("out")
+        (made,) = harness.messages("out")
         assert made.data == {"n": 1}
         assert made.metadata is not None
         assert (made.metadata["correlation_id"], made.metadata["by"]) == ("c", "A")
@@ -138,7 +138,7 @@ class TestMetadata:
 
 class TestStreams:
     def test_a_message_passed_on_gets_a_stream_of_its_own_in_the_output(
-        self, workshop: Workshop
+        self, harness: Harness
     ) -> None:
         pipe = pipeline()
 
@@ -146,17 +146,17 @@ class TestStreams:
         def copy(number: DataFrame) -> DataFrame:
             return number
 
-        workshop.write("number", 1, 2)
-        workshop.step(pipe)
+        harness.write("number", 1, 2)
+        harness.step(pipe)
 
-        made = workshop.messages("out")
+        made = harness.messages("out")
         assert [one.stream_name for one in made] == [f"out-{one.id}" for one in made]
-        assert {one.id for one in made}.isdisjoint(one.id for one in workshop.messages("number"))
+        assert {one.id for one in made}.isdisjoint(one.id for one in harness.messages("number"))
 
     @pytest.mark.parametrize("output", ["out", "out-1"])
     @pytest.mark.parametrize("follows", [True, False])
     def test_a_stream_elsewhere_is_refused(
-        self, workshop: Workshop, output: str, follows: bool, shape: str
+        self, harness: Harness, output: str, follows: bool, shape: str
     ) -> None:
         pipe = pipeline()
 
@@ -165,29 +165,29 @@ class TestStreams:
             made = renumbered(numbered(number)).withColumn("stream_name", f.lit("elsewhere-7"))
             return made if follows else made.drop("id", "global_position")
 
-        workshop.write("number", 1)
+        harness.write("number", 1)
         expected = f"stream_name of a message to write is 'elsewhere-7'.*{output}, where the output"
         with pytest.raises(StepFailed, match=expected):
-            workshop.step(pipe)
+            harness.step(pipe)
 
-        assert workshop.messages(output) == []
+        assert harness.messages(output) == []
 
-    def test_a_message_may_name_its_stream(self, workshop: Workshop, shape: str) -> None:
+    def test_a_message_may_name_its_stream(self, harness: Harness, shape: str) -> None:
         pipe = pipeline()
 
         @pipe.stream(inputs="number", output="out")
         def copy(number: DataFrame) -> DataFrame:
             return renumbered(numbered(number)).withColumn("stream_name", f.lit("out-7"))
 
-        workshop.write("number", 1, 2)
-        workshop.step(pipe)
-        workshop.write("number", 3)
-        workshop.step(pipe)
+        harness.write("number", 1, 2)
+        harness.step(pipe)
+        harness.write("number", 3)
+        harness.step(pipe)
 
-        made = workshop.messages("out-7")
+        made = harness.messages("out-7")
         assert [(one.position, one.data["n"]) for one in made] == [(0, 1), (1, 2), (2, 3)]
 
-    def test_messages_may_be_ordered_and_may_bring_their_ids(self, workshop: Workshop) -> None:
+    def test_messages_may_be_ordered_and_may_bring_their_ids(self, harness: Harness) -> None:
         pipe = pipeline()
         ids = [f"0190b2c4-7a2b-7c3d-8e4f-5a6b7c8d9e0{digit}" for digit in range(3)]
 
@@ -196,11 +196,11 @@ class TestStreams:
             rows = [("Made", json.dumps({"n": n}), ids[n], -n) for n in range(3)]
             return spark.createDataFrame(rows, "type string, data string, id string, ordinal int")
 
-        workshop.write("number", 1)
-        workshop.step(pipe)
+        harness.write("number", 1)
+        harness.step(pipe)
 
-        assert workshop.numbers("out-1") == [2, 1, 0]
-        assert [str(one.id) for one in workshop.messages("out-1")] == ids[::-1]
+        assert harness.numbers("out-1") == [2, 1, 0]
+        assert [str(one.id) for one in harness.messages("out-1")] == ids[::-1]
 
 
 class TestNumbers:
@@ -214,7 +214,7 @@ class TestNumbers:
         ],
     )
     def test_what_json_has_no_form_for_is_refused_by_name(
-        self, workshop: Workshop, data: str, field: str, value: str
+        self, harness: Harness, data: str, field: str, value: str
     ) -> None:
         pipe = pipeline()
 
@@ -223,11 +223,11 @@ class TestNumbers:
             shown = data.format(f"double('{value}')")
             return number.selectExpr("'Made' as type", f"{shown} as data")
 
-        workshop.write("number", 1)
+        harness.write("number", 1)
         with pytest.raises(StepFailed, match=f"{field} of a message to write is .* finite number"):
-            workshop.step(pipe)
+            harness.step(pipe)
 
-    def test_null_is_no_such_number(self, workshop: Workshop) -> None:
+    def test_null_is_no_such_number(self, harness: Harness) -> None:
         pipe = pipeline()
 
         @pipe.stream(inputs="number", output="out")
@@ -235,21 +235,21 @@ class TestNumbers:
             parts = "struct(cast(null as double) as a, array(1.5D, null) as b) as data"
             return number.selectExpr("'Made' as type", parts)
 
-        workshop.write("number", 1)
-        workshop.step(pipe)
+        harness.write("number", 1)
+        harness.step(pipe)
 
-        assert [one.data for one in workshop.messages("out")] == [{"b": [1.5, None]}]
+        assert [one.data for one in harness.messages("out")] == [{"b": [1.5, None]}]
 
 
-def test_what_was_staged_is_forgotten_once_it_is_published(workshop: Workshop, shape: str) -> None:
+def test_what_was_staged_is_forgotten_once_it_is_published(harness: Harness, shape: str) -> None:
     pipe = pipeline()
 
     @pipe.stream(inputs="number", output="out", errors="lost")
     def copy(number: DataFrame) -> DataFrame:
         return renumbered(numbered(number)).withColumn("error", f.when(f.expr(TWO), "two"))
 
-    workshop.write("number", 1, 2, 3)
-    workshop.step(pipe)
+    harness.write("number", 1, 2, 3)
+    harness.step(pipe)
 
-    assert workshop.rows("select count(*) from penstock.staged") == [(0,)]
-    assert workshop.rows("select count(*) from penstock.stagings") == [(0,)]
+    assert harness.rows("select count(*) from penstock.staged") == [(0,)]
+    assert harness.rows("select count(*) from penstock.stagings") == [(0,)]

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from penstock import Store
 from penstock.pipeline.frames import DRIVER_ROWS
 from tests.pipeline.steps.accounts import Event, accounts, folded, write_events
-from tests.pipeline.steps.running import Workshop
+from tests.pipeline.steps.running import Harness
 
 numbers = itertools.count(1)
 events = st.lists(
@@ -32,20 +32,20 @@ def check(
 ) -> None:
     """Write events in rounds, take each up in steps of some size, and compare."""
     category = f"account{next(numbers)}"
-    workshop = Workshop(store, spark, driver_rows=driver_rows)
+    harness = Harness(store, spark, driver_rows=driver_rows)
     for written, limit in rounds:
         pipe = accounts(f"shop_{category}", category, f"t_{category}", limit=limit)
         write_events(store, category, written)
-        workshop.steps(pipe)
+        harness.steps(pipe)
         if again:
-            assert workshop.step(pipe) is None
+            assert harness.step(pipe) is None
 
     found = {}
     if any(written for written, _ in rounds):
-        rows = workshop.rows(f"select * from t_{category}")
+        rows = harness.rows(f"select * from t_{category}")
         found = {name: tuple(row) for name, *row in rows}
     assert found == folded(store, category)
-    workshop.close()
+    harness.close()
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))

@@ -10,17 +10,18 @@ from pyspark.sql import DataFrame
 from penstock.database.server_errors import typed_errors
 from penstock.errors import StepSuperseded
 from penstock.pipeline import Delivery, Pipeline, StepReport
+from penstock.pipeline.attempt import StepContext, StepResult
 from penstock.pipeline.restart import restart
 from penstock.pipeline.state import open_processor
-from penstock.pipeline.step import Bench, Made, begin, commit, run_step
-from tests.pipeline.steps.running import Workshop, numbered, renumbered
+from penstock.pipeline.step import begin, commit, run_step
+from tests.pipeline.steps.running import Harness, numbered, renumbered
 from tests.racing import at_once
 
 
 def meeting(barrier: Barrier) -> Pipeline:
     """Return a pipeline whose function waits until the other run is in it, too."""
     pipe = Pipeline("shop")
-    pipe.queue("number")
+    pipe.schema("number")
 
     @pipe.stream(inputs="number", output="out")
     def copy(number: DataFrame) -> DataFrame:
@@ -36,66 +37,66 @@ def meeting(barrier: Barrier) -> Pipeline:
     return pipe
 
 
-def race(workshop: Workshop, pipe: Pipeline, processor: str) -> list[object]:
+def race(harness: Harness, pipe: Pipeline, processor: str) -> list[object]:
     """Run the same step twice at once; return what became of each."""
 
-    def run(bench: Bench) -> StepReport | None:
+    def run(context: StepContext) -> StepReport | None:
         with typed_errors("here"):
-            return run_step(bench)
+            return run_step(context)
 
-    first, second = workshop.bench(pipe, processor), workshop.bench(pipe, processor)
+    first, second = harness.context(pipe, processor), harness.context(pipe, processor)
     return list(at_once(lambda: run(first), lambda: run(second)))
 
 
 @pytest.mark.parametrize("processor", ["copy", "total"])
-def test_one_commits_and_the_other_is_superseded(workshop: Workshop, processor: str) -> None:
+def test_one_commits_and_the_other_is_superseded(harness: Harness, processor: str) -> None:
     pipe = meeting(Barrier(2))
-    workshop.write("number", 1, 2)
+    harness.write("number", 1, 2)
 
-    became = race(workshop, pipe, processor)
+    became = race(harness, pipe, processor)
 
     if processor == "copy":
-        assert workshop.numbers("out") == [1, 2]
+        assert harness.numbers("out") == [1, 2]
     else:
-        assert workshop.rows("select n from totals") == [(3,)]
+        assert harness.rows("select n from totals") == [(3,)]
     (lost,) = [one for one in became if isinstance(one, Exception)]
     assert isinstance(lost, StepSuperseded)
     assert lost.processor == processor
     assert lost.retryable
-    attempts = [one for one in workshop.records(pipe, processor) if one.type.endswith("Attempt")]
+    attempts = [one for one in harness.records(pipe, processor) if one.type.endswith("Attempt")]
     assert len(attempts) == 1
 
 
-def test_who_begins_another_step_meanwhile_makes_the_first_give_up(workshop: Workshop) -> None:
+def test_who_begins_another_step_meanwhile_makes_the_first_give_up(harness: Harness) -> None:
     pipe = meeting(Barrier(1))
-    workshop.write("number", 1, 2)
-    late, early = workshop.bench(pipe), workshop.bench(pipe)
-    begun = begin(late, open_processor(late.connection, "shop", "copy", "stream"))
+    harness.write("number", 1, 2)
+    late, early = harness.context(pipe), harness.context(pipe)
+    begun = begin(late, late.connection.run(open_processor("shop", "copy", "stream")))
     assert begun is not None
-    early.memory.failed = begun.hash
-    early.memory.suspect = 2  # so it begins a smaller step
-    begin(early, open_processor(early.connection, "shop", "copy", "stream"))
+    early.remembered.failed = begun.hash
+    early.remembered.suspect = 2  # so it begins a smaller step
+    begin(early, early.connection.run(open_processor("shop", "copy", "stream")))
 
-    with pytest.raises(StepSuperseded, match="not the last one"), typed_errors("here"):
-        commit(late, begun, Made(), {}, 0.0)
+    with pytest.raises(StepSuperseded, match="not the last one"):
+        commit(late, begun, StepResult(), {}, 0.0)
 
-    workshop.steps(pipe, "copy")
-    assert workshop.numbers("out") == [1, 2]
+    harness.steps(pipe, "copy")
+    assert harness.numbers("out") == [1, 2]
 
 
-def test_who_starts_from_scratch_meanwhile_makes_the_step_give_up(workshop: Workshop) -> None:
+def test_who_starts_from_scratch_meanwhile_makes_the_step_give_up(harness: Harness) -> None:
     pipe = Pipeline("shop")
-    pipe.queue("number")
+    pipe.schema("number")
 
     @pipe.stream(inputs="number", output="out")
     def copy(number: DataFrame) -> DataFrame:
-        if workshop.status(pipe).generation == 0:
-            restart(workshop.bench(pipe).connection, pipe)
+        if harness.status(pipe).generation == 0:
+            restart(harness.context(pipe).connection, pipe)
         return renumbered(numbered(number))
 
-    workshop.write("number", 1)
+    harness.write("number", 1)
     with pytest.raises(StepSuperseded, match="started from scratch"):
-        workshop.step(pipe)
+        harness.step(pipe)
 
-    workshop.steps(pipe)
-    assert workshop.numbers("out") == [1]
+    harness.steps(pipe)
+    assert harness.numbers("out") == [1]

@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame
 
 import penstock
 from penstock.pipeline import Pipeline
-from penstock.pipeline.next_snapshot import Memory, choose
-from penstock.pipeline.snapshot import Snapshot
+from penstock.pipeline.connection import RunConnection
+from penstock.pipeline.snapshot import Remembered, Snapshot, next_snapshot
 from penstock.pipeline.state import open_processor
 from tests.database.test_backup import dump_and_restore
 
@@ -19,14 +19,15 @@ from tests.database.test_backup import dump_and_restore
 def next_step(url: str) -> Snapshot:
     """Return what a processor of orders would read next."""
     pipe = Pipeline("shop")
-    pipe.queue("order")
+    pipe.schema("order")
 
     @pipe.sink(inputs="order")
     def mail(order: DataFrame) -> None: ...
 
-    with psycopg.connect(url, autocommit=True) as connection:
-        state = open_processor(connection, "shop", "mail", "sink")
-        found = choose(connection, pipe.processors["mail"], state, Memory())
+    with psycopg.connect(url, autocommit=True) as own:
+        connection = RunConnection(own, "here")
+        state = connection.run(open_processor("shop", "mail", "sink"))
+        found = next_snapshot(connection, pipe.processors["mail"], state, Remembered())
     assert found is not None
     return found
 

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.pipeline import Pipeline
-from tests.pipeline.steps.running import Workshop, numbered, renumbered
+from tests.pipeline.steps.running import Harness, numbered, renumbered
 
 SECONDS = 120  # for two processors to meet
 
@@ -37,22 +37,22 @@ def use_setting(number: DataFrame, spark: SparkSession, meet: Barrier, name: str
 
 @pytest.mark.parametrize("use", [use_view, use_function, use_setting])
 def test_what_a_function_sets_is_its_processor_s_own(
-    workshop: Workshop, use: Callable[..., DataFrame]
+    harness: Harness, use: Callable[..., DataFrame]
 ) -> None:
     pipe, meet = Pipeline("shop"), Barrier(2)
-    zone = workshop.spark.conf.get("spark.sql.session.timeZone")
+    zone = harness.spark.conf.get("spark.sql.session.timeZone")
     for name in ("a", "b"):
         add_stream(pipe, name, lambda *given, name=name: use(*given, meet, name))
-    workshop.write("a", 1, 2)
-    workshop.write("b", 3)
+    harness.write("a", 1, 2)
+    harness.write("b", 3)
 
-    summary = workshop.run(pipe)
+    summary = harness.run(pipe)
 
     assert summary.succeeded, summary.errors
-    assert sorted(workshop.numbers("a_out")) == [1, 2]
-    assert workshop.numbers("b_out") == [3]
-    assert not workshop.spark.catalog.tableExists("batch")
-    assert workshop.spark.conf.get("spark.sql.session.timeZone") == zone
+    assert sorted(harness.numbers("a_out")) == [1, 2]
+    assert harness.numbers("b_out") == [3]
+    assert not harness.spark.catalog.tableExists("batch")
+    assert harness.spark.conf.get("spark.sql.session.timeZone") == zone
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def prepared(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 def test_what_the_user_has_set_and_registered_before_is_there(
-    workshop: Workshop, prepared: SparkSession
+    harness: Harness, prepared: SparkSession
 ) -> None:
     pipe, seen = Pipeline("shop"), list[Any]()
     outside = prepared.createDataFrame([(1, "uno"), (2, "dos")], "n long, other string")
@@ -80,19 +80,19 @@ def test_what_the_user_has_set_and_registered_before_is_there(
         return renumbered(joined, "twice(n)")
 
     add_stream(pipe, "a", join)
-    workshop.write("a", 1, 2)
+    harness.write("a", 1, 2)
 
-    summary = workshop.run(pipe)
+    summary = harness.run(pipe)
 
     assert summary.succeeded, summary.errors
     assert seen == ["Asia/Tokyo", ("one", "uno"), ("two", "dos")]
-    assert sorted(workshop.numbers("a_out")) == [2, 4]
+    assert sorted(harness.numbers("a_out")) == [2, 4]
 
 
 def add_stream(
     pipe: Pipeline, queue: str, use: Callable[[DataFrame, SparkSession], DataFrame]
 ) -> None:
-    pipe.queue(queue)
+    pipe.schema(queue)
 
     @pipe.stream(alts=queue, output=f"{queue}_out", name=queue)
     def stream(messages: DataFrame, spark: SparkSession) -> DataFrame:

@@ -7,12 +7,12 @@ from pyspark.sql import DataFrame
 
 from penstock.errors import StepFailed
 from penstock.pipeline import Delivery
-from tests.pipeline.steps.running import Stop, Workshop, pipeline
+from tests.pipeline.steps.running import Harness, Stop, pipeline
 
 
 class TestHash:
     def test_a_step_that_is_run_again_has_the_same_hash_and_the_next_another(
-        self, workshop: Workshop
+        self, harness: Harness
     ) -> None:
         pipe, hashes = pipeline(), []
 
@@ -22,38 +22,38 @@ class TestHash:
             if len(hashes) < 3:
                 raise Stop
 
-        workshop.write("number", 1, 2)
+        harness.write("number", 1, 2)
         for _ in range(2):
             with pytest.raises(Stop):
-                workshop.step(pipe)
-        workshop.steps(pipe)
+                harness.step(pipe)
+        harness.steps(pipe)
 
         assert hashes[0] == hashes[1] == hashes[2] != hashes[3]
         assert len(hashes) == 4
-        assert hashes[3] == workshop.records(pipe)[2].data["hash"]
+        assert hashes[3] == harness.records(pipe)[2].data["hash"]
 
-    def test_the_delivery_tells_whose_it_is(self, workshop: Workshop) -> None:
+    def test_the_delivery_tells_whose_it_is(self, harness: Harness) -> None:
         pipe, seen = pipeline(), []
 
         @pipe.sink(inputs="number")
         def see(number: DataFrame, delivery: Delivery) -> None:
             seen.append((delivery.pipeline, delivery.processor, delivery.input))
 
-        workshop.write("number", 1)
-        workshop.step(pipe)
+        harness.write("number", 1)
+        harness.step(pipe)
 
         assert seen == [("shop", "see", "number")]
 
 
-def test_a_frame_that_a_sink_returns_goes_nowhere_and_is_refused(workshop: Workshop) -> None:
+def test_a_frame_that_a_sink_returns_goes_nowhere_and_is_refused(harness: Harness) -> None:
     pipe = pipeline()
 
     @pipe.sink(inputs="number")
     def lose(number: DataFrame) -> DataFrame:
         return number
 
-    workshop.write("number", 1)
+    harness.write("number", 1)
     with pytest.raises(StepFailed, match="it has no output, so it must return None"):
-        workshop.step(pipe)
+        harness.step(pipe)
 
-    assert [one.position for one in workshop.status(pipe).tailers] == [0]
+    assert [one.position for one in harness.status(pipe).tailers] == [0]

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.errors import StepFailed
 from penstock.pipeline import Delivery, Pipeline
-from tests.pipeline.steps.running import Workshop
+from tests.pipeline.steps.running import Harness
 
 Bring = Callable[..., DataFrame | None]
 
@@ -29,20 +29,20 @@ def source(bring: Bring) -> Pipeline:
     return pipe
 
 
-def test_a_source_runs_once(workshop: Workshop) -> None:
+def test_a_source_runs_once(harness: Harness) -> None:
     def bring(spark: SparkSession) -> DataFrame:
         return messages(spark, 1, 2, 3)
 
-    workshop.steps(source(bring))
-    workshop.steps(source(bring))
+    harness.steps(source(bring))
+    harness.steps(source(bring))
 
-    assert sorted(workshop.numbers("number")) == [1, 2, 3]
-    assert [one.type for one in workshop.records(source(bring))] == ["Snapshot", "Attempt"]
+    assert sorted(harness.numbers("number")) == [1, 2, 3]
+    assert [one.type for one in harness.records(source(bring))] == ["Snapshot", "Attempt"]
 
 
 @pytest.mark.parametrize("goes_on", [False, True])
 def test_it_has_run_whatever_retention_leaves_of_its_records(
-    workshop: Workshop, goes_on: bool
+    harness: Harness, goes_on: bool
 ) -> None:
     def bring(spark: SparkSession, delivery: Delivery) -> DataFrame | None:
         if goes_on and delivery.cursor != 2:
@@ -51,43 +51,43 @@ def test_it_has_run_whatever_retention_leaves_of_its_records(
             return None
         return messages(spark, 1)
 
-    workshop.steps(source(bring))
-    before = workshop.numbers("number")
-    workshop.store.admin.retain("shop:try", keep_count=0)
-    workshop.steps(source(bring))
-    last = workshop.records(source(bring))[-1]
+    harness.steps(source(bring))
+    before = harness.numbers("number")
+    harness.store.admin.retain("shop:try", keep_count=0)
+    harness.steps(source(bring))
+    last = harness.records(source(bring))[-1]
 
-    assert workshop.numbers("number") == before == ([1, 1] if goes_on else [1])
+    assert harness.numbers("number") == before == ([1, 1] if goes_on else [1])
     assert last.data.get("number") == (3 if goes_on else 1)
 
 
-def test_a_source_that_brings_no_message_has_run_too(workshop: Workshop) -> None:
+def test_a_source_that_brings_no_message_has_run_too(harness: Harness) -> None:
     calls = []
 
     def bring(spark: SparkSession) -> DataFrame:
         calls.append(1)
         return messages(spark, 1).where("false")
 
-    workshop.steps(source(bring))
-    workshop.steps(source(bring))
+    harness.steps(source(bring))
+    harness.steps(source(bring))
 
     assert len(calls) == 1
-    assert [one.type for one in workshop.records(source(bring))] == ["Snapshot", "NilAttempt"]
+    assert [one.type for one in harness.records(source(bring))] == ["Snapshot", "NilAttempt"]
 
 
-def test_a_source_that_has_nothing_yet_is_asked_again(workshop: Workshop) -> None:
+def test_a_source_that_has_nothing_yet_is_asked_again(harness: Harness) -> None:
     there: list[int] = []
 
     def bring(spark: SparkSession) -> DataFrame | None:
         return messages(spark, *there) if there else None
 
-    assert workshop.step(source(bring)) is None
-    assert workshop.step(source(bring)) is None
+    assert harness.step(source(bring)) is None
+    assert harness.step(source(bring)) is None
     there.append(7)
-    workshop.step(source(bring))
+    harness.step(source(bring))
 
-    assert workshop.numbers("number") == [7]
-    assert [one.type for one in workshop.records(source(bring))] == ["Snapshot", "Attempt"]
+    assert harness.numbers("number") == [7]
+    assert [one.type for one in harness.records(source(bring))] == ["Snapshot", "Attempt"]
 
 
 class TestCursor:
@@ -105,28 +105,26 @@ class TestCursor:
 
         return bring
 
-    def test_a_source_goes_on_where_it_stopped_until_it_has_nothing(
-        self, workshop: Workshop
-    ) -> None:
+    def test_a_source_goes_on_where_it_stopped_until_it_has_nothing(self, harness: Harness) -> None:
         cursors: list[Any] = []
 
-        workshop.steps(source(self.counting(cursors)))
+        harness.steps(source(self.counting(cursors)))
 
-        assert workshop.numbers("number") == [1, 2, 3]
+        assert harness.numbers("number") == [1, 2, 3]
         assert cursors == [None, {"next": 2}, {"next": 3}, {"next": 4}]
 
-    def test_another_run_goes_on_from_the_last_cursor(self, workshop: Workshop) -> None:
+    def test_another_run_goes_on_from_the_last_cursor(self, harness: Harness) -> None:
         cursors: list[Any] = []
-        workshop.steps(source(self.counting(cursors, last=2)))
+        harness.steps(source(self.counting(cursors, last=2)))
         cursors.clear()
 
-        workshop.steps(source(self.counting(cursors, last=4)))
+        harness.steps(source(self.counting(cursors, last=4)))
 
         assert cursors == [{"next": 3}, {"next": 4}, {"next": 5}]
-        assert workshop.numbers("number") == [1, 2, 3, 4]
+        assert harness.numbers("number") == [1, 2, 3, 4]
 
     def test_a_step_that_was_not_committed_has_the_same_cursor_and_hash_again(
-        self, workshop: Workshop
+        self, harness: Harness
     ) -> None:
         seen = []
 
@@ -137,18 +135,18 @@ class TestCursor:
                 raise KeyboardInterrupt
             return messages(spark, len(seen))
 
-        workshop.step(source(bring))
+        harness.step(source(bring))
         with pytest.raises(KeyboardInterrupt):
-            workshop.step(source(bring))
-        workshop.step(source(bring))
+            harness.step(source(bring))
+        harness.step(source(bring))
 
         assert [cursor for cursor, _ in seen] == [None, 5, 5]
         assert seen[1] == seen[2]
         assert seen[0][1] != seen[1][1]
-        assert workshop.numbers("number") == [1, 3]
+        assert harness.numbers("number") == [1, 3]
 
     def test_messages_without_a_cursor_for_the_next_step_are_refused(
-        self, workshop: Workshop
+        self, harness: Harness
     ) -> None:
         def bring(spark: SparkSession, delivery: Delivery) -> DataFrame:
             if delivery.cursor is None:
@@ -156,33 +154,33 @@ class TestCursor:
             return messages(spark, 1)
 
         with pytest.raises(StepFailed, match=r"cursor must be handed to delivery\.advance"):
-            workshop.steps(source(bring))
+            harness.steps(source(bring))
 
-        assert workshop.numbers("number") == [1]
+        assert harness.numbers("number") == [1]
 
-    def test_to_advance_to_nothing_is_the_end(self, workshop: Workshop) -> None:
+    def test_to_advance_to_nothing_is_the_end(self, harness: Harness) -> None:
         def bring(spark: SparkSession, delivery: Delivery) -> DataFrame:
             delivery.advance("more" if delivery.cursor is None else None)
             return messages(spark, 1)
 
-        reports = workshop.steps(source(bring))
+        reports = harness.steps(source(bring))
 
         assert len(reports) == 2
 
     @pytest.mark.parametrize("cursor", [object(), {"at": {(1, 2): 3}}])
     def test_a_cursor_that_cannot_be_kept_is_refused(
-        self, workshop: Workshop, cursor: object
+        self, harness: Harness, cursor: object
     ) -> None:
         def bring(spark: SparkSession, delivery: Delivery) -> DataFrame:
             delivery.advance(cursor)
             return messages(spark, 1)
 
         with pytest.raises(StepFailed, match="cursor must be what JSON can hold"):
-            workshop.step(source(bring))
+            harness.step(source(bring))
 
-        assert workshop.numbers("number") == []
+        assert harness.numbers("number") == []
 
-    def test_a_time_is_kept_as_text(self, workshop: Workshop) -> None:
+    def test_a_time_is_kept_as_text(self, harness: Harness) -> None:
         seen = []
 
         def bring(spark: SparkSession, delivery: Delivery) -> DataFrame | None:
@@ -190,6 +188,6 @@ class TestCursor:
             delivery.advance(datetime(2026, 1, 2, tzinfo=UTC))
             return None if delivery.cursor else messages(spark, 1)
 
-        workshop.steps(source(bring))
+        harness.steps(source(bring))
 
         assert seen == [None, "2026-01-02T00:00:00Z"]

@@ -12,13 +12,13 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.errors import StepFailed
 from penstock.pipeline import Delivery
 from penstock.pipeline.step import run_step
-from tests.pipeline.steps.running import Stop, Workshop, numbered, pipeline, stop
+from tests.pipeline.steps.running import Harness, Stop, numbered, pipeline, stop
 
 
 class TestUpsert:
     @pytest.mark.parametrize("when", ["before", "after"])
     def test_rows_are_there_exactly_once_whatever_was_run_again(
-        self, workshop: Workshop, when: str
+        self, harness: Harness, when: str
     ) -> None:
         pipe, calls = pipeline(), []
 
@@ -28,33 +28,33 @@ class TestUpsert:
             delivery.upsert(sums, "totals", key="name", add=["n"])
             calls.append(1)
 
-        workshop.write("number", *range(1, 7))
+        harness.write("number", *range(1, 7))
         before, after = (stop, None) if when == "before" else (None, stop)
         for _ in range(2):
             with pytest.raises(Stop):
-                run_step(workshop.bench(pipe, before_commit=before, after_commit=after))
-        workshop.steps(pipe)
+                run_step(harness.context(pipe, before_commit=before, after_commit=after))
+        harness.steps(pipe)
 
-        assert workshop.rows("select * from totals") == [("all", 21)]
+        assert harness.rows("select * from totals") == [("all", 21)]
         assert len(calls) == (5 if when == "before" else 3)
 
-    def test_a_step_that_fails_when_it_commits_leaves_nothing(self, workshop: Workshop) -> None:
+    def test_a_step_that_fails_when_it_commits_leaves_nothing(self, harness: Harness) -> None:
         pipe = pipeline()
 
         @pipe.sink(inputs="number")
         def keep(number: DataFrame, delivery: Delivery) -> None:
             delivery.upsert(numbered(number).select("n"), "kept", key="n")
 
-        workshop.write("number", 1)
+        harness.write("number", 1)
         with pytest.raises(Stop):
-            run_step(workshop.bench(pipe, before_commit=stop))
+            run_step(harness.context(pipe, before_commit=stop))
 
-        assert workshop.rows("select to_regclass('kept') is null") == [(True,)]
-        workshop.step(pipe)
-        assert workshop.rows("select n from kept") == [(1,)]
+        assert harness.rows("select to_regclass('kept') is null") == [(True,)]
+        harness.step(pipe)
+        assert harness.rows("select n from kept") == [(1,)]
 
     def test_a_row_replaces_the_one_with_its_key_but_for_what_is_added(
-        self, workshop: Workshop
+        self, harness: Harness
     ) -> None:
         pipe = pipeline()
 
@@ -64,24 +64,24 @@ class TestUpsert:
                                                "nullif(n, 1) as seldom")  # fmt: skip
             delivery.upsert(rows, "kept", key=["x", "y"], add=["total", "seldom"])
 
-        workshop.write("number", 1, 5, 3)
-        workshop.steps(pipe)
+        harness.write("number", 1, 5, 3)
+        harness.steps(pipe)
 
-        assert workshop.rows("select * from kept") == [("a", "b", 3, 9, 8)]
+        assert harness.rows("select * from kept") == [("a", "b", 3, 9, 8)]
 
-    def test_a_table_of_keys_alone_keeps_each_once(self, workshop: Workshop) -> None:
+    def test_a_table_of_keys_alone_keeps_each_once(self, harness: Harness) -> None:
         pipe = pipeline()
 
         @pipe.sink(inputs="number", limit=2)
         def keep(number: DataFrame, delivery: Delivery) -> None:
             delivery.upsert(numbered(number).selectExpr("n % 3 as n").distinct(), "kept", key="n")
 
-        workshop.write("number", *range(6))
-        workshop.steps(pipe)
+        harness.write("number", *range(6))
+        harness.steps(pipe)
 
-        assert sorted(workshop.rows("select n from kept")) == [(0,), (1,), (2,)]
+        assert sorted(harness.rows("select n from kept")) == [(0,), (1,), (2,)]
 
-    def test_several_tables_change_together(self, workshop: Workshop) -> None:
+    def test_several_tables_change_together(self, harness: Harness) -> None:
         pipe, seen = pipeline(), []
 
         @pipe.sink(inputs="number")
@@ -90,17 +90,17 @@ class TestUpsert:
             delivery.upsert(numbered(number).selectExpr("2 * n as n"), "public.two", key="n")
 
         def look() -> None:
-            seen.extend(workshop.rows("select to_regclass('one'), to_regclass('two')"))
+            seen.extend(harness.rows("select to_regclass('one'), to_regclass('two')"))
 
-        workshop.write("number", 1, 2)
-        run_step(workshop.bench(pipe, before_commit=look))
+        harness.write("number", 1, 2)
+        run_step(harness.context(pipe, before_commit=look))
 
         assert seen == [(None, None)]
-        assert sorted(workshop.rows("select n from one")) == [(1,), (2,)]
-        assert sorted(workshop.rows("select n from two")) == [(2,), (4,)]
+        assert sorted(harness.rows("select n from one")) == [(1,), (2,)]
+        assert sorted(harness.rows("select n from two")) == [(2,), (4,)]
 
     def test_each_type_of_spark_arrives_as_postgresql_has_it(
-        self, workshop: Workshop, spark: SparkSession
+        self, harness: Harness, spark: SparkSession
     ) -> None:
         pipe = pipeline()
         schema = (
@@ -129,11 +129,11 @@ class TestUpsert:
         def keep(number: DataFrame, delivery: Delivery) -> None:
             delivery.upsert(spark.createDataFrame(values, schema), "kept", key="k")
 
-        workshop.write("number", 1)
-        workshop.step(pipe)
+        harness.write("number", 1)
+        harness.step(pipe)
 
         full = (*values[0][:8], ["x", 'y"'], {"a": 1, "b": 2})
-        assert workshop.rows("select * from kept order by k desc") == [full, values[1]]
+        assert harness.rows("select * from kept order by k desc") == [full, values[1]]
 
     @pytest.mark.parametrize(
         ("key", "problem"),
@@ -144,7 +144,7 @@ class TestUpsert:
         ],
     )
     def test_a_key_that_does_not_tell_rows_apart_is_refused(
-        self, workshop: Workshop, key: str, problem: str
+        self, harness: Harness, key: str, problem: str
     ) -> None:
         pipe = pipeline()
 
@@ -152,12 +152,12 @@ class TestUpsert:
         def keep(number: DataFrame, delivery: Delivery) -> None:
             delivery.upsert(numbered(number).selectExpr("n", "1 as one"), "kept", key=key)
 
-        workshop.write("number", 1, 2)
+        harness.write("number", 1, 2)
         with pytest.raises(StepFailed, match=problem):
-            workshop.step(pipe)
+            harness.step(pipe)
 
-        assert problem in (workshop.status(pipe).error or "")
-        assert workshop.rows("select to_regclass('kept') is null") == [(True,)]
+        assert problem in (harness.status(pipe).error or "")
+        assert harness.rows("select to_regclass('kept') is null") == [(True,)]
 
     @pytest.mark.parametrize(
         ("value", "problem"),
@@ -168,7 +168,7 @@ class TestUpsert:
         ],
     )
     def test_a_type_that_neither_postgresql_nor_json_has_is_refused(
-        self, workshop: Workshop, value: str, problem: str
+        self, harness: Harness, value: str, problem: str
     ) -> None:
         pipe = pipeline()
 
@@ -176,12 +176,12 @@ class TestUpsert:
         def keep(number: DataFrame, delivery: Delivery) -> None:
             delivery.upsert(numbered(number).selectExpr("n", f"{value} as v"), "kept", key="n")
 
-        workshop.write("number", 1)
+        harness.write("number", 1)
         with pytest.raises(StepFailed, match=problem):
-            workshop.step(pipe)
+            harness.step(pipe)
 
     def test_a_table_of_other_columns_is_refused_and_nothing_moves_on(
-        self, workshop: Workshop
+        self, harness: Harness
     ) -> None:
         pipe = pipeline()
 
@@ -189,10 +189,10 @@ class TestUpsert:
         def keep(number: DataFrame, delivery: Delivery) -> None:
             delivery.upsert(numbered(number).select("n", "type"), "kept", key="n")
 
-        workshop.execute("create table kept (n bigint primary key)")
-        workshop.write("number", 1)
+        harness.execute("create table kept (n bigint primary key)")
+        harness.write("number", 1)
         with pytest.raises(StepFailed, match=r'column "type" does not exist'):
-            workshop.step(pipe)
+            harness.step(pipe)
 
-        assert [one.type for one in workshop.records(pipe)] == ["Snapshot"]
-        assert [one.position for one in workshop.status(pipe).tailers] == [0]
+        assert [one.type for one in harness.records(pipe)] == ["Snapshot"]
+        assert [one.position for one in harness.status(pipe).tailers] == [0]

@@ -83,7 +83,7 @@ import sys, penstock
 from pyspark.sql import SparkSession
 from penstock.pipeline import Pipeline, Runner
 pipe = Pipeline("shop")
-pipe.queue("order", "amount int")
+pipe.schema("order", "amount int")
 pipe.sink(inputs="order", name="bill")(lambda order: None)
 spark = SparkSession.builder.remote("local[1]").getOrCreate()
 with penstock.connect(sys.argv[1]) as store:

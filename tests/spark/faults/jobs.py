@@ -96,7 +96,7 @@ def start_copying(
 def run_pipeline(spark: SparkSession, url: str, *, gate: tuple[str, int] | None = None) -> None:
     """Bill orders and add the bills up, with a pipeline; its second task may stand at a gate."""
     pipe = Pipeline("shop")
-    pipe.queue("order")
+    pipe.schema("order")
 
     @pipe.stream(inputs="order", output="bill")
     def bill(order: DataFrame) -> DataFrame:
@@ -116,7 +116,7 @@ def run_pipeline(spark: SparkSession, url: str, *, gate: tuple[str, int] | None 
         delivery.upsert(sums, "totals", key="digit", add=["n"])
 
     with penstock.connect(url) as store:
-        for one in Runner(pipe, store, spark).once().progress.values():
+        for one in Runner(pipe, store, spark).run_until_idle().progress.values():
             if one.error is not None:
                 raise one.error
 

@@ -1,8 +1,8 @@
-"""What several frames have in common is computed once, while they are evaluated one by one.
+"""Several frames are evaluated one by one, and what they have in common only once.
 
 Spark evaluates each frame anew. A function whose result differs from one evaluation to the next
-would put a row into several of its outputs, or into none. So the largest parts that two frames have
-in common are persisted until all frames are evaluated.
+would put a row into several of its outputs, or into none. So the largest plans that two frames
+share are persisted until all frames are evaluated.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from pyspark.sql import DataFrame
 
 @contextmanager
 def evaluated_once(frames: Sequence[DataFrame]) -> Iterator[list[DataFrame]]:
-    """Lend the same frames, with what they have in common persisted."""
+    """Lend the same frames, with the plans that they share persisted."""
     if len(frames) < 2:
         yield list(frames)
         return
     parts = [_persisted(frames[0], plan) for plan in _common_plans(frames)]
     try:
-        # a frame that was planned before does not look again for what is persisted
+        # a frame that was planned before would not use what is persisted now
         yield [frame.select("*") for frame in frames]
     finally:
         for part in parts:
@@ -55,7 +55,7 @@ def _add_common(plan: Any, others: Sequence[tuple[int, Any]], common: list[Any])
 
 
 def _nodes(plan: Any) -> list[tuple[int, Any]]:
-    """Return all parts of a plan, each with a number that equal ones share."""
+    """Return all nodes of a plan, each with a hash that equal ones share."""
     found = [(int(plan.semanticHash()), plan)]
     for child in _children(plan):
         found += _nodes(child)

@@ -1,4 +1,8 @@
-"""Rows for a table of the same database, written in the transaction that ends a step."""
+"""Tables of the same database that a step writes in the transaction that commits it.
+
+A table has PostgreSQL's types for Spark's columns; rows are copied into it as CSV. An upsert merges
+a frame into a table by key; `projection` folds messages into one.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +31,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from penstock.database.operation import Operation, call, only_value
 from penstock.errors import ValidationError, WrongColumns, WrongValue
 from penstock.spark.json_columns import json_texts, refuse_duplicate_columns, refuse_without_json
 
@@ -48,7 +53,7 @@ _POSTGRES: tuple[tuple[type[DataType], str], ...] = (
 
 @dataclass(frozen=True)
 class Upsert:
-    """A frame, and the table that its rows go to."""
+    """A frame, and the table that its rows are merged into."""
 
     table: str
     columns: tuple[tuple[str, str], ...]
@@ -59,7 +64,7 @@ class Upsert:
     rows: pa.Table | None = None
 
     def evaluated(self, frame: DataFrame) -> Upsert:
-        """Return it with the rows of the frame, or say which row has no key."""
+        """Return it with the rows of the frame. Raise if a row has no key."""
         rows = frame.toArrow()
         for name in self.key:
             if rows.column(name).null_count:
@@ -68,20 +73,20 @@ class Upsert:
         return replace(self, rows=rows)
 
     def apply(self, connection: Connection) -> None:
-        """Write the rows, making the table if there is none."""
+        """Write the rows. Create the table if there is none."""
         create_table(connection, self.table, self.columns, self.key)
         if self.rows is None or not self.rows.num_rows:
             return
-        waiting = sql.Identifier("penstock_upsert")
+        staging = sql.Identifier("penstock_upsert")
         like = sql.SQL(
-            "drop table if exists pg_temp.{waiting};"
-            " create temp table {waiting} on commit drop as select {names} from {table} limit 0"
+            "drop table if exists pg_temp.{staging};"
+            " create temp table {staging} on commit drop as select {names} from {table} limit 0"
         )
-        parts = {"waiting": waiting, "table": table_identifier(self.table), "names": self._names()}
+        parts = {"staging": staging, "table": table_identifier(self.table), "names": self._names()}
         connection.execute(like.format(**parts))
-        copy_csv(connection, waiting, [name for name, _ in self.columns], self.rows)
+        copy_csv(connection, staging, [name for name, _ in self.columns], self.rows)
         insert = sql.SQL(
-            "insert into {table} as t ({names}) select {names} from pg_temp.{waiting}"
+            "insert into {table} as t ({names}) select {names} from pg_temp.{staging}"
             " order by {key} on conflict ({key}) do {action}"
         )
         try:
@@ -90,7 +95,7 @@ class Upsert:
             )
         except psycopg.errors.CardinalityViolation as error:
             problem = f"several rows for {self.table} have the same {', '.join(self.key)}"
-            raise WrongColumns(problem, "a step has one row for each key: group them") from error
+            raise WrongColumns(problem, "a step needs one row for each key: group them") from error
 
     def _names(self) -> sql.Composed:
         return _identifiers([name for name, _ in self.columns])
@@ -109,7 +114,7 @@ class Upsert:
 def upsert_of(
     frame: DataFrame, table: str, key: str | Sequence[str], add: Sequence[str] = ()
 ) -> Upsert:
-    """Return a frame's rows as an upsert, or what is wrong with it."""
+    """Return the upsert of a frame's rows into a table, or raise what is wrong with it."""
     if not isinstance(frame, DataFrame):
         raise ValidationError("frame", frame, "a DataFrame")
     keys = (key,) if isinstance(key, str) else tuple(key)
@@ -117,7 +122,7 @@ def upsert_of(
         if name not in frame.columns:
             raise WrongColumns(f"there is no column {name}", f"there are {frame.columns}")
     if not keys:
-        raise ValidationError("key", key, "the columns that tell rows apart")
+        raise ValidationError("key", key, "the columns that identify a row")
     return Upsert(table, columns_of(frame.schema), keys, tuple(add), frame)
 
 
@@ -128,7 +133,7 @@ def columns_of(schema: StructType) -> tuple[tuple[str, str], ...]:
 
 
 def postgres_type(column: str, kind: DataType) -> str:
-    """Return PostgreSQL's type for one of Spark's; what has no other is JSON."""
+    """Return PostgreSQL's type for one of Spark's; `jsonb` if there is no other."""
     if isinstance(kind, DecimalType):
         return f"numeric({kind.precision},{kind.scale})"
     if isinstance(kind, BinaryType):
@@ -140,7 +145,7 @@ def postgres_type(column: str, kind: DataType) -> str:
 def create_table(
     connection: Connection, table: str, columns: Sequence[tuple[str, str]], key: Sequence[str]
 ) -> None:
-    """Make a table if there is none. A schema that is named has to exist."""
+    """Create a table if there is none. Its schema has to exist."""
     defined = [
         sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind)) for name, kind in columns
     ]
@@ -154,7 +159,7 @@ def create_table(
 def copy_csv(
     connection: Connection, table: sql.Composable, names: Sequence[str], rows: pa.Table
 ) -> None:
-    """COPY an Arrow table into a table, column by column as named."""
+    """COPY these columns of an Arrow table into a table."""
     text = io.BytesIO()
     pa.csv.write_csv(
         pa.table({name: _csv_column(name, rows.column(name)) for name in names}), text, _AS_CSV
@@ -172,11 +177,15 @@ def table_identifier(table: str) -> sql.Identifier:
     return sql.Identifier(*parts)
 
 
-def table_exists(connection: Connection, table: str) -> bool:
-    """Whether there is such a table."""
-    quoted = table_identifier(table).as_string(connection)
-    row = connection.execute("select to_regclass(%s) is not null", (quoted,)).fetchone()
-    return bool(row and row[0])
+def next_table(table: str) -> str:
+    """Return the name of the table that replaces another one when it is rebuilt."""
+    return f"{table}__next"
+
+
+def table_exists(table: str) -> Operation[bool]:
+    """Return whether a table exists."""
+    quoted = table_identifier(table).as_string()
+    return call("table_exists", "select to_regclass(%s) is not null", (quoted,), only_value)
 
 
 def _identifiers(names: Sequence[str]) -> sql.Composed:

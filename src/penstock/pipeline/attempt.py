@@ -1,0 +1,254 @@
+"""One attempt at a step: call the processor's function with its frames, and stage what it returns.
+
+Nothing of an attempt is visible before the step is committed, and nothing is lost if everything
+dies here. The function need not return the same result when the step is run again: only one attempt
+is ever committed.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.errors import ValidationError, WrongColumns, shown
+from penstock.pipeline import state
+from penstock.pipeline.checks import OFFERED, frame_schema, parameter, parse_schema
+from penstock.pipeline.connection import RunConnection
+from penstock.pipeline.delivery import Delivery, discard
+from penstock.pipeline.evaluation import evaluated_once
+from penstock.pipeline.frames import (
+    DRIVER_ROWS,
+    Slice,
+    count_up_to,
+    latest_per_stream,
+    queue_target,
+)
+from penstock.pipeline.graph import Latest, Pipeline, Processor, table_name
+from penstock.pipeline.hooks import ReadHooks
+from penstock.pipeline.outputs import (
+    ErrorsQueue,
+    StagedErrors,
+    is_known_to_be_small,
+    output,
+    stage_frame,
+    without_repeated_errors,
+)
+from penstock.pipeline.projection import Projection, projection_of
+from penstock.pipeline.snapshot import Remembered, Snapshot, State
+from penstock.spark.connections import DatabaseRef
+from penstock.spark.read import planning
+from penstock.spark.write.staging import Staged, is_beside
+
+
+@dataclass
+class StepContext:
+    """What the steps of a processor work with: its declaration, the database and Spark."""
+
+    pipeline: Pipeline
+    processor: Processor
+    database: DatabaseRef
+    connection: RunConnection
+    spark: SparkSession
+    hooks: ReadHooks = field(default_factory=ReadHooks)
+    remembered: Remembered = field(default_factory=Remembered)
+    #: returns whether the processors that feed this one have caught up
+    is_fed: Callable[[], bool] = lambda: True
+    #: up to so many rows the driver reads and stages, beyond that the executors do
+    driver_rows: int = DRIVER_ROWS
+
+    def inputs(self, snapshot: Snapshot) -> dict[str, Slice]:
+        """Return the messages that a step reads."""
+        types = self.processor.types
+        return {
+            queue: self._slice(queue, after, until, types.get(queue, ()))
+            for queue, (after, until) in snapshot.ranges.items()
+        }
+
+    def tables(self, snapshot: Snapshot) -> dict[str, Slice]:
+        """Return the messages that a step looks up."""
+        return {queue: self._slice(queue, *ends) for queue, ends in snapshot.tables.items()}
+
+    def errors_queue(self, inputs: Mapping[str, Slice]) -> ErrorsQueue | None:
+        """Return where failed messages of these inputs go."""
+        if self.processor.errors is None or len(inputs) != 1:
+            return None
+        ((queue, part),) = inputs.items()
+        return ErrorsQueue.of(self.processor.errors, queue, part)
+
+    def _slice(self, queue: str, after: int, until: int, types: tuple[str, ...] = ()) -> Slice:
+        target = queue_target(queue, types)
+        most = max(self.driver_rows + 1, self.processor.limit)  # a table may be of any size
+        count = self.connection.run(count_up_to(target, after, until, most))
+        schema = frame_schema(self.pipeline, queue)
+        return Slice(
+            self.database, self.connection, target, schema, after, until, count, self.driver_rows
+        )
+
+
+@dataclass
+class StepResult:
+    """What an attempt has staged, ready to be committed."""
+
+    staged: list[Staged] = field(default_factory=list)
+    delivery: Delivery | None = None
+    projection: Projection | None = None
+    rows: pa.Table | None = None
+    rebuilt: bool = False
+    #: a source that had nothing to return
+    idle: bool = False
+
+    @property
+    def failed(self) -> int:
+        """How many messages go to the errors queue."""
+        return sum(one.count for one in self.staged if isinstance(one, StagedErrors))
+
+
+def perform(
+    context: StepContext, current: State, snapshot: Snapshot, inputs: Mapping[str, Slice]
+) -> StepResult:
+    """Run the function and stage what it returns."""
+    one = context.processor
+    if one.kind == "projection":
+        return _project(context, current, inputs[one.inputs[0]])
+    if inputs and not any(part.count for part in inputs.values()):
+        return StepResult()  # it takes none of their types
+    delivery = Delivery(
+        context.pipeline.name,
+        snapshot,
+        next(iter(inputs), None),
+        database=lambda: context.connection.run(state.database_id()),
+    )
+    return _run_function(context, snapshot, inputs, delivery)
+
+
+def rehearse(context: StepContext, snapshot: Snapshot, inputs: Mapping[str, Slice]) -> None:
+    """Run the function on these messages, up to the commit, and keep nothing; or raise."""
+    delivery = Delivery(context.pipeline.name, snapshot, next(iter(inputs)))
+    result, connection = _run_function(context, snapshot, inputs, delivery), context.connection
+    with connection.transaction(roll_back=True):
+        beside = is_beside(connection.raw)
+        connection.run(state.publish_staged(result.staged, whole_categories=beside))
+        for upsert in delivery.upserts:
+            upsert.apply(connection.raw)
+    abandon(context, result)
+
+
+def abandon(context: StepContext, result: StepResult | None) -> None:
+    """Remove what an attempt has staged and written; what remains is swept later."""
+    if result is not None and not context.connection.raw.closed:
+        with suppress(Exception):
+            context.connection.run(state.unstage(result.staged))
+            discard(context.spark, result.delivery.files if result.delivery else ())
+
+
+def _run_function(
+    context: StepContext, snapshot: Snapshot, inputs: Mapping[str, Slice], delivery: Delivery
+) -> StepResult:
+    one = context.processor
+    returned = _invoke(context, inputs, context.tables(snapshot), delivery)
+    if one.kind == "source" and returned is None:
+        return StepResult(idle=True)
+    if snapshot.cursor is not None and not delivery.advanced:
+        expected = "passed to delivery.advance() with every frame, or the step would repeat itself"
+        raise ValidationError("cursor", None, expected)
+    staged = _stage(context, _returned_frames(one, returned), inputs, delivery)
+    return StepResult(without_repeated_errors(context.connection, staged), delivery)
+
+
+def _invoke(
+    context: StepContext,
+    inputs: Mapping[str, Slice],
+    tables: Mapping[str, Slice],
+    delivery: Delivery,
+) -> Any:
+    """Call the function with its frames, by the names of its parameters."""
+    one, spark = context.processor, context.spark
+    frames = {parameter(table_name(each)): _table(spark, each, tables) for each in one.tables}
+    wanted = inspect.signature(one.function).parameters
+    if one.alts:
+        name = next(n for n in wanted if n not in frames and n not in OFFERED)
+        (part,) = inputs.values()
+        frames[name] = part.frame(spark)
+    else:
+        frames |= {parameter(queue): part.frame(spark) for queue, part in inputs.items()}
+    offered = {"delivery": delivery, "spark": spark}
+    return one.function(**frames, **{name: offered[name] for name in OFFERED if name in wanted})
+
+
+def _table(spark: SparkSession, table: str | Latest, tables: Mapping[str, Slice]) -> DataFrame:
+    frame = tables[table_name(table)].frame(spark)
+    return latest_per_stream(frame) if isinstance(table, Latest) else frame
+
+
+def _returned_frames(one: Processor, returned: Any) -> dict[str, DataFrame]:
+    """Return the frames that a function returned, by queue, or raise what is wrong with them."""
+    if returned is None or (one.kind == "sink" and not isinstance(returned, DataFrame)):
+        return {}
+    if isinstance(returned, DataFrame):
+        returned = {one.outputs[0]: returned} if len(one.outputs) == 1 else {"": returned}
+    if not isinstance(returned, Mapping) or not set(returned) <= set(one.outputs):
+        raise WrongColumns(f"{one.name} returned {shown(returned)}", _expected(one))
+    for queue, frame in returned.items():
+        if frame is not None and not isinstance(frame, DataFrame):
+            problem = f"{one.name} returned {shown(frame)} for {queue}"
+            raise WrongColumns(problem, "it must return a DataFrame")
+    return {queue: frame for queue, frame in returned.items() if frame is not None}
+
+
+def _expected(one: Processor) -> str:
+    if not one.outputs:
+        return "it has no output, so it must return None"
+    if len(one.outputs) == 1:
+        return "it must return a DataFrame"
+    return f"it must return DataFrames by queue: {', '.join(one.outputs)}"
+
+
+def _stage(
+    context: StepContext,
+    frames: Mapping[str, DataFrame],
+    inputs: Mapping[str, Slice],
+    delivery: Delivery,
+) -> list[Staged]:
+    """Evaluate the frames of outputs and upserts, each part of them once, and stage the outputs."""
+    errors, most = context.errors_queue(inputs), context.driver_rows
+    outputs = [output(queue, frame.schema, errors, inputs) for queue, frame in frames.items()]
+    small = [is_known_to_be_small(frame, most) for frame in frames.values()]
+    staged: list[Staged] = []
+    with evaluated_once([*frames.values(), *(one.frame for one in delivery.upserts)]) as evaluated:
+        for frame, into, is_small in zip(evaluated, outputs, small, strict=False):
+            staged += stage_frame(context.database, frame, into, most, is_small=is_small)
+        rest = evaluated[len(outputs) :]
+        delivery.upserts = [
+            one.evaluated(frame) for one, frame in zip(delivery.upserts, rest, strict=True)
+        ]
+    return staged
+
+
+def _project(context: StepContext, current: State, events: Slice) -> StepResult:
+    """Fold the events into rows of the projection's table."""
+    one, hooks = context.processor, context.hooks
+    assert one.keeps is not None
+    columns = parse_schema(one.keeps.columns)
+    projection = projection_of(one, columns, hooks, rebuilding=current.rebuilding)
+    if events.is_small or hooks.need_the_driver:
+        rows = projection.fold_table(context.connection, events.table)
+    else:
+        rows = projection.fold_frame(context.database, events.frame(context.spark))
+    rebuilt = current.rebuilding and _reaches_the_end(context, events)
+    return StepResult(projection=projection, rows=rows, rebuilt=rebuilt)
+
+
+def _reaches_the_end(context: StepContext, events: Slice) -> bool:
+    """Whether the step read all messages that were there when it began."""
+    (queue,) = context.processor.inputs
+    target, limit = queue_target(queue), context.processor.limit
+    if context.connection.run(count_up_to(target, events.after, events.until, limit)) < limit:
+        return True
+    head = context.connection.run(planning.head(target))
+    return events.until >= context.remembered.end_of(queue, head)
