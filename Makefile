@@ -35,8 +35,9 @@ check: .venv/.dev ## check format, lint, generated modules, types and layers
 	$(BIN)/mypy $(TYPED)
 	$(BIN)/lint-imports --no-logo
 
-generate: .venv/.dev ## write the blocking modules anew from the async ones
+generate: .venv/.dev ## write the generated modules and pages
 	$(BIN)/python tools/generate_blocking.py
+	$(BIN)/python -m tools.generate_errors_page
 
 format: .venv/.dev ## format the code and mend what ruff can mend
 	$(BIN)/ruff format .

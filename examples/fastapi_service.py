@@ -63,7 +63,7 @@ class Service:
 
     async def send_mail(self, message: ClaimedMessage) -> None:
         """Send a mail. It runs on the application's loop and uses the application's store."""
-        await self.store.write_message(f"sent{RUN}-1", "Sent", message.payload)
+        await self.store.write_message(f"sent{RUN}-1", "Sent", {"mail": message.payload})
 
     def count(self, message: RecordedMessage) -> None:
         """Count what is reserved of each product."""

@@ -6,14 +6,11 @@
 0
 """
 
-from penstock.admin.health import HealthFigure
-from penstock.admin.readers import ConsumerStatus, SessionStatus
 from penstock.connecting import connect
 from penstock.connecting_async import connect_async
 from penstock.consumers.consumer import Consumer
 from penstock.consumers.consumer_async import AsyncConsumer
 from penstock.consumers.handlers import handles
-from penstock.consumers.parked import ParkedMessage
 from penstock.database.edition import Edition
 from penstock.database.install import Plan
 from penstock.database.interceptor import Call, Interceptor
@@ -29,14 +26,11 @@ from penstock.errors import (
 from penstock.groups.claims import Claim
 from penstock.groups.groups import Groups
 from penstock.groups.groups_async import AsyncGroups
-from penstock.groups.operations import GroupStatus, ParkedPartition
 from penstock.groups.worker import Worker
 from penstock.groups.worker_async import AsyncWorker
 from penstock.log.append import Appended
 from penstock.log.decider import Decider
 from penstock.log.guard import Guard
-from penstock.log.overview import CategorySummary, OpenWriter, Status, StreamSummary
-from penstock.log.retention import Retained
 from penstock.loops.failure_policy import FailurePolicy
 from penstock.loops.retry import retry
 from penstock.message import Message, RecordedMessage, new_id
@@ -70,7 +64,7 @@ from penstock.settings import Settings
 from penstock.store import BorrowedConnection, Store, Transaction
 from penstock.store_async import AsyncBorrowedConnection, AsyncStore, AsyncTransaction
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Appended",
@@ -87,7 +81,6 @@ __all__ = [
     "AsyncWorker",
     "BorrowedConnection",
     "Call",
-    "CategorySummary",
     "Claim",
     "ClaimedMessage",
     "CommitMode",
@@ -96,15 +89,12 @@ __all__ = [
     "ConsumedRecord",
     "Consumer",
     "ConsumerSession",
-    "ConsumerStatus",
     "Decider",
     "Dispatcher",
     "Edition",
     "FailurePolicy",
-    "GroupStatus",
     "Groups",
     "Guard",
-    "HealthFigure",
     "Interceptor",
     "IsolationLevel",
     "Join",
@@ -115,27 +105,20 @@ __all__ = [
     "MappedStores",
     "Message",
     "NewMessage",
-    "OpenWriter",
     "Outbox",
     "OutboxMessage",
     "OutboxMessageId",
-    "ParkedMessage",
-    "ParkedPartition",
     "PenstockError",
     "Plan",
     "QueryCondition",
     "Queue",
     "Record",
     "RecordedMessage",
-    "Retained",
     "Serializer",
     "SerializerByType",
-    "SessionStatus",
     "Settings",
-    "Status",
     "Store",
     "StoreProvider",
-    "StreamSummary",
     "TopicState",
     "Transaction",
     "TypedMessage",

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from penstock import Consumer, FailurePolicy, ParkedMessage, RecordedMessage, Store, Transaction
+from penstock import Consumer, FailurePolicy, RecordedMessage, Store, Transaction
+from penstock.admin import ParkedMessage
 from penstock.errors import HandlerFailed, ParkedMessageNotFound, PositionConflict, ValidationError
 from tests.both_ways import Way
 from tests.consumers.consuming import consume, fill, new_category, new_consumer

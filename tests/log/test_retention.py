@@ -11,7 +11,8 @@ import pytest
 from psycopg.types.json import Jsonb
 
 import penstock
-from penstock import AsyncStore, Claim, CommitMode, Consumer, Retained, Store, TypedMessage
+from penstock import AsyncStore, Claim, CommitMode, Consumer, Store, TypedMessage
+from penstock.admin import Retained
 from penstock.errors import UnsupportedEdition, ValidationError
 from penstock.log import retention
 from penstock.log.retain import retain

@@ -16,7 +16,8 @@ from fastapi import FastAPI
 from pydantic import BaseModel, TypeAdapter
 
 import penstock
-from penstock import AsyncStore, Message, ParkedMessage, RecordedMessage, Settings, Store
+from penstock import AsyncStore, Message, RecordedMessage, Settings, Store
+from penstock.admin import ParkedMessage
 
 
 def answer(handler: Callable[[], Any], returns: Any) -> tuple[int, Any]:

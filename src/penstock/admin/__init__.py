@@ -1,1 +1,26 @@
-"""What operators do: see how a store stands, move readers, retry or drop what is parked."""
+"""What operators do, and what their calls return: figures, states of readers, parked work."""
+
+from penstock.admin.admin import Admin
+from penstock.admin.admin_async import AsyncAdmin
+from penstock.admin.health import HealthFigure
+from penstock.admin.readers import ConsumerStatus, SessionStatus
+from penstock.consumers.parked import ParkedMessage
+from penstock.groups.operations import GroupStatus, ParkedPartition
+from penstock.log.overview import CategorySummary, OpenWriter, Status, StreamSummary
+from penstock.log.retention import Retained
+
+__all__ = [
+    "Admin",
+    "AsyncAdmin",
+    "CategorySummary",
+    "ConsumerStatus",
+    "GroupStatus",
+    "HealthFigure",
+    "OpenWriter",
+    "ParkedMessage",
+    "ParkedPartition",
+    "Retained",
+    "SessionStatus",
+    "Status",
+    "StreamSummary",
+]

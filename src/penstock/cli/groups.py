@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from penstock import GroupStatus, ParkedPartition
+from penstock.admin import GroupStatus, ParkedPartition
 from penstock.cli.printing import console, note, print_json, printable, shown_age, shown_time, table
 from penstock.cli.target import Folder, Json, Url, open_existing, settings_for
 from penstock.errors import ValidationError
