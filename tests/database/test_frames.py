@@ -12,7 +12,12 @@ import psycopg
 import pytest
 
 import penstock
-from penstock import AsyncStore, Store
+from penstock import AsyncStore, Store, TypedMessage
+
+
+class Joined(TypedMessage, type="frames.joined"):
+    course: str
+
 
 OURS = str(Path(penstock.__file__).parent)
 MOST = 4
@@ -20,9 +25,9 @@ MOST = 4
 #: each public call, given a store: what it returns is awaited for an async one
 CALLS: dict[str, Callable[[Any], Any]] = {
     "write_message": lambda store: store.write_message("account-1", "Opened"),
-    "append": lambda store: store.append(penstock.Message("Opened")),
+    "append": lambda store: store.append(Joined(course="Algebra")),
     "claim_next": lambda store: store.groups.claim_next(
-        "billing", partition_by="course", handled_types=["Opened"]
+        "billing", partition_by="course", handled_types=[Joined]
     ),
     "enqueue": lambda store: store.outbox.enqueue("mail", {"to": "Ada"}),
 }
@@ -50,13 +55,11 @@ _EXECUTE: tuple[CodeType, ...] = (
 )
 
 
-def prepare(store: Store) -> None:
-    store.groups.register("billing")
-
-
 @pytest.mark.parametrize("name", CALLS)
 def test_a_blocking_call_takes_four_frames(store: Store, name: str) -> None:
-    prepare(store)
+    store.groups.register("billing")
+    store.append(Joined(course="History"))
+    store.read(Joined.to_conditions(course="History"))  # which declares the class
     frames = Frames()
 
     sys.setprofile(frames)
@@ -72,6 +75,8 @@ def test_a_blocking_call_takes_four_frames(store: Store, name: str) -> None:
 @pytest.mark.parametrize("name", CALLS)
 async def test_an_async_call_takes_four_frames(async_store: AsyncStore, name: str) -> None:
     await async_store.groups.register("billing")
+    await async_store.append(Joined(course="History"))
+    await async_store.read(Joined.to_conditions(course="History"))
     frames = Frames()
     awaitable: Awaitable[Any] = CALLS[name](async_store)
 
