@@ -268,7 +268,7 @@ _VERSIONS: tuple[Mutant, ...] = (
         "If the last batch of a delivery were updated in place",
         (
             Edit(
-                f"{SQL}/50_staging.sql",
+                f"{SQL}/51_deliveries.sql",
                 "values (new.source, coalesce(old.version + 1, 0),",
                 "values (new.source, coalesce(old.version, 0),",
             ),

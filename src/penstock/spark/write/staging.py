@@ -1,8 +1,8 @@
 """Stage rows under a token, and publish exactly what certain tokens hold.
 
-The rules are in `sql/penstock/50_staging.sql`. Rows travel as CSV, which Arrow writes and COPY
-reads, both in C; PostgreSQL parses JSON and ids while they are staged, in parallel, so that the
-transaction that publishes has little left to do.
+The rules are in `50_staging.sql` and `51_deliveries.sql`. Rows travel as CSV, which Arrow writes
+and COPY reads, both in C; PostgreSQL parses JSON and ids while they are staged, in parallel, so
+that the transaction that publishes has little left to do.
 """
 
 from __future__ import annotations
