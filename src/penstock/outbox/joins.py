@@ -1,6 +1,6 @@
 """Joins: what they are, and the operations on them.
 
-The mechanism is described in `sql/penstock/41_joins.sql`. Steps are counted by themselves when
+The mechanism is in `41_joins.sql` and `42_join_waits.sql`. Steps are counted by themselves when
 their messages are acknowledged or failed; reporting them by hand is for work that is done
 elsewhere.
 """

@@ -10,6 +10,7 @@ STREAM_READ = "database/sql/message_store/07_stream_reads.sql"
 WRITE = "database/sql/message_store/06_write_message.sql"
 OUTBOX = f"{SQL}/40_outbox.sql"
 JOINS = f"{SQL}/41_joins.sql"
+WAITS = f"{SQL}/42_join_waits.sql"
 
 OURS = "tests/log/test_plans.py::TestItReadsNoMoreThanItNeeds::test_in_a_log_of_ours"
 BESIDE = "tests/log/test_plans.py::TestItReadsNoMoreThanItNeeds::test_beside_message_db"
@@ -344,7 +345,7 @@ _OUTBOX: tuple[Mutant, ...] = (
         "If a session kept the plans that were good for an empty outbox",
         (
             Edit(
-                JOINS,
+                WAITS,
                 "'alter function %s set enable_seqscan = off set enable_bitmapscan = off'\n"
                 "      ' set enable_sort = off set enable_hashjoin = off"
                 " set enable_mergejoin = off'",
