@@ -10,6 +10,7 @@ STREAM_READ = "database/sql/message_store/07_stream_reads.sql"
 WRITE = "database/sql/message_store/06_write_message.sql"
 OUTBOX = f"{SQL}/40_outbox.sql"
 JOINS = f"{SQL}/41_joins.sql"
+WAITS = f"{SQL}/42_join_waits.sql"
 
 OURS = "tests/log/test_plans.py::TestItReadsNoMoreThanItNeeds::test_in_a_log_of_ours"
 BESIDE = "tests/log/test_plans.py::TestItReadsNoMoreThanItNeeds::test_beside_message_db"
@@ -268,7 +269,7 @@ _VERSIONS: tuple[Mutant, ...] = (
         "If the last batch of a delivery were updated in place",
         (
             Edit(
-                f"{SQL}/50_staging.sql",
+                f"{SQL}/51_deliveries.sql",
                 "values (new.source, coalesce(old.version + 1, 0),",
                 "values (new.source, coalesce(old.version, 0),",
             ),
@@ -344,7 +345,7 @@ _OUTBOX: tuple[Mutant, ...] = (
         "If a session kept the plans that were good for an empty outbox",
         (
             Edit(
-                JOINS,
+                WAITS,
                 "'alter function %s set enable_seqscan = off set enable_bitmapscan = off'\n"
                 "      ' set enable_sort = off set enable_hashjoin = off"
                 " set enable_mergejoin = off'",

@@ -6,6 +6,7 @@ from tests.mutants.mutant import Edit, Mutant
 
 OUTBOX = "database/sql/penstock/40_outbox.sql"
 JOINS = "database/sql/penstock/41_joins.sql"
+WAITS = "database/sql/penstock/42_join_waits.sql"
 SERVING = "outbox/dispatch_loop.py"
 
 DISPATCHER = "tests/outbox/test_dispatcher.py"
@@ -295,7 +296,7 @@ _JOINS: tuple[Mutant, ...] = (
         "If a wait that comes after the last step slept",
         (
             Edit(
-                JOINS,
+                WAITS,
                 "case when own.completed_steps + own.failed_steps = own.expected_steps\n"
                 "      then clock_timestamp() else own.times_out_at end",
                 "own.times_out_at",
@@ -324,7 +325,7 @@ _JOINS: tuple[Mutant, ...] = (
         "If a resolve that goes back to sleep left the version of the steps as it was",
         (
             Edit(
-                JOINS,
+                WAITS,
                 "  if own.status = 'pending' then\n"
                 "    perform penstock.add_steps(own.join_id);\n  end if;\n",
                 "",
@@ -339,7 +340,7 @@ _JOINS: tuple[Mutant, ...] = (
         "If a wait on an old snapshot left the version of the steps as it was",
         (
             Edit(
-                JOINS,
+                WAITS,
                 "  perform penstock.add_steps(own.join_id);\n  return enqueue_join_wait",
                 "  return enqueue_join_wait",
             ),
@@ -351,7 +352,7 @@ _JOINS: tuple[Mutant, ...] = (
         "If a message could wait for a join that is finished",
         (
             Edit(
-                JOINS,
+                WAITS,
                 "    return known.id;\n  elsif own.status <> 'pending' then\n"
                 "    raise exception using errcode = 'PS061',",
                 "    return known.id;\n  elsif false then\n"
@@ -410,7 +411,7 @@ _JOINS: tuple[Mutant, ...] = (
         "If joins could wait for each other in a ring",
         (
             Edit(
-                JOINS,
+                WAITS,
                 "  if found then\n    raise exception using errcode = 'PS068',",
                 "  if false then\n    raise exception using errcode = 'PS068',",
             ),
@@ -423,7 +424,7 @@ _JOINS: tuple[Mutant, ...] = (
     Mutant(
         "join-ring-lock",
         "If two could look for rings at once",
-        (Edit(JOINS, "  perform pg_advisory_xact_lock(7274503915068317241);\n", ""),),
+        (Edit(WAITS, "  perform pg_advisory_xact_lock(7274503915068317241);\n", ""),),
         (
             f"{JOIN_TESTS}::TestRaces"
             "::test_a_ring_is_found_by_whose_snapshot_lies_between_two_that_nest",
@@ -434,7 +435,7 @@ _JOINS: tuple[Mutant, ...] = (
         "If who looks for rings on an old snapshot were not told",
         (
             Edit(
-                JOINS,
+                WAITS,
                 "  update penstock.join_nesting n set version = n.version + 1\n"
                 "  where n.version = (select max(l.version) from penstock.join_nesting l);\n",
                 "",

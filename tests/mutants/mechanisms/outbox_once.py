@@ -6,6 +6,7 @@ from tests.mutants.mutant import Edit, Mutant
 
 OUTBOX = "database/sql/penstock/40_outbox.sql"
 JOINS = "database/sql/penstock/41_joins.sql"
+WAITS = "database/sql/penstock/42_join_waits.sql"
 
 DISPATCHER = "tests/outbox/test_dispatcher.py"
 OUTBOX_TESTS = "tests/outbox/test_outbox.py"
@@ -355,7 +356,7 @@ _RESOLVING: tuple[Mutant, ...] = (
         "If who has lost the lease of a wait could resolve its join",
         (
             Edit(
-                JOINS,
+                WAITS,
                 "  else\n    raise exception using errcode = 'PS066',",
                 "  elsif false then\n    raise exception using errcode = 'PS066',",
             ),
@@ -367,7 +368,7 @@ _RESOLVING: tuple[Mutant, ...] = (
         "If a join were resolved whether or not it is resolved or cancelled already",
         (
             Edit(
-                JOINS,
+                WAITS,
                 "  if own.status = 'pending' then\n    outcome :=",
                 "  if true then\n    outcome :=",
             ),
@@ -383,7 +384,7 @@ _RESOLVING: tuple[Mutant, ...] = (
         "If the same resolve, sent twice, went on while the first is under way",
         (
             Edit(
-                JOINS,
+                WAITS,
                 "where o.id = resolve_join.wait_id for update;",
                 "where o.id = resolve_join.wait_id;",
             ),
@@ -395,7 +396,7 @@ _RESOLVING: tuple[Mutant, ...] = (
         "If a resolve whose answer was lost were an error when it is repeated",
         (
             Edit(
-                JOINS,
+                WAITS,
                 "if wait.last_token = resolve_join.token and wait.last_outcome in",
                 "if false and wait.last_outcome in",
             ),
@@ -407,7 +408,7 @@ _RESOLVING: tuple[Mutant, ...] = (
         "If a wait were counted in the joins around it without their locks",
         (
             Edit(
-                JOINS,
+                WAITS,
                 "  perform from penstock.joins j\n"
                 "  where j.join_id = any (outer_joins || resolve_join.join_id)"
                 " order by j.join_id for update;\n",
@@ -424,7 +425,7 @@ _RESOLVING: tuple[Mutant, ...] = (
         "If a resolve locked joins in another order",
         (
             Edit(
-                JOINS,
+                WAITS,
                 "any (outer_joins || resolve_join.join_id) order by j.join_id for update;",
                 "any (outer_joins || resolve_join.join_id) order by j.join_id desc for update;",
             ),
@@ -453,7 +454,7 @@ _RESOLVING: tuple[Mutant, ...] = (
         "If a second message could wait for a join",
         (
             Edit(
-                JOINS,
+                WAITS,
                 "elsif known.is_waiting then\n    raise exception using errcode = 'PS065',",
                 "elsif false then\n    raise exception using errcode = 'PS065',",
             ),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Edit, Mutant
 
+LOCKS = "database/sql/penstock/04_locks.sql"
 SQL = "database/sql/penstock/50_staging.sql"
+DELIVERIES = "database/sql/penstock/51_deliveries.sql"
 PYTHON = "spark/write/staging.py"
 STAGING = "tests/spark/write/test_staging.py"
 SLICES = "tests/spark/write/test_slices.py"
@@ -18,7 +20,7 @@ _DELIVERIES = (
     Mutant(
         "delivery-known",
         "If a delivery that is known already were published again",
-        (Edit(SQL, _KNOWN, "elsif false then"),),
+        (Edit(DELIVERIES, _KNOWN, "elsif false then"),),
         (
             f"{STAGING}::test_a_delivery_is_published_once",
             f"{STAGING}::test_a_twin_waits_and_finds_the_delivery_made",
@@ -28,20 +30,26 @@ _DELIVERIES = (
     Mutant(
         "batches-forward",
         "If a batch before the last one were published again",
-        (Edit(SQL, _KNOWN, "elsif old.batch = batch then"),),
+        (Edit(DELIVERIES, _KNOWN, "elsif old.batch = batch then"),),
         (f"{STAGING}::test_batches_of_a_delivery_go_forward_only",),
     ),
     Mutant(
         "delivery-made-by-twin",
         "If a twin did not look again when the other one had made the delivery",
-        (Edit(SQL, "exit when penstock.replace_delivery(old, new);",
+        (Edit(DELIVERIES, "exit when penstock.replace_delivery(old, new);",
               "perform penstock.replace_delivery(old, new);\n      exit;"),),
         (f"{STAGING}::test_a_twin_waits_and_finds_the_delivery_made",),
     ),
     Mutant(
         "delivery-lock",
         "Without the lock of a delivery",
-        (Edit(SQL, "d.version = latest.version for update;", "d.version = latest.version;"),),
+        (
+            Edit(
+                DELIVERIES,
+                "d.version = latest.version for update;",
+                "d.version = latest.version;",
+            ),
+        ),
         (f"{BETWEEN}::test_two_publish_the_same_slice",),
     ),
     Mutant(
@@ -193,13 +201,13 @@ _ROWS = (
     Mutant(
         "staged-stream-locks",
         "If a delivery did not lock its streams",
-        (Edit(SQL, "done := pg_advisory_xact_lock(key);", "done := key;"),),
+        (Edit(LOCKS, "done := pg_advisory_xact_lock(key);", "done := key;"),),
         (f"{STAGING}::test_two_deliveries_to_one_stream_come_one_after_the_other",),
     ),
     Mutant(
         "staged-category-locks",
         "If a delivery did not share its categories",
-        (Edit(SQL, "done := pg_advisory_xact_lock_shared(key);", "done := key;"),),
+        (Edit(LOCKS, "done := pg_advisory_xact_lock_shared(key);", "done := key;"),),
         (f"{STAGING}::test_a_delivery_waits_for_who_has_its_category_alone",),
     ),
     Mutant(
@@ -216,7 +224,7 @@ _SLICES = (
         "If slices lay in an unlogged table",
         (
             Edit(
-                SQL,
+                DELIVERIES,
                 "create table if not exists penstock.staged_slices",
                 "create unlogged table if not exists penstock.staged_slices",
             ),
@@ -228,13 +236,19 @@ _SLICES = (
     Mutant(
         "slices-of-first-attempt",
         "If who goes on with a sliced delivery published its own rows",
-        (Edit(SQL, _KNOWN, "elsif old.batch >= batch and penstock.remaining(old) = 0 then"),),
+        (
+            Edit(
+                DELIVERIES,
+                _KNOWN,
+                "elsif old.batch >= batch and penstock.remaining(old) = 0 then",
+            ),
+        ),
         (f"{BETWEEN}::test_a_retry_goes_on_with_the_rows_of_the_first_attempt",),
     ),
     Mutant(
         "slices-done",
         "If a slice that is published were not counted as done",
-        (Edit(SQL, """\
+        (Edit(DELIVERIES, """\
     perform penstock.unstage(array[old.slices[slice]]);
     new.slices_done := slice;
 """, ""),),
@@ -246,7 +260,7 @@ _SLICES = (
     Mutant(
         "slices-before-next-batch",
         "If the next batch did not wait for the slices of the last one",
-        (Edit(SQL, "if old.slices_done < cardinality(old.slices) and"
+        (Edit(DELIVERIES, "if old.slices_done < cardinality(old.slices) and"
                    " (old.batch < batch or slice_size is null) then", "if false then"),),
         (
             f"{BETWEEN}::test_the_next_batch_begins_when_the_last_is_whole",
@@ -256,7 +270,7 @@ _SLICES = (
     Mutant(
         "slices-order",
         "If slices were cut in any order",
-        (Edit(SQL, "order by s.order_number, s.order_text,"
+        (Edit(DELIVERIES, "order by s.order_number, s.order_text,"
                    " penstock.staged_order(tokens, s.token, s.ordinal)) as number",
               "order by s.id desc) as number"),),
         (
@@ -267,7 +281,7 @@ _SLICES = (
     Mutant(
         "slices-versions",
         "If rows that expect a version were sliced",
-        (Edit(SQL, "staged.total > slice_size and staged.versioned = 0",
+        (Edit(DELIVERIES, "staged.total > slice_size and staged.versioned = 0",
               "staged.total > slice_size"),),
         (f"{SLICES}::test_rows_that_expect_versions_are_one_transaction",),
     ),

@@ -121,3 +121,26 @@ begin
   end loop;
 end
 $$;
+
+-- Lock these streams in exclusive mode and these categories in shared mode. Call it first.
+create or replace function penstock.lock_streams(categories varchar[], stream_names varchar[])
+returns void language plpgsql
+as $$
+declare
+  key bigint;
+  done text;
+begin
+  foreach key in array array(
+    select distinct message_store.hash_64(c) from unnest(categories) c order by 1)
+  loop
+    done := pg_advisory_xact_lock_shared(key);
+  end loop;
+  foreach key in array array(
+    select distinct penstock.stream_key(s) from unnest(stream_names) s order by 1)
+  loop
+    done := pg_advisory_xact_lock(key);
+  end loop;
+  done := set_config('penstock.locks',
+    (penstock.counted_locks() + cardinality(stream_names))::text, true);
+end
+$$;

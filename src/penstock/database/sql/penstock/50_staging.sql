@@ -9,13 +9,6 @@
 -- Staging is unlogged, so it costs little more than the network. A crash of the server empties it:
 -- then the counts differ, nothing is published, and the caller stages again.
 --
--- While a transaction publishes, it holds the watermark back, and readers of the log wait. So a large
--- delivery is published in slices, a transaction each. The rows of the first attempt are then the delivery:
--- they are numbered in their order and moved to a logged table, each slice under a token of its own, before
--- the first slice is published; the delivery lists these tokens and how many of them are done. A retry may
--- have staged other rows, or the same in another order: it publishes the slices that are left, and its own
--- rows are dropped.
---
 -- What would break it: deleting or publishing by anything but the token. Attempt numbers repeat, and an
 -- attempt that was abandoned may still be writing.
 
@@ -42,66 +35,6 @@ create unlogged table if not exists penstock.stagings (
 
 create index if not exists stagings_staged_at on penstock.stagings (staged_at);
 
--- The rows of deliveries that are being published in slices. They survive a crash of the server. Queries of
--- `staged` find them, too, by their tokens.
-create table if not exists penstock.staged_slices () inherits (penstock.staged);
-
-create index if not exists staged_slices_token on penstock.staged_slices (token);
-
--- What was published last from each source. A versioned row, see 01_schema.sql.
-create table if not exists penstock.deliveries (
-  source text not null,                    -- a streaming query, or the name of a batch job's delivery
-  version bigint not null default 0,
-  batch bigint not null,                   -- the last one that was published
-  published bigint not null,
-  first_position bigint,
-  last_position bigint,
-  published_at timestamptz not null default now(),
-  slices uuid[] not null default '{}',     -- the tokens of a delivery that is published in slices
-  slice_counts bigint[] not null default '{}',
-  slices_done bigint not null default 0,
-  primary key (source, version)
-);
-
--- The newest version of a source's row, locked; null if there is none.
-create or replace function penstock.locked_delivery(source text)
-returns penstock.deliveries language plpgsql volatile
-set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
-as $$
-#variable_conflict use_column
-declare
-  latest penstock.deliveries;
-begin
-  loop
-    select d.* into latest from penstock.deliveries d
-    where d.source = locked_delivery.source
-    order by d.source desc, d.version desc limit 1;
-    exit when not found;
-    select d.* into latest from penstock.deliveries d
-    where d.source = latest.source and d.version = latest.version for update;
-    exit when found;  -- else another transaction has replaced it
-  end loop;
-  return latest;
-end
-$$;
-
--- Replace the version that the caller has locked, or insert the first. False if another transaction did.
-create or replace function penstock.replace_delivery(
-  old penstock.deliveries, new penstock.deliveries)
-returns boolean language plpgsql volatile
-as $$
-begin
-  delete from penstock.deliveries d where d.source = old.source and d.version = old.version;
-  insert into penstock.deliveries
-    (source, version, batch, published, first_position, last_position, slices, slice_counts,
-     slices_done)
-  values (new.source, coalesce(old.version + 1, 0), new.batch, new.published, new.first_position,
-    new.last_position, new.slices, new.slice_counts, new.slices_done)
-  on conflict (source, version) do nothing;
-  return found;
-end
-$$;
-
 -- A new id that sorts after those of earlier milliseconds, so that its index stays compact.
 do $$
 begin
@@ -121,26 +54,99 @@ $$;
 
 alter table penstock.staged alter column id set default penstock.new_id();
 
--- Lock these streams in exclusive mode and these categories in shared mode. Call it first.
-create or replace function penstock.lock_streams(categories varchar[], stream_names varchar[])
-returns void language plpgsql
+-- Publish the rows staged under these tokens as messages, all or none, in the order that their writer
+-- asks for, in this transaction. `stamp` is added to the metadata of each.
+create or replace function penstock.publish_staged(
+  tokens uuid[],
+  counts bigint[],
+  stamp jsonb default null,
+  whole_categories boolean default false   -- on a genuine Message DB, whose readers need it
+)
+returns table (published bigint, first_position bigint, last_position bigint)
+language plpgsql
+set work_mem = '128MB' set enable_sort = on set plan_cache_mode = force_custom_plan
 as $$
+#variable_conflict use_column
 declare
-  key bigint;
-  done text;
+  staged record;
+  ordered boolean;  -- if false, the planner drops the sort keys that are null for all rows
 begin
-  foreach key in array array(
-    select distinct message_store.hash_64(c) from unnest(categories) c order by 1)
-  loop
-    done := pg_advisory_xact_lock_shared(key);
-  end loop;
-  foreach key in array array(
-    select distinct penstock.stream_key(s) from unnest(stream_names) s order by 1)
-  loop
-    done := pg_advisory_xact_lock(key);
-  end loop;
-  done := set_config('penstock.locks',
-    (penstock.counted_locks() + cardinality(stream_names))::text, true);
+  perform penstock.refuse_old_snapshot();
+  select u.* into staged from penstock.staged_under(tokens, counts) u;
+  ordered := staged.ordered;
+  if staged.total = 0 then
+    published := 0;
+    return next;
+    return;
+  end if;
+
+  if whole_categories or staged.named >= 400 then
+    perform penstock.lock_categories(staged.categories);
+  else
+    perform penstock.lock_streams(staged.categories, array(
+      select distinct s.stream_name from penstock.staged s
+      where s.token = any (tokens) and s.stream_name is not null));
+  end if;
+  if staged.versioned > 0 then
+    perform penstock.check_staged_versions(tokens);
+  end if;
+
+  begin
+    if staged.named = 0 then
+      return query
+        with new as (
+          insert into message_store.messages (id, stream_name, position, type, data, metadata)
+          select s.id, s.category || '-' || s.id, 0, s.type, s.data,
+            case when stamp is null then s.metadata else coalesce(s.metadata, '{}') || stamp end
+          from penstock.staged s
+          where s.token = any (tokens)
+          order by case when ordered then s.order_number end, case when ordered then s.order_text end,
+            penstock.staged_order(tokens, s.token, s.ordinal)
+          returning global_position
+        )
+        select count(*), min(n.global_position), max(n.global_position) from new n;
+    else
+      return query
+        with streams as materialized (
+          -- each stream that is written to, the first row for it, and its version; rows are numbered
+          -- by the former, since numbers sort faster than names, and are often in order already
+          select s.stream_name, s.first, v.version
+          from (
+            select s.stream_name, min(penstock.staged_order(tokens, s.token, s.ordinal)) as first
+            from penstock.staged s
+            where s.token = any (tokens) and s.stream_name is not null
+            group by s.stream_name
+          ) s
+          cross join lateral (
+            select coalesce(max(m.position), -1) as version from (
+              select m.position from message_store.messages m
+              where m.stream_name = s.stream_name order by m.position desc limit 1) m
+          ) v
+        ), new as (
+          insert into message_store.messages (id, stream_name, position, type, data, metadata)
+          select s.id, coalesce(s.stream_name, s.category || '-' || s.id),
+            coalesce(v.version + row_number() over (
+              partition by v.first
+              order by case when ordered then s.order_number end,
+                case when ordered then s.order_text end,
+                penstock.staged_order(tokens, s.token, s.ordinal)), 0),
+            s.type, s.data,
+            case when stamp is null then s.metadata else coalesce(s.metadata, '{}') || stamp end
+          from (select s.* from penstock.staged s where s.token = any (tokens)) s
+          -- full, although every stream has a row: that is always a hash join. With statistics from
+          -- before the rows were staged, a left join may be a nested loop
+          full join streams v on v.stream_name = s.stream_name
+          order by case when ordered then s.order_number end, case when ordered then s.order_text end,
+            penstock.staged_order(tokens, s.token, s.ordinal)
+          returning global_position
+        )
+        select count(*), min(n.global_position), max(n.global_position) from new n;
+    end if;
+  exception
+    when unique_violation then
+      perform penstock.refuse_staged_ids(tokens);
+      raise;
+  end;
 end
 $$;
 
@@ -246,256 +252,6 @@ $$;
 create or replace function penstock.staged_order(tokens uuid[], token uuid, ordinal bigint)
 returns bigint language sql immutable parallel safe
 as $$ select (array_position(tokens, token)::bigint << 44) + ordinal $$;
-
--- Publish the rows staged under these tokens as messages, all or none, in the order that their writer
--- asks for, in this transaction. `stamp` is added to the metadata of each.
-create or replace function penstock.publish_staged(
-  tokens uuid[],
-  counts bigint[],
-  stamp jsonb default null,
-  whole_categories boolean default false   -- on a genuine Message DB, whose readers need it
-)
-returns table (published bigint, first_position bigint, last_position bigint)
-language plpgsql
-set work_mem = '128MB' set enable_sort = on set plan_cache_mode = force_custom_plan
-as $$
-#variable_conflict use_column
-declare
-  staged record;
-  ordered boolean;  -- if false, the planner drops the sort keys that are null for all rows
-begin
-  perform penstock.refuse_old_snapshot();
-  select u.* into staged from penstock.staged_under(tokens, counts) u;
-  ordered := staged.ordered;
-  if staged.total = 0 then
-    published := 0;
-    return next;
-    return;
-  end if;
-
-  if whole_categories or staged.named >= 400 then
-    perform penstock.lock_categories(staged.categories);
-  else
-    perform penstock.lock_streams(staged.categories, array(
-      select distinct s.stream_name from penstock.staged s
-      where s.token = any (tokens) and s.stream_name is not null));
-  end if;
-  if staged.versioned > 0 then
-    perform penstock.check_staged_versions(tokens);
-  end if;
-
-  begin
-    if staged.named = 0 then
-      return query
-        with new as (
-          insert into message_store.messages (id, stream_name, position, type, data, metadata)
-          select s.id, s.category || '-' || s.id, 0, s.type, s.data,
-            case when stamp is null then s.metadata else coalesce(s.metadata, '{}') || stamp end
-          from penstock.staged s
-          where s.token = any (tokens)
-          order by case when ordered then s.order_number end, case when ordered then s.order_text end,
-            penstock.staged_order(tokens, s.token, s.ordinal)
-          returning global_position
-        )
-        select count(*), min(n.global_position), max(n.global_position) from new n;
-    else
-      return query
-        with streams as materialized (
-          -- each stream that is written to, the first row for it, and its version; rows are numbered
-          -- by the former, since numbers sort faster than names, and are often in order already
-          select s.stream_name, s.first, v.version
-          from (
-            select s.stream_name, min(penstock.staged_order(tokens, s.token, s.ordinal)) as first
-            from penstock.staged s
-            where s.token = any (tokens) and s.stream_name is not null
-            group by s.stream_name
-          ) s
-          cross join lateral (
-            select coalesce(max(m.position), -1) as version from (
-              select m.position from message_store.messages m
-              where m.stream_name = s.stream_name order by m.position desc limit 1) m
-          ) v
-        ), new as (
-          insert into message_store.messages (id, stream_name, position, type, data, metadata)
-          select s.id, coalesce(s.stream_name, s.category || '-' || s.id),
-            coalesce(v.version + row_number() over (
-              partition by v.first
-              order by case when ordered then s.order_number end,
-                case when ordered then s.order_text end,
-                penstock.staged_order(tokens, s.token, s.ordinal)), 0),
-            s.type, s.data,
-            case when stamp is null then s.metadata else coalesce(s.metadata, '{}') || stamp end
-          from (select s.* from penstock.staged s where s.token = any (tokens)) s
-          -- full, although every stream has a row: that is always a hash join. With statistics from
-          -- before the rows were staged, a left join may be a nested loop
-          full join streams v on v.stream_name = s.stream_name
-          order by case when ordered then s.order_number end, case when ordered then s.order_text end,
-            penstock.staged_order(tokens, s.token, s.ordinal)
-          returning global_position
-        )
-        select count(*), min(n.global_position), max(n.global_position) from new n;
-    end if;
-  exception
-    when unique_violation then
-      perform penstock.refuse_staged_ids(tokens);
-      raise;
-  end;
-end
-$$;
-
--- Split the rows staged under these tokens into slices, in the order in which they are published.
-create or replace function penstock.slice_staged(
-  tokens uuid[],
-  total bigint,
-  slice_size bigint,
-  out slices uuid[],
-  out slice_counts bigint[]
-)
-language plpgsql volatile
-set work_mem = '128MB' set enable_sort = on set plan_cache_mode = force_custom_plan
-as $$
-#variable_conflict use_variable
-begin
-  select array_agg(gen_random_uuid()), array_agg(least(slice_size, total - first))
-  into slices, slice_counts
-  from generate_series(0, total - 1, slice_size) as s(first);
-
-  insert into penstock.staged_slices
-    (token, ordinal, id, stream_name, category, type, data, metadata)
-  select slices[(n.number - 1) / slice_size + 1], n.number, n.id, n.stream_name, n.category, n.type,
-    n.data, n.metadata
-  from (
-    select s.*, row_number() over (
-      order by s.order_number, s.order_text, penstock.staged_order(tokens, s.token, s.ordinal)) as number
-    from penstock.staged s
-    where s.token = any (tokens)
-  ) n;
-  perform penstock.unstage(tokens);
-end
-$$;
-
--- How many rows of a delivery are not published yet.
-create or replace function penstock.remaining(delivery penstock.deliveries)
-returns bigint language sql immutable
-as $$
-  select coalesce(sum(c.count), 0)::bigint
-  from unnest(delivery.slice_counts[delivery.slices_done + 1:]) as c(count)
-$$;
-
--- Publish the next slice of a delivery, if there is one. Returns what is published by now.
-create or replace function penstock.publish_slice(
-  source text,
-  whole_categories boolean default false
-)
-returns table (published bigint, first_position bigint, last_position bigint, remaining bigint)
-language plpgsql
-as $$
-#variable_conflict use_column
-declare
-  old constant penstock.deliveries := penstock.locked_delivery(source);
-  new penstock.deliveries := old;
-  slice constant bigint := old.slices_done + 1;
-  result record;
-begin
-  if slice <= cardinality(old.slices) then
-    select p.* into result from penstock.publish_staged(
-      array[old.slices[slice]], array[old.slice_counts[slice]], null, whole_categories) p;
-    perform penstock.unstage(array[old.slices[slice]]);
-    new.slices_done := slice;
-    new.published := old.published + result.published;
-    new.first_position := coalesce(old.first_position, result.first_position);
-    new.last_position := result.last_position;
-    perform penstock.replace_delivery(old, new);
-  end if;
-  return query select new.published, new.first_position, new.last_position, penstock.remaining(new);
-end
-$$;
-
--- Publish a delivery once: in this transaction, unless it has more than `slice_size` rows. Then it is split
--- into slices, and while rows are `remaining` the caller calls publish_slice(). Returns what was
--- published, now or by earlier calls for the same batch. Rows that expect a version of their stream
--- are never split: the version could change in between. With `own_ids`, ids are checked before the first
--- slice.
-create or replace function penstock.publish_delivery(
-  source text,
-  batch bigint,
-  tokens uuid[],
-  counts bigint[],
-  whole_categories boolean,
-  slice_size bigint,
-  own_ids boolean
-)
-returns table (
-  published bigint, first_position bigint, last_position bigint, repeated boolean, remaining bigint)
-language plpgsql
-as $$
-#variable_conflict use_column
-declare
-  old penstock.deliveries;
-  new penstock.deliveries;
-  staged record;
-  result record;
-begin
-  if source is not null then
-    loop
-      old := penstock.locked_delivery(source);
-      if old.slices_done < cardinality(old.slices) and (old.batch < batch or slice_size is null) then
-        -- the remaining slices of an earlier batch, since its caller is gone
-        perform penstock.publish_slice(source, whole_categories);
-        continue;
-      elsif old.batch >= batch then
-        return query select old.published, old.first_position, old.last_position, true,
-          penstock.remaining(old);
-        return;
-      end if;
-      new.source := source;
-      new.batch := batch;
-      new.published := 0;
-      new.slices := '{}';
-      new.slice_counts := '{}';
-      new.slices_done := 0;
-      new.version := coalesce(old.version + 1, 0);
-      exit when penstock.replace_delivery(old, new);
-    end loop;
-
-    select u.* into staged from penstock.staged_under(tokens, counts) u
-    where slice_size is not null;
-    if staged.total > slice_size and staged.versioned = 0 then
-      if own_ids then
-        perform penstock.refuse_staged_ids(tokens);
-      end if;
-      select s.* into result from penstock.slice_staged(tokens, staged.total, slice_size) s;
-      update penstock.deliveries d
-      set slices = result.slices, slice_counts = result.slice_counts
-      where d.source = new.source and d.version = new.version;
-      return query select 0::bigint, null::bigint, null::bigint, false, staged.total;
-      return;
-    end if;
-  end if;
-
-  select p.* into result from penstock.publish_staged(tokens, counts, null, whole_categories) p;
-  update penstock.deliveries d
-  set published = result.published, first_position = result.first_position,
-    last_position = result.last_position
-  where d.source = new.source and d.version = new.version;
-  return query select result.published, result.first_position, result.last_position, false, 0::bigint;
-end
-$$;
-
--- Publish a delivery once, in this transaction.
-create or replace function penstock.publish(
-  source text,
-  batch bigint,
-  tokens uuid[],
-  counts bigint[],
-  whole_categories boolean default false
-)
-returns table (published bigint, first_position bigint, last_position bigint, repeated boolean)
-language sql
-as $$
-  select p.published, p.first_position, p.last_position, p.repeated
-  from penstock.publish_delivery(source, batch, tokens, counts, whole_categories, null, false) p
-$$;
 
 -- Delete the rows staged under these tokens: they are published, or abandoned.
 create or replace function penstock.unstage(tokens uuid[])
