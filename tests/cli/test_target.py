@@ -28,5 +28,5 @@ def test_a_duration_is_a_number_with_a_unit(text: str, expected: timedelta) -> N
 
 @pytest.mark.parametrize("text", ["", "90", "d", "-1d", "1 year", "1d2h", "1e3s", "999999999w"])
 def test_any_other_text_is_refused(text: str) -> None:
-    with pytest.raises(typer.BadParameter, match="expected a number with s, min|too long"):
+    with pytest.raises(typer.BadParameter, match=r"expected a number with|too long"):
         duration(text)
