@@ -1,6 +1,6 @@
 """Write the generated part of docs/errors.md: the tree of errors and a table per module.
 
-    python -m tools.generate_errors_page
+    python tools/generate_errors_page.py
 
 The text comes from the classes in `penstock.errors`: the first paragraph of a docstring is what
 happened, the second is what to do.
