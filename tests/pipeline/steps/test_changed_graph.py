@@ -226,7 +226,7 @@ class TestFromScratch:
                 return numbers.selectExpr("'Numbered' as type", "struct(n) as data")
 
         harness.run(pipe)
-        with pytest.raises(GraphError, match="first cannot begin again: queue a has messages of"):
+        with pytest.raises(GraphError, match="first cannot begin again: a has messages of"):
             restart(harness.context(pipe).connection, pipe)
         harness.run(pipe)
 

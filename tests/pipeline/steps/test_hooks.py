@@ -140,5 +140,11 @@ def test_around_sees_the_operations_of_a_step(database_url: str, spark: SparkSes
         pipe.run(store, spark)
 
     own = [name for name, processor in around.calls if processor == "count"]
-    assert own[:4] == ["open_processor", "place_tailers", "write_snapshot", "commit_step"]
+    assert own[:5] == [
+        "open_processor",
+        "place_tailers",
+        "folders",
+        "write_snapshot",
+        "commit_step",
+    ]
     assert {"try_lock", "messages_to_read", "unlock"} <= {name for name, _ in around.calls}

@@ -153,7 +153,7 @@ class TestCursor:
                 delivery.advance(1)
             return messages(spark, 1)
 
-        with pytest.raises(StepFailed, match=r"cursor must be handed to delivery\.advance"):
+        with pytest.raises(StepFailed, match=r"cursor must be passed to delivery\.advance"):
             harness.steps(source(bring))
 
         assert harness.numbers("number") == [1]

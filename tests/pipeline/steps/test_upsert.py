@@ -139,7 +139,7 @@ class TestUpsert:
         ("key", "problem"),
         [
             ("m", "there is no column m"),
-            ((), "key must be the columns that tell rows apart"),
+            ((), "key must be the columns that identify a row"),
             ("one", "several rows for kept have the same one; a step has one row for each key"),
         ],
     )

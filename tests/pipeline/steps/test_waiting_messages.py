@@ -137,7 +137,7 @@ def test_one_that_runs_cannot_be_retired_but_one_that_was_taken_out_can(
     Runner(reader(queue), harness.store, harness.spark, on_step=look).run_until_idle()
 
     assert told == [
-        "processor must be one that does not run: take it out of its pipeline, and start that "
+        "processor must be one that does not run: remove it from its pipeline, and start that "
         "again; got 'shop.read'"
     ]
     assert harness.status(gone).retired_at is not None

@@ -1,8 +1,8 @@
 """Stage rows under a token, and publish exactly what certain tokens hold.
 
-The rules are in `50_staging.sql` and `51_deliveries.sql`. Rows are sent as CSV, which Arrow writes and COPY
-reads, both in C. PostgreSQL parses JSON and ids while rows are staged, in parallel, so the
-publishing transaction is short.
+The rules are in `50_staging.sql` and `51_deliveries.sql`. Rows are sent as CSV, which Arrow writes
+and COPY reads, both in C. PostgreSQL parses JSON and ids while rows are staged, in parallel, so
+the publishing transaction is short.
 """
 
 from __future__ import annotations
