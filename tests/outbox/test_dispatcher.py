@@ -627,7 +627,9 @@ class TestLeases:
 
         assert "late" in handled[5:]
 
-    def test_a_floor_is_where_the_last_claim_began_between_whole_looks(self, store: Store) -> None:
+    def test_a_cursor_is_where_the_last_claim_began_between_claims_from_the_start(
+        self, store: Store
+    ) -> None:
         store.outbox.enqueue_many([NewMessage("mail", n) for n in range(2)])
         claimed = store.outbox.claim("me", 2)
         cursor = ClaimCursor()

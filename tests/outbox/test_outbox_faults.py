@@ -289,7 +289,7 @@ def test_the_table_is_walked_from_the_floor_while_vacuum_is_held_back(store: Sto
     assert from_the_floor * 3 < from_the_start
 
 
-def test_a_dispatcher_goes_on_from_its_floor(database_url: str) -> None:
+def test_a_dispatcher_goes_on_from_its_cursor(database_url: str) -> None:
     looks: list[bool] = []
 
     class Watching(Interceptor):
