@@ -118,6 +118,9 @@ class AsIs:
     function: Callable[..., Any]
 
 
+as_is = AsIs
+
+
 def to_blocking(thread: EventLoopThread, value: Any) -> Any:
     """Return what blocking code gets in place of a value that async code returned."""
     if hasattr(value, "penstock_original"):

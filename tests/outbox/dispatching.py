@@ -6,21 +6,26 @@ It notes what its handlers do in the table `handled`. What it does with a messag
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 from psycopg_pool import ConnectionPool
 
 import penstock
-from penstock import ClaimedMessage, Dispatcher, FailurePolicy, Store
+from penstock import AsyncDispatcher, ClaimedMessage, Dispatcher, FailurePolicy, Store
 from penstock.errors import PermanentFailure
+from tests.both_ways import Way
 from tests.docs.pages import ROOT
 from tests.outbox.outboxes import sql
 from tests.racing import wait_until
+
+TOPICS = ("step", "followed")
 
 
 def prepare(store: Store) -> None:
@@ -31,10 +36,10 @@ def prepare(store: Store) -> None:
 
 @contextmanager
 def dispatching(
-    url: str, lease: float = 1.0, concurrency: int = 4
+    url: str, way: Way, lease: float = 1.0, concurrency: int = 4, run: str = "run"
 ) -> Iterator[subprocess.Popen[str]]:
     """Run a dispatcher in a process of its own, killed at the end of the block."""
-    process = start(url, lease, concurrency)
+    process = start(url, way.is_async, lease, concurrency, run)
     try:
         yield process
     finally:
@@ -42,28 +47,52 @@ def dispatching(
         process.communicate()
 
 
-def start(url: str, lease: float = 1.0, concurrency: int = 4) -> subprocess.Popen[str]:
+def start(
+    url: str, is_async: bool = False, lease: float = 1.0, concurrency: int = 4, run: str = "run"
+) -> subprocess.Popen[str]:
     """Start such a process."""
+    form = "async" if is_async else "blocking"
     return subprocess.Popen(
-        [sys.executable, "-m", __name__, url, str(lease), str(concurrency)],
+        [sys.executable, "-m", __name__, url, form, str(lease), str(concurrency), run],
         cwd=ROOT,
         stderr=subprocess.PIPE,
         text=True,
     )
 
 
-def main(url: str, lease: str, concurrency: str) -> None:
-    with penstock.connect(url) as store, ConnectionPool(url, min_size=1, max_size=4) as pool:
-        dispatcher = Dispatcher(
-            store,
-            lease=float(lease),
-            concurrency=int(concurrency),
-            polling_interval_ms=20,
-            on_failure=FailurePolicy.retry(attempts=1000, delay=0.01, longest_delay=0.05),
-        )
-        for topic in ("step", "followed"):
-            dispatcher.handler(topic)(partial(handle, pool, url))
-        dispatcher.run()
+def main(url: str, form: str, lease: str, concurrency: str, run: str) -> None:
+    options: dict[str, Any] = {
+        "lease": float(lease),
+        "concurrency": int(concurrency),
+        "polling_interval_ms": 20,
+        "on_failure": FailurePolicy.retry(attempts=1000, delay=0.01, longest_delay=0.05),
+    }
+    with ConnectionPool(url, min_size=1, max_size=4) as pool:
+        handler = partial(handle, pool, url)
+        if form == "async":
+            asyncio.run(dispatch_async(url, handler, run, options))
+        else:
+            dispatch(url, handler, run, options)
+
+
+def dispatch(
+    url: str, handler: Callable[[ClaimedMessage], None], run: str, options: dict[str, Any]
+) -> None:
+    with penstock.connect(url) as store:
+        dispatcher = Dispatcher(store, **options)
+        for topic in TOPICS:
+            dispatcher.handler(topic)(handler)
+        getattr(dispatcher, run)()
+
+
+async def dispatch_async(
+    url: str, handler: Callable[[ClaimedMessage], None], run: str, options: dict[str, Any]
+) -> None:
+    async with await penstock.connect_async(url) as store:
+        dispatcher = AsyncDispatcher(store, **options)
+        for topic in TOPICS:
+            dispatcher.handler(topic)(lambda message: asyncio.to_thread(handler, message))
+        await getattr(dispatcher, run)()
 
 
 def handle(pool: ConnectionPool, url: str, message: ClaimedMessage) -> None:

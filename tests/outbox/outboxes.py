@@ -9,6 +9,12 @@ from typing import Any, TypeVar
 import psycopg
 
 from penstock import ClaimedMessage, Dispatcher, Join, JoinId, OutboxMessageId, Store
+from penstock.outbox import routes, routes_async
+from penstock.outbox.dispatch_loop import DispatchLoop
+from penstock.outbox.dispatch_loop_async import AsyncDispatchLoop
+from penstock.outbox.in_progress import DispatchOptions
+from penstock.outbox.messages import WAIT_TOPIC
+from tests.both_ways import BlockingFacade, way_of
 
 Result = TypeVar("Result")
 
@@ -23,6 +29,26 @@ def sql(store: Store, statement: str, *arguments: object) -> list[tuple[Any, ...
     with psycopg.connect(store.settings.conninfo(), autocommit=True) as connection:
         cursor = connection.execute(statement.encode(), arguments)
         return cursor.fetchall() if cursor.description else []
+
+
+def new_dispatcher(store: Any, **options: Any) -> Dispatcher:
+    """Return a dispatcher of the store's form, blocking or async; both have blocking methods."""
+    dispatcher: Dispatcher = way_of(store).Dispatcher(store, **options)
+    return dispatcher
+
+
+def unwrapped(store: Any) -> Any:
+    """Return the store behind a facade, if it is one."""
+    return store._wrapped if isinstance(store, BlockingFacade) else store
+
+
+def new_dispatch_loop(store: Any, options: DispatchOptions) -> DispatchLoop:
+    """Return the loop of a dispatcher that has no handlers, in the store's form."""
+    if isinstance(store, BlockingFacade):
+        waiting = {WAIT_TOPIC: routes_async.WAITING}
+        loop: Any = AsyncDispatchLoop(unwrapped(store), waiting, options)
+        return BlockingFacade(store._thread, loop)  # type: ignore[return-value]
+    return DispatchLoop(store, {WAIT_TOPIC: routes.WAITING}, options)
 
 
 def end_leases(store: Store) -> None:
@@ -81,7 +107,7 @@ def finish(store: Store, *, failing: Iterable[OutboxMessageId] = ()) -> None:
 
 def resolved(store: Store, join_id: JoinId) -> Join:
     """Let a dispatcher look, and return the join."""
-    Dispatcher(store, concurrency=2).run_until_idle()
+    new_dispatcher(store, concurrency=2).run_until_idle()
     return store.joins.get(join_id)
 
 

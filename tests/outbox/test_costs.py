@@ -17,8 +17,8 @@ import pytest
 
 import penstock
 from penstock import BorrowedConnection, ClaimedMessage, NewMessage, Store
-from penstock.outbox import joins as join_operations
-from penstock.outbox import operations
+from penstock.outbox import join_operations, operations
+from tests.both_ways import Blocking, Way
 from tests.conftest import Server
 from tests.outbox.costs import CALLS, Cost, Session, old_snapshot, session
 from tests.outbox.outboxes import sql
@@ -33,6 +33,12 @@ insert into penstock.outbox
 select gen_random_uuid(), %s, '1', 'json', clock_timestamp() + %s, '2020-01-01', %s, %s, %s
 from generate_series(1, %s)
 """
+
+
+@pytest.fixture
+def way() -> Way:
+    """Tests of this module run with blocking classes: they are about SQL."""
+    return Blocking()
 
 
 class Busy:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,14 +15,32 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 import penstock
-from penstock import Call, ClaimedMessage, Dispatcher, FailurePolicy, Interceptor, NewMessage, Store
+from penstock import (
+    AsyncDispatcher,
+    Call,
+    ClaimedMessage,
+    Dispatcher,
+    FailurePolicy,
+    Interceptor,
+    NewMessage,
+    Store,
+)
 from penstock.errors import JoinNotFound, PermanentFailure, StaleLease, ValidationError
 from penstock.outbox.claim_cursor import ClaimCursor
+from penstock.outbox.in_progress import DispatchOptions
 from penstock.outbox.payload import UndecodablePayload
+from tests.both_ways import Way, as_is, way_of
 from tests.conftest import Server
 from tests.log_output import logged
 from tests.outbox.dispatching import dispatching, prepare
-from tests.outbox.outboxes import become_due, claim_one, end_leases, sql
+from tests.outbox.outboxes import (
+    become_due,
+    claim_one,
+    end_leases,
+    new_dispatch_loop,
+    new_dispatcher,
+    sql,
+)
 from tests.racing import at_once, wait_until, wait_until_gone
 
 ONE_TRY = FailurePolicy.retry(attempts=1)
@@ -102,7 +120,7 @@ def states(store: Store) -> list[str]:
 
 class TestHandlers:
     def test_a_handler_gets_the_messages_of_its_topic(self, store: Store) -> None:
-        dispatcher, got = Dispatcher(store), list[Any]()
+        dispatcher, got = new_dispatcher(store), list[Any]()
         dispatcher.handler("mail")(lambda message: got.append(message.payload))
         dispatcher.handler("Mail")(lambda message: got.append("another topic"))
         store.outbox.enqueue_many([NewMessage("mail", n) for n in range(3)])
@@ -113,7 +131,7 @@ class TestHandlers:
         assert states(store) == ["done"] * 3
 
     def test_async_handlers_run_side_by_side_on_one_loop(self, store: Store) -> None:
-        dispatcher, loops = Dispatcher(store, concurrency=3), set[Any]()
+        dispatcher, loops = new_dispatcher(store, concurrency=3), set[Any]()
         all_here = asyncio.Barrier(3)
 
         @dispatcher.handler("mail")
@@ -128,7 +146,7 @@ class TestHandlers:
         assert states(store) == ["done"] * 3
 
     def test_so_many_handlers_run_at_once_and_no_more(self, store: Store) -> None:
-        dispatcher = Dispatcher(store, concurrency=4)
+        dispatcher = new_dispatcher(store, concurrency=4)
         all_here, at_work, most = threading.Barrier(4), 0, 0
         counting = threading.Lock()
 
@@ -149,7 +167,7 @@ class TestHandlers:
         assert states(store) == ["done"] * 12
 
     def test_a_topic_has_one_handler(self, store: Store) -> None:
-        dispatcher = Dispatcher(store)
+        dispatcher = new_dispatcher(store)
         dispatcher.handler("mail")(print)
 
         for topic in ("mail", "join.wait", ""):
@@ -157,7 +175,7 @@ class TestHandlers:
                 dispatcher.handler(topic)(print)
 
     def test_what_follows_from_a_handler_is_handled_too(self, store: Store) -> None:
-        dispatcher, got = Dispatcher(store), list[Any]()
+        dispatcher, got = new_dispatcher(store), list[Any]()
 
         @dispatcher.handler("count down")
         def handle(message: ClaimedMessage) -> None:
@@ -184,7 +202,7 @@ class TestHandlers:
     )
     def test_bad_terms_are_refused(self, store: Store, wrong: dict[str, Any]) -> None:
         with pytest.raises(ValidationError):
-            Dispatcher(store, **wrong)
+            new_dispatcher(store, **wrong)
 
 
 class TestFailures:
@@ -196,12 +214,12 @@ class TestFailures:
     @pytest.mark.parametrize(
         "use",
         [
-            lambda store: Dispatcher(None),  # type: ignore[arg-type]
-            lambda store: Dispatcher(store).handler(print),  # type: ignore[arg-type]
-            lambda store: Dispatcher(store).handler("mail")(5),  # type: ignore[type-var]
-            lambda store: Dispatcher(store).handler("mail", on_failure="x"),  # type: ignore[arg-type]
-            lambda store: Dispatcher(store).publish("mail", 5),  # type: ignore[arg-type]
-            lambda store: Dispatcher(store).publish("mail", "counter-1", 5),  # type: ignore[arg-type]
+            lambda store: new_dispatcher(None),
+            lambda store: new_dispatcher(store).handler(print),  # type: ignore[arg-type]
+            lambda store: new_dispatcher(store).handler("mail")(5),  # type: ignore[type-var]
+            lambda store: new_dispatcher(store).handler("mail", on_failure="x"),  # type: ignore[arg-type]
+            lambda store: new_dispatcher(store).publish("mail", 5),  # type: ignore[arg-type]
+            lambda store: new_dispatcher(store).publish("mail", "counter-1", 5),  # type: ignore[arg-type]
         ],
     )
     def test_what_could_only_fail_later_is_refused_at_once(
@@ -210,13 +228,18 @@ class TestFailures:
         with pytest.raises(ValidationError):
             use(store)
 
-    async def test_an_async_store_has_no_dispatcher(self, database_url: str) -> None:
-        async with await penstock.connect_async(database_url) as store:
+    async def test_a_store_of_the_other_form_is_refused(self, database_url: str) -> None:
+        async with await penstock.connect_async(database_url) as async_store:
             with pytest.raises(ValidationError, match="a Store, or a provider of Stores"):
-                Dispatcher(store)  # type: ignore[arg-type]
+                Dispatcher(async_store)  # type: ignore[arg-type]
+        with (
+            penstock.connect(database_url) as blocking_store,
+            pytest.raises(ValidationError, match="an AsyncStore, or a provider of AsyncStores"),
+        ):
+            AsyncDispatcher(blocking_store)  # type: ignore[arg-type]
 
     def test_a_failing_handler_is_tried_again_and_the_last_error_kept(self, store: Store) -> None:
-        dispatcher, attempts = Dispatcher(store, on_failure=SOON), list[int]()
+        dispatcher, attempts = new_dispatcher(store, on_failure=SOON), list[int]()
 
         @dispatcher.handler("mail")
         def handle(message: ClaimedMessage) -> None:
@@ -243,7 +266,7 @@ class TestFailures:
 
     def test_a_message_waits_for_its_pause(self, store: Store) -> None:
         later = FailurePolicy.retry(attempts=2, delay=3600, longest_delay=3600)
-        dispatcher = Dispatcher(store, on_failure=later)
+        dispatcher = new_dispatcher(store, on_failure=later)
         dispatcher.handler("mail")(_raise(RuntimeError("no")))
         store.outbox.enqueue("mail")
 
@@ -255,7 +278,7 @@ class TestFailures:
         assert states(store) == ["failed"]
 
     def test_a_topic_may_have_a_policy_of_its_own(self, store: Store) -> None:
-        dispatcher = Dispatcher(store, on_failure=SOON)
+        dispatcher = new_dispatcher(store, on_failure=SOON)
         dispatcher.handler("patient")(_raise(RuntimeError("no")))
         dispatcher.handler("hasty", on_failure=ONE_TRY)(_raise(RuntimeError("no")))
         store.outbox.enqueue_many([NewMessage("patient"), NewMessage("hasty")])
@@ -265,7 +288,7 @@ class TestFailures:
         assert [one.attempts for one in store.outbox.list(state="failed")] == [3, 1]
 
     def test_a_permanent_failure_is_not_tried_again(self, store: Store) -> None:
-        dispatcher = Dispatcher(store)
+        dispatcher = new_dispatcher(store)
         dispatcher.handler("mail")(_raise(PermanentFailure("no such address")))
         store.outbox.enqueue("mail")
 
@@ -285,40 +308,24 @@ class TestFailures:
             ValueError("k"),
         ],
     )
-    @pytest.mark.parametrize("where", ["the handler", "a task of it"])
     def test_whatever_an_async_handler_raises_the_others_go_on(
-        self, store: Store, error: BaseException, where: str
+        self, store: Store, error: BaseException
     ) -> None:
-        dispatcher, begun = Dispatcher(store, on_failure=ONE_TRY, concurrency=3), asyncio.Event()
-        go = asyncio.Event()
+        check_that_others_go_on(store, error, lambda failing: failing)
 
-        async def fail() -> None:
-            raise error
+    @pytest.mark.parametrize("error", [GeneratorExit(), asyncio.CancelledError(), ValueError("k")])
+    def test_whatever_a_task_of_a_handler_raises_the_others_go_on(
+        self, store: Store, error: BaseException
+    ) -> None:
+        check_that_others_go_on(store, error, asyncio.ensure_future)
 
-        @dispatcher.handler("bad")
-        async def bad(message: ClaimedMessage) -> None:
-            await begun.wait()
-            try:
-                await (fail() if where == "the handler" else asyncio.ensure_future(fail()))
-            finally:
-                go.set()
-
-        @dispatcher.handler("good")
-        async def good(message: ClaimedMessage) -> None:
-            begun.set()
-            await go.wait()
-
-        @dispatcher.handler("later")
-        async def later(message: ClaimedMessage) -> None:
-            await asyncio.sleep(0)
-
-        store.outbox.enqueue_many([NewMessage("bad"), NewMessage("good")])
-        store.outbox.enqueue_many([NewMessage("later")] * 5)
-
-        dispatcher.run_until_idle()
-
-        assert states(store) == ["failed"] + ["done"] * 6
-        assert str(store.outbox.list()[0].last_error).startswith(type(error).__name__)
+    @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+    def test_a_task_of_a_handler_does_not_end_the_loop_of_a_blocking_dispatcher(
+        self, database_url: str, error: BaseException
+    ) -> None:
+        """The loop of an async dispatcher is the application's: asyncio ends it, as always."""
+        with penstock.connect(database_url) as store:
+            check_that_others_go_on(store, error, asyncio.ensure_future)
 
     @pytest.mark.parametrize(
         "error",
@@ -338,27 +345,29 @@ class TestFailures:
     def test_whatever_a_handler_raises_the_dispatcher_goes_on(
         self, store: Store, error: BaseException
     ) -> None:
-        dispatcher = Dispatcher(store, on_failure=ONE_TRY)
-        dispatcher.handler("bad")(_raise(error))
+        dispatcher = new_dispatcher(store, on_failure=ONE_TRY)
+        dispatcher.handler("bad")(_on_the_loop(store, _raise(error)))
         dispatcher.handler("good")(lambda message: None)
         store.outbox.enqueue_many([NewMessage("bad"), NewMessage("good")])
+        kept = type(error).__name__
+        if way_of(store).is_async and isinstance(error, StopIteration):
+            kept = "RuntimeError: coroutine raised StopIteration"
 
         dispatcher.run_until_idle()
 
         assert states(store) == ["failed", "done"]
-        assert str(store.outbox.list()[0].last_error).startswith(type(error).__name__)
+        assert str(store.outbox.list()[0].last_error).startswith(kept)
 
     def test_a_topic_without_a_handler_is_reported_once_and_another_dispatcher_gets_it(
         self, store: Store, caplog: pytest.LogCaptureFixture
     ) -> None:
         store.outbox.enqueue("mail", due=datetime.now(UTC) - timedelta(minutes=2))
         store.outbox.enqueue("fresh")
-        without = Dispatcher(store, owner="without")
+        without = new_dispatch_loop(store, DispatchOptions("without", report_every=0.0))
         without.run_until_idle()
-        without._loops[0]._next_report = 0.0
         without.run_until_idle()
         found = store.outbox.list(topic="mail")[0]
-        other = Dispatcher(store, on_failure=ONE_TRY)
+        other = new_dispatcher(store, on_failure=ONE_TRY)
         other.handler("mail")(lambda message: None)
 
         other.run_until_idle()
@@ -373,7 +382,7 @@ class TestFailures:
 
     def test_a_topic_that_it_has_no_handler_for_is_left_to_others(self, store: Store) -> None:
         handled: list[object] = []
-        without, having = Dispatcher(store), Dispatcher(store)
+        without, having = new_dispatcher(store), new_dispatcher(store)
         having.handler("mail")(lambda message: handled.append(message.payload))
         for number in range(3):
             store.outbox.enqueue("mail", number)
@@ -385,7 +394,7 @@ class TestFailures:
         assert sorted(handled, key=str) == [0, 1, 2]
 
     def test_a_handler_that_is_added_later_gets_what_was_passed_over(self, store: Store) -> None:
-        dispatcher = Dispatcher(store)
+        dispatcher = new_dispatcher(store)
         store.outbox.enqueue("mail")
         dispatcher.run_until_idle()
         dispatcher.handler("mail")(lambda message: None)
@@ -398,7 +407,7 @@ class TestFailures:
         self, store: Store
     ) -> None:
         handled: list[object] = []
-        dispatcher = Dispatcher(store)
+        dispatcher = new_dispatcher(store)
         dispatcher.handler("mail")(lambda message: handled.append(message.payload))
         bad = [
             ("json", b'{"a":'),
@@ -434,7 +443,7 @@ class TestFailures:
         value = 2**31 - 1 if column == "attempts" else "-infinity"
         ids = store.outbox.enqueue_many([NewMessage("mail", n) for n in range(2)])
         sql(store, f"update penstock.outbox set {column} = %s where id = %s", value, ids[0])
-        dispatcher = Dispatcher(store)
+        dispatcher = new_dispatcher(store)
         dispatcher.handler("mail")(lambda message: None)
 
         dispatcher.run_until_idle()
@@ -450,7 +459,7 @@ class TestFailures:
         def handle(message: ClaimedMessage) -> None:
             raise Unspeakable
 
-        dispatcher = Dispatcher(store, on_failure=ONE_TRY)
+        dispatcher = new_dispatcher(store, on_failure=ONE_TRY)
         dispatcher.handler("mail")(handle)
         store.outbox.enqueue("mail")
 
@@ -462,7 +471,7 @@ class TestFailures:
     def test_a_due_time_that_python_cannot_hold_keeps_nobody_waiting(
         self, store: Store, due: str
     ) -> None:
-        dispatcher = Dispatcher(store)
+        dispatcher = new_dispatcher(store)
         dispatcher.handler("mail")(lambda message: None)
         store.outbox.enqueue_many([NewMessage("mail"), NewMessage("mail")])
         sql(
@@ -478,7 +487,7 @@ class TestFailures:
         assert min(one.due.year for one in store.outbox.list() if one.due) == 1
 
     def test_a_lost_connection_does_not_end_it(self, store: Store) -> None:
-        dispatcher = Dispatcher(store, polling_interval_ms=1)
+        dispatcher = new_dispatcher(store, polling_interval_ms=1)
         dispatcher.handler("mail")(lambda message: None)
 
         with running(dispatcher):
@@ -495,7 +504,7 @@ class TestFailures:
     def test_nor_does_a_database_that_is_away_for_a_while(
         self, store: Store, server: Server
     ) -> None:
-        dispatcher = Dispatcher(store, polling_interval_ms=1)
+        dispatcher = new_dispatcher(store, polling_interval_ms=1)
         dispatcher.handler("mail")(lambda message: None)
         store.outbox.enqueue("mail", due=datetime.now(UTC) + timedelta(days=1))
 
@@ -514,6 +523,47 @@ class TestFailures:
 _BOUNDS = [(0.5, 1), (1, 2), (2, 4), (30, 60), (30, 60)]
 
 
+def check_that_others_go_on(
+    store: Store, error: BaseException, run: Callable[[Any], Awaitable[None]]
+) -> None:
+    """Have one async handler fail while another runs, and more afterwards."""
+    dispatcher, begun = new_dispatcher(store, on_failure=ONE_TRY, concurrency=3), asyncio.Event()
+    go = asyncio.Event()
+
+    async def fail() -> None:
+        raise error
+
+    @dispatcher.handler("bad")
+    async def bad(message: ClaimedMessage) -> None:
+        await begun.wait()
+        try:
+            await run(fail())
+        finally:
+            go.set()
+
+    @dispatcher.handler("good")
+    async def good(message: ClaimedMessage) -> None:
+        begun.set()
+        await go.wait()
+
+    @dispatcher.handler("later")
+    async def later(message: ClaimedMessage) -> None:
+        await asyncio.sleep(0)
+
+    store.outbox.enqueue_many([NewMessage("bad"), NewMessage("good")])
+    store.outbox.enqueue_many([NewMessage("later")] * 5)
+
+    dispatcher.run_until_idle()
+
+    assert states(store) == ["failed"] + ["done"] * 6
+    assert str(store.outbox.list()[0].last_error).startswith(type(error).__name__)
+
+
+def _on_the_loop(store: Store, handler: Callable[[ClaimedMessage], None]) -> Any:
+    """Have an async dispatcher call a plain function itself, without a thread."""
+    return as_is(handler) if way_of(store).is_async else handler
+
+
 def _raise(error: BaseException) -> Callable[[ClaimedMessage], None]:
     def handle(message: ClaimedMessage) -> None:
         raise error
@@ -523,7 +573,7 @@ def _raise(error: BaseException) -> Callable[[ClaimedMessage], None]:
 
 class TestLeases:
     def test_a_handler_may_run_longer_than_its_lease(self, store: Store) -> None:
-        dispatcher, stolen = Dispatcher(store, lease=1.0), list[list[ClaimedMessage]]()
+        dispatcher, stolen = new_dispatcher(store, lease=1.0), list[list[ClaimedMessage]]()
 
         @dispatcher.handler("slow")
         def handle(message: ClaimedMessage) -> None:
@@ -543,7 +593,7 @@ class TestLeases:
         assert states(store) == ["done"]
 
     def test_who_lost_a_lease_does_not_settle_the_message(self, store: Store) -> None:
-        dispatcher = Dispatcher(store)
+        dispatcher = new_dispatcher(store)
         id = store.outbox.enqueue("mail")
 
         @dispatcher.handler("mail")
@@ -560,7 +610,7 @@ class TestLeases:
         store.outbox.enqueue("mail", "of the dead")
         claim_one(store, "dead")
         end_leases(store)
-        dispatcher = Dispatcher(store, concurrency=1, polling_interval_ms=1)
+        dispatcher = new_dispatcher(store, concurrency=1, polling_interval_ms=1)
 
         handled = handled_until(dispatcher, store, "of the dead")
 
@@ -571,13 +621,15 @@ class TestLeases:
     ) -> None:
         late = store.begin_transaction()
         late.outbox.enqueue("mail", "late")
-        dispatcher = Dispatcher(store, concurrency=1, polling_interval_ms=1)
+        dispatcher = new_dispatcher(store, concurrency=1, polling_interval_ms=1)
 
         handled = handled_until(dispatcher, store, "late", after_five=late.commit)
 
         assert "late" in handled[5:]
 
-    def test_a_floor_is_where_the_last_claim_began_between_whole_looks(self, store: Store) -> None:
+    def test_a_cursor_is_where_the_last_claim_began_between_claims_from_the_start(
+        self, store: Store
+    ) -> None:
         store.outbox.enqueue_many([NewMessage("mail", n) for n in range(2)])
         claimed = store.outbox.claim("me", 2)
         cursor = ClaimCursor()
@@ -595,7 +647,7 @@ class TestLeases:
 
     def test_dispatchers_share_the_work(self, store: Store) -> None:
         handled = list[Any]()
-        dispatchers = [Dispatcher(store, owner=str(n), concurrency=2) for n in range(4)]
+        dispatchers = [new_dispatcher(store, owner=str(n), concurrency=2) for n in range(4)]
         for one in dispatchers:
             one.handler("mail")(lambda message: handled.append(message.payload))
         store.outbox.enqueue_many([NewMessage("mail", n) for n in range(200)])
@@ -606,7 +658,7 @@ class TestLeases:
         assert {one.state for one in store.outbox.list(limit=200)} == {"done"}
 
     def test_a_dispatcher_takes_no_more_than_it_gets_through(self, store: Store) -> None:
-        dispatcher, release = Dispatcher(store, concurrency=2), threading.Event()
+        dispatcher, release = new_dispatcher(store, concurrency=2), threading.Event()
         begun = threading.Barrier(3)
 
         @dispatcher.handler("slow")
@@ -626,7 +678,7 @@ class TestLeases:
     def test_what_no_handler_could_begin_goes_to_another_dispatcher(
         self, store: Store, caplog: pytest.LogCaptureFixture
     ) -> None:
-        busy, idle = (Dispatcher(store, concurrency=2, warn_after=0.5) for _ in range(2))
+        busy, idle = (new_dispatcher(store, concurrency=2, warn_after=0.5) for _ in range(2))
         release, handled = threading.Event(), list[object]()
 
         @busy.handler("work")
@@ -657,7 +709,7 @@ class TestLeases:
         store.outbox.enqueue("mail")
         store.outbox.ack(claim_one(store))
 
-        Dispatcher(store, keep_done=timedelta(0)).run_until_idle()
+        new_dispatcher(store, keep_done=timedelta(0)).run_until_idle()
 
         assert store.outbox.list() == []
 
@@ -665,20 +717,21 @@ class TestLeases:
 class TestStop:
     def test_stop_lets_handlers_end_and_gives_back_what_was_not_begun(self, store: Store) -> None:
         dispatcher, begun, go = (
-            Dispatcher(store, concurrency=1),
+            new_dispatcher(store, concurrency=1),
             threading.Event(),
             threading.Event(),
         )
-        dispatcher._loops[
-            0
-        ]._in_progress._seconds_each = 0.001  # it thinks that its handlers are quick
 
-        @dispatcher.handler("slow")
+        @dispatcher.handler("mail")
         def handle(message: ClaimedMessage) -> None:
-            begun.set()
-            go.wait(TIMEOUT)
+            if message.payload == "slow":
+                begun.set()
+                go.wait(TIMEOUT)
 
-        store.outbox.enqueue_many([NewMessage("slow")] * 5)
+        store.outbox.enqueue_many([NewMessage("mail", "quick")] * 50)
+        dispatcher.run_until_idle()  # it learns that its handlers are quick
+        store.outbox.clean_up(0)
+        store.outbox.enqueue_many([NewMessage("mail", "slow")] * 5)
         thread = threading.Thread(target=dispatcher.run)
         thread.start()
         assert begun.wait(TIMEOUT)
@@ -691,45 +744,80 @@ class TestStop:
         assert sorted(states(store)) == ["done", "ready", "ready", "ready", "ready"]
         assert {one.attempts for one in store.outbox.list(state="ready")} == {0}
 
-    def test_sigterm_ends_a_process_after_its_handler(
-        self, store: Store, database_url: str
+    @pytest.mark.parametrize(
+        ("run", "number"), [("run", signal.SIGTERM), ("run_until_idle", signal.SIGINT)]
+    )
+    def test_a_signal_ends_a_process_after_its_handler(
+        self, store: Store, way: Way, database_url: str, run: str, number: signal.Signals
     ) -> None:
         prepare(store)
+        first = store.outbox.enqueue("step", {"do": "wait"})
         store.outbox.enqueue("step", {"do": "wait"})
-        with dispatching(database_url, lease=0.5) as process:
+        with dispatching(database_url, way, lease=0.5, concurrency=1, run=run) as process:
             wait_until(database_url, "select exists (select from handled)")
 
-            process.send_signal(signal.SIGTERM)
-            lease = store.outbox.list()[0].lease_until
+            process.send_signal(number)
+            lease = store.outbox.get(first).lease_until
             wait_until(
-                database_url, "select lease_until > %s from penstock.outbox", (lease,)
-            )  # it is kept while the process ends
+                database_url,
+                "select lease_until > %s from penstock.outbox where id = %s",
+                (lease, first),
+            )  # it is extended while the process ends
             sql(store, "insert into gone values (true)")
             _, errors = process.communicate(timeout=TIMEOUT)
 
         assert (process.returncode, errors) == (0, "")
-        assert states(store) == ["done"]
+        assert states(store) == ["done", "ready"]
 
     def test_a_killed_process_leaves_its_message_to_the_next(
-        self, store: Store, database_url: str
+        self, store: Store, way: Way, database_url: str
     ) -> None:
         prepare(store)
         store.outbox.enqueue("step", {"do": "wait"})
-        with dispatching(database_url, lease=0.5) as process:
+        with dispatching(database_url, way, lease=0.5) as process:
             wait_until(database_url, "select exists (select from handled)")
             process.kill()
             process.wait()
         sql(store, "insert into gone values (true)")
 
-        with dispatching(database_url):
+        with dispatching(database_url, way):
             wait_until(database_url, "select state = 'done' from penstock.outbox")
 
         assert sql(store, "select count(*), count(distinct pid) from handled") == [(2, 2)]
 
 
+class TestRunOnce:
+    def test_it_claims_once_and_handles_that(self, store: Store) -> None:
+        dispatcher, got = new_dispatcher(store, concurrency=2), list[Any]()
+        dispatcher.handler("mail")(lambda message: got.append(message.payload))
+        store.outbox.enqueue_many([NewMessage("mail", n) for n in range(3)])
+
+        first, second, third = (dispatcher.run_once() for _ in range(3))
+
+        assert (first, second + third) == (2, 1)
+        assert sorted(got) == [0, 1, 2]
+        assert states(store) == ["done"] * 3
+
+    def test_nothing_due_is_no_message(self, store: Store) -> None:
+        assert new_dispatcher(store).run_once() == 0
+
+    def test_it_finds_messages_of_the_dead(self, store: Store) -> None:
+        dispatcher = new_dispatcher(store)
+        dispatcher.handler("mail")(lambda message: None)
+        store.outbox.enqueue_many([NewMessage("mail")] * 2)
+        claim_one(store, "dead")
+        dispatcher.run_once()
+
+        end_leases(store)
+        handled = dispatcher.run_once()
+
+        assert handled == 1
+        assert states(store) == ["done", "done"]
+
+
 class TestPublish:
     def test_an_outbox_message_becomes_a_message_of_the_log(self, store: Store) -> None:
-        dispatcher = Dispatcher(store)
+        dispatcher = new_dispatcher(store)
         dispatcher.publish("Shipped", lambda message: f"shipment-{message.payload['id']}")  # type: ignore[index,call-overload]
         dispatcher.publish("billed", "invoice-1", type="Billed")
         shipped = store.outbox.enqueue("Shipped", {"id": 7}, correlation_id="order-7")
@@ -744,7 +832,7 @@ class TestPublish:
         assert states(store) == ["done", "done"]
 
     def test_each_is_published_once_whoever_else_tries(self, store: Store) -> None:
-        dispatchers = [Dispatcher(store, owner=str(n), lease=0.001) for n in range(4)]
+        dispatchers = [new_dispatcher(store, owner=str(n), lease=0.001) for n in range(4)]
         for one in dispatchers:
             one.publish("counted", "counter-1")
         store.outbox.enqueue_many([NewMessage("counted", {"n": n}) for n in range(50)])
@@ -759,7 +847,7 @@ class TestPublish:
         assert {one.state for one in store.outbox.list()} == {"done"}
 
     def test_who_lost_the_lease_publishes_nothing(self, store: Store) -> None:
-        dispatcher, stolen = Dispatcher(store), list[ClaimedMessage]()
+        dispatcher, stolen = new_dispatcher(store), list[ClaimedMessage]()
 
         def stream(message: ClaimedMessage) -> str:
             end_leases(store)
@@ -776,7 +864,7 @@ class TestPublish:
         assert (message.state, message.owner, message.attempts) == ("in_progress", "thief", 2)
 
     def test_what_can_never_be_published_fails_at_once(self, store: Store) -> None:
-        dispatcher = Dispatcher(store)
+        dispatcher = new_dispatcher(store)
         dispatcher.publish("counted", "counter-1")
         dispatcher.publish("nowhere", lambda message: "")
         store.outbox.enqueue("counted", "no object")
@@ -795,7 +883,7 @@ class TestPublish:
     ) -> None:
         killing = Killing(database_url)
         with penstock.connect(database_url, interceptors=[killing]) as store:
-            dispatcher = Dispatcher(store, on_failure=SOON)
+            dispatcher = new_dispatcher(store, on_failure=SOON)
             dispatcher.publish("counted", "counter-1")
             id = store.outbox.enqueue("counted", {})
 
@@ -838,7 +926,7 @@ def test_a_waits_policy_is_its_own(store: Store) -> None:
     join = store.joins.start(None, 1)
     store.outbox.enqueue("step", joins=[join])
     store.joins.enqueue_wait(join, on_complete_topic="good")
-    dispatcher = Dispatcher(store, on_failure=ONE_TRY, keep_done=None)
+    dispatcher = new_dispatcher(store, on_failure=ONE_TRY, keep_done=None)
     dispatcher.handler("step")(lambda message: None)
     dispatcher.handler("good")(lambda message: None)
     sql(store, "alter table penstock.joins rename to joins_away")

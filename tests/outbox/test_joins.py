@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 import penstock
-from penstock import Dispatcher, JoinId, NewMessage, Store
+from penstock import JoinId, NewMessage, Store
 from penstock.errors import (
     JoinAwaited,
     JoinCycle,
@@ -23,6 +23,7 @@ from penstock.errors import (
     TransactionConflict,
     ValidationError,
 )
+from penstock.outbox import join_operations
 from tests.outbox.outboxes import (
     become_due,
     begin,
@@ -30,6 +31,7 @@ from tests.outbox.outboxes import (
     counters,
     end_leases,
     finish,
+    new_dispatcher,
     resolved,
     sql,
     steps,
@@ -167,7 +169,7 @@ class TestSpecification:
     def test_join_014_counters_move_by_themselves(self, store: Store) -> None:
         join = store.joins.start(None, 3)
         ids = steps(store, join, 3)
-        dispatcher = Dispatcher(store)
+        dispatcher = new_dispatcher(store)
 
         @dispatcher.handler("step")
         def handle(message: penstock.ClaimedMessage) -> None:
@@ -196,7 +198,7 @@ class TestSpecification:
         wait = store.joins.enqueue_wait(join, on_complete_topic="all done")
         sql(store, "update penstock.outbox set due = clock_timestamp() where id = %s", wait)
 
-        looked_at = Dispatcher(store).run_until_idle()
+        looked_at = new_dispatcher(store).run_until_idle()
 
         assert looked_at == 1
         assert store.joins.get(join).status == "pending"
@@ -273,7 +275,7 @@ def test_the_specifications_example_transforms_when_all_extractions_are_done(sto
         on_complete_topic="etl.transform",
         on_complete_payload='{"CustomerId": 7}',
     )
-    dispatcher, done = Dispatcher(store), list[str]()
+    dispatcher, done = new_dispatcher(store), list[str]()
     for topic in (*(f"extract.{table}" for table in tables), "etl.transform"):
         dispatcher.handler(topic)(lambda message: done.append(message.topic))
 
@@ -376,7 +378,7 @@ class TestDecided:
         looks = 0
         for _ in range(3):
             sql(store, "update penstock.outbox set due = clock_timestamp() where id = %s", wait)
-            looks += Dispatcher(store).run_until_idle()
+            looks += new_dispatcher(store).run_until_idle()
         asleep = store.outbox.get(wait)
 
         store.joins.report_completed(join, ids[0])
@@ -450,7 +452,7 @@ class TestDecided:
         for side in (left, right):
             steps(store, side, 1)
 
-        dispatcher = Dispatcher(store)
+        dispatcher = new_dispatcher(store)
         for topic in ("step", "good"):
             dispatcher.handler(topic)(lambda message: None)
         dispatcher.run_until_idle()
@@ -483,9 +485,9 @@ class TestDecided:
             become_due(store)
             sql(store, "update penstock.outbox set due = clock_timestamp() where due is null")
         [wait] = store.outbox.claim("me", topics=["join.wait"])
-        first = store.run(penstock.outbox.joins.resolve(wait))
+        first = store.run(join_operations.resolve(wait))
 
-        again = store.run(penstock.outbox.joins.resolve(wait))
+        again = store.run(join_operations.resolve(wait))
 
         assert (first, again) == (("completed",) * 2 if complete else ("pending",) * 2)
         assert len(follow_ups(store)) == (1 if complete else 0)
@@ -519,20 +521,17 @@ class TestDecided:
         sql(store, "update penstock.outbox set payload = %s where id = %s", forged, wait)
         finish(store)
 
-        Dispatcher(store).run_until_idle()
+        new_dispatcher(store).run_until_idle()
 
         found = store.outbox.get(wait)
         assert (found.state, found.attempts) == ("failed", 1)
         assert str(found.last_error).startswith("PermanentFailure: ")
 
-    def test_all_old_joins_are_cleaned_up_however_many(
-        self, store: Store, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("penstock.outbox.outbox._BATCH", 2)
+    def test_all_old_joins_are_cleaned_up_however_many(self, store: Store) -> None:
         for _ in range(5):
             store.joins.cancel(store.joins.start(None, 1))
 
-        store.outbox.clean_up(timedelta(0))
+        store.outbox.clean_up(timedelta(0), batch_size=2)
 
         assert store.joins.list() == []
 
@@ -574,7 +573,7 @@ class TestDecided:
         steps(store, join, 1)
         wait = store.joins.enqueue_wait(join, on_complete_topic="all done")
         finish(store)
-        dispatchers = [Dispatcher(store, lease=0.001, owner=str(n)) for n in range(4)]
+        dispatchers = [new_dispatcher(store, lease=0.001, owner=str(n)) for n in range(4)]
 
         at_once(*(one.run_until_idle for one in dispatchers))
         resolved(store, join)
@@ -626,7 +625,7 @@ class TestDecided:
         sql(store, "delete from penstock.joins")
         sql(store, "update penstock.outbox set due = clock_timestamp()")
 
-        Dispatcher(store).run_until_idle()
+        new_dispatcher(store).run_until_idle()
 
         message = store.outbox.get(wait)
         assert (message.state, message.attempts) == ("failed", 1)
@@ -864,7 +863,7 @@ class TestBadInput:
             " values (gen_random_uuid(), 'join.wait', '{}', 'json', clock_timestamp())",
         )
 
-        Dispatcher(store).run_until_idle()
+        new_dispatcher(store).run_until_idle()
 
         [message] = store.outbox.list()
         assert message.state == "failed"
@@ -927,7 +926,7 @@ class TestRaces:
         waiting = claim_one(store, "resolver")
         acking = store.begin_transaction("repeatable read")
         acking.outbox.get(wait)
-        store.run(penstock.outbox.joins.resolve(waiting))
+        store.run(join_operations.resolve(waiting))
 
         with pytest.raises(TransactionConflict):
             acking.outbox.ack(held)
@@ -946,7 +945,7 @@ class TestRaces:
         sql(store, "update penstock.outbox set due = clock_timestamp() where id = %s", wait)
         waiting = claim_one(store, "resolver")
         resolving = store.begin_transaction()
-        status = resolving.run(penstock.outbox.joins.resolve(waiting))
+        status = resolving.run(join_operations.resolve(waiting))
 
         acked = begin(store, lambda: store.outbox.ack(held))
         resolving.commit()
@@ -1001,7 +1000,7 @@ class TestRaces:
         store.joins.enqueue_wait(join, on_complete_topic="good")
         finish(store)
         resolving = store.begin_transaction()
-        resolving.run(penstock.outbox.joins.resolve(claim_one(store)))
+        resolving.run(join_operations.resolve(claim_one(store)))
 
         cancelled = begin(store, lambda: store.joins.cancel(join))
         resolving.commit()
@@ -1037,7 +1036,7 @@ class TestRaces:
         acking = store.begin_transaction()
         acking.outbox.ack(beside)
 
-        resolved = begin(store, lambda: store.run(penstock.outbox.joins.resolve(held)))
+        resolved = begin(store, lambda: store.run(join_operations.resolve(held)))
         acking.commit()
 
         assert resolved() == "completed"
@@ -1056,11 +1055,11 @@ class TestRaces:
             attached()
         assert [one.message_id for one in store.joins.members(join)] == [first]
 
-    @pytest.mark.parametrize("way", ["acks", "enqueues", "resolves"])
-    def test_joins_are_locked_in_the_order_of_their_ids(self, store: Store, way: str) -> None:
+    @pytest.mark.parametrize("locking", ["acks", "enqueues", "resolves"])
+    def test_joins_are_locked_in_the_order_of_their_ids(self, store: Store, locking: str) -> None:
         low, high = sorted(store.joins.start(None, 4) for _ in range(2))
         one, other = (store.outbox.enqueue("other") for _ in range(2))
-        call = _locks_both(store, way, low, high)
+        call = _locks_both(store, locking, low, high)
         attaching = store.begin_transaction()
         attaching.joins.attach(low, one)
 
@@ -1077,9 +1076,9 @@ class TestRaces:
         sql(store, "update penstock.outbox set due = clock_timestamp() where id = %s", wait)
         held = claim_one(store)
         resolving = store.begin_transaction()
-        first = resolving.run(penstock.outbox.joins.resolve(held))
+        first = resolving.run(join_operations.resolve(held))
 
-        second = begin(store, lambda: store.run(penstock.outbox.joins.resolve(held)))
+        second = begin(store, lambda: store.run(join_operations.resolve(held)))
         resolving.commit()
 
         assert (first, second()) == ("pending", "pending")
@@ -1095,9 +1094,9 @@ class TestRaces:
         quick = claim_one(store, "quick")
 
         with pytest.raises(StaleLease):
-            store.run(penstock.outbox.joins.resolve(slow))
+            store.run(join_operations.resolve(slow))
         before = store.joins.get(join).status
-        store.run(penstock.outbox.joins.resolve(quick))
+        store.run(join_operations.resolve(quick))
 
         assert (before, store.joins.get(join).status) == ("pending", "completed")
         assert follow_ups(store) == [("good", None)]
@@ -1148,7 +1147,7 @@ class TestRaces:
     def test_finishing_attaching_resolving_and_cancelling_at_once_end_well(
         self, store: Store
     ) -> None:
-        dispatcher = Dispatcher(store, polling_interval_ms=1)
+        dispatcher = new_dispatcher(store, polling_interval_ms=1)
         dispatcher.handler("good")(lambda message: None)
         for _ in range(5):
             shared = [store.joins.start(None, 3) for _ in range(3)]
@@ -1173,11 +1172,11 @@ class TestRaces:
             assert {store.joins.get(one).status for one in shared[1:]} == {"completed"}
 
 
-def _locks_both(store: Store, way: str, low: JoinId, high: JoinId) -> Callable[[], object]:
+def _locks_both(store: Store, locking: str, low: JoinId, high: JoinId) -> Callable[[], object]:
     """Return a call that counts, attaches or resolves a step of both joins."""
-    if way == "enqueues":
+    if locking == "enqueues":
         return lambda: store.outbox.enqueue("step", joins=[high, low])
-    if way == "acks":
+    if locking == "acks":
         store.outbox.enqueue("step", joins=[high, low])
         [held] = store.outbox.claim("me", topics=["step"])
         return lambda: store.outbox.ack(held)
@@ -1189,30 +1188,7 @@ def _locks_both(store: Store, way: str, low: JoinId, high: JoinId) -> Callable[[
     [step] = store.outbox.claim("me", topics=["step"])
     store.outbox.ack(step)
     [waiting] = store.outbox.claim("me", topics=["join.wait"])
-    return lambda: store.run(penstock.outbox.joins.resolve(waiting))
-
-
-async def test_async_joins_do_the_same(async_store: penstock.AsyncStore) -> None:
-    joins, outbox = async_store.joins, async_store.outbox
-    join = await joins.start("ada", 3, "extract", timeout=3600)
-    first = await outbox.enqueue("step", joins=[join])
-    second, third = await outbox.enqueue_many([NewMessage("step"), NewMessage("step")])
-    await joins.attach(join, second)
-    await joins.attach(join, third)
-    await joins.enqueue_wait(join, on_complete_topic="good")
-
-    await joins.report_completed(join, first)
-    await joins.report_failed(join, second)
-    await outbox.ack(await outbox.claim("me", 10))
-
-    found = await joins.get(join)
-    assert (found.completed_steps, found.failed_steps, found.status) == (2, 1, "pending")
-    assert [one.join_id for one in await joins.list(grouping_key="ada")] == [join]
-    assert len(await joins.members(join)) == 3
-    await joins.cancel(join)
-    assert (await joins.get(join)).status == "cancelled"
-    with pytest.raises(JoinNotFound):
-        await joins.get(str(penstock.new_id()))
+    return lambda: store.run(join_operations.resolve(waiting))
 
 
 async def test_the_async_outbox_joins_the_transaction_of_your_connection(

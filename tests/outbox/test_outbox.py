@@ -68,8 +68,8 @@ class TestEnqueue:
         assert [one.payload for one in inside] == ["hello"]
         assert store.outbox.list() == []
 
-    def test_it_joins_the_transaction_of_a_connection_of_your_own(self, store: Store) -> None:
-        with psycopg.connect(store.settings.conninfo()) as connection:
+    def test_it_joins_the_transaction_of_a_connection_of_your_own(self, database_url: str) -> None:
+        with penstock.connect(database_url) as store, psycopg.connect(database_url) as connection:
             connection.execute("create table orders (id int)")
             connection.execute("insert into orders values (1)")
             kept = store.using(connection).outbox.enqueue("mail", "kept")
@@ -77,7 +77,7 @@ class TestEnqueue:
             store.using(connection).outbox.enqueue("mail", "gone")
             connection.rollback()
 
-        assert [one.id for one in store.outbox.list()] == [kept]
+            assert [one.id for one in store.outbox.list()] == [kept]
 
     def test_several_come_in_order_and_all_or_none(self, store: Store) -> None:
         good = [NewMessage("mail", n) for n in range(3)]
@@ -512,6 +512,22 @@ class TestLookAfter:
         assert summary == [("a", "done", 1), ("a", "ready", 1), ("b", "ready", 1)]
 
 
+@pytest.mark.parametrize("minute", [60, 60.0, timedelta(minutes=1)])
+def test_durations_are_seconds_or_timedeltas(store: Store, minute: float | timedelta) -> None:
+    id = store.outbox.enqueue("mail")
+    claimed = store.outbox.claim("me", 1, minute)
+    store.outbox.extend(claimed, minute)
+    lease = store.outbox.get(id).lease_until
+    store.outbox.abandon(claimed, minute)
+    due = store.outbox.get(id).due
+    join = store.joins.get(store.joins.start(None, 1, timeout=minute))
+
+    assert store.outbox.clean_up(minute) == 0
+    for moment in (lease, due, join.times_out_at):
+        assert moment is not None
+        assert timedelta(seconds=30) < moment - datetime.now(UTC) <= timedelta(minutes=2)
+
+
 class TestBadInput:
     @pytest.mark.parametrize(
         "wrong",
@@ -592,7 +608,8 @@ class TestBadInput:
             lambda outbox: outbox.retry_failed("7"),
             lambda outbox: outbox.retry_failed(uuid.uuid4()),
             lambda outbox: outbox.clean_up(timedelta(-1)),
-            lambda outbox: outbox.clean_up(7),
+            lambda outbox: outbox.clean_up("7"),
+            lambda outbox: outbox.clean_up(batch_size=0),
             lambda outbox: outbox.clean_up(timedelta.max),
             lambda outbox: outbox.clean_up(timedelta(1), failed="x"),
             lambda outbox: outbox.enqueue_many(None),
@@ -607,12 +624,15 @@ class TestBadInput:
         with pytest.raises(ValidationError):
             call(store.outbox)
 
-    def test_a_value_that_cannot_be_shown_is_refused_all_the_same(self, store: Store) -> None:
+    def test_a_value_that_cannot_be_shown_is_refused_all_the_same(self, database_url: str) -> None:
         deep: list[Any] = []
         for _ in range(200_000):  # more than any version of Python can write or show
             deep = [deep]
 
-        with pytest.raises(ValidationError, match="a list that cannot be shown"):
+        with (
+            penstock.connect(database_url) as store,
+            pytest.raises(ValidationError, match="a list that cannot be shown"),
+        ):
             store.outbox.enqueue("mail", deep)
 
     def test_an_unknown_message_is_not_found(self, store: Store) -> None:
@@ -634,27 +654,3 @@ class TestBadInput:
             ):
                 with pytest.raises(penstock.errors.UnsupportedEdition):
                     call()
-
-
-async def test_the_async_outbox_does_the_same(async_store: penstock.AsyncStore) -> None:
-    async with async_store.transaction() as transaction:
-        await transaction.outbox.enqueue("mail", "one", joins=[])
-    await async_store.outbox.enqueue_many([NewMessage("mail", n) for n in range(3)])
-
-    acked, failed, abandoned, extended = await async_store.outbox.claim("me", 10)
-    await async_store.outbox.ack(acked)
-    await async_store.outbox.fail(failed, "broken")
-    await async_store.outbox.abandon(abandoned, 60, "later")
-    await async_store.outbox.extend(extended)
-
-    states = [one.state for one in await async_store.outbox.list()]
-    assert states == ["done", "failed", "ready", "in_progress"]
-    assert await async_store.outbox.retry_failed([failed.id]) == 1
-    assert await async_store.outbox.clean_up(timedelta(0)) == 1
-    assert await async_store.outbox.reap_expired() == 0
-    assert [one.count for one in await async_store.outbox.summary()] == [1, 2]
-    assert (await async_store.outbox.get(failed.id)).state == "ready"
-    with pytest.raises(StaleLease):
-        await async_store.outbox.ack(acked)
-    with pytest.raises(penstock.errors.OutboxMessageNotFound):
-        await async_store.outbox.get(acked.id)

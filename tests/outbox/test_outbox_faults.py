@@ -35,12 +35,19 @@ from penstock import (
     retry,
 )
 from penstock.errors import JoinFinished, StaleLease
+from tests.both_ways import Blocking, Way
 from tests.outbox.dispatching import prepare, start
 from tests.outbox.outboxes import sql
 from tests.racing import wait_until
 
 PROCESSES = 3
 BATCH = 100
+
+
+@pytest.fixture
+def way() -> Way:
+    """Tests of this module run with blocking classes: processes do the work."""
+    return Blocking()
 
 
 @dataclass
@@ -180,7 +187,7 @@ def settle_some(store: Store, plan: Plan) -> None:
 def killing(url: str, seed: int, kills: int) -> Iterator[None]:
     """Run dispatchers meanwhile; time and again, kill one while it holds messages."""
     random, ended = Random(seed), threading.Event()
-    processes = [start(url) for _ in range(PROCESSES)]
+    processes = [start(url, is_async=number == 0) for number in range(PROCESSES)]
 
     def kill() -> None:
         for _ in range(kills):
@@ -188,7 +195,7 @@ def killing(url: str, seed: int, kills: int) -> Iterator[None]:
             if not caught(url, processes[victim], ended):
                 return
             end(processes[victim])
-            processes[victim] = start(url)
+            processes[victim] = start(url, is_async=victim == 0)
 
     with ThreadPoolExecutor(1) as threads:
         killed = threads.submit(kill)
@@ -282,7 +289,7 @@ def test_the_table_is_walked_from_the_floor_while_vacuum_is_held_back(store: Sto
     assert from_the_floor * 3 < from_the_start
 
 
-def test_a_dispatcher_goes_on_from_its_floor(database_url: str) -> None:
+def test_a_dispatcher_goes_on_from_its_cursor(database_url: str) -> None:
     looks: list[bool] = []
 
     class Watching(Interceptor):

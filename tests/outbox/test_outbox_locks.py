@@ -10,10 +10,17 @@ import pytest
 
 from penstock import BorrowedConnection, OutboxMessageId, Store
 from penstock.outbox import operations
+from tests.both_ways import Blocking, Way
 from tests.outbox.outboxes import begin, claim_one, end_leases
 
 NO_AGE = timedelta(0)
 PAST = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def way() -> Way:
+    """Tests of this module run with blocking classes: they are about SQL."""
+    return Blocking()
 
 
 def enqueued(store: Store) -> OutboxMessageId:

@@ -4,26 +4,35 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
-import penstock
 from penstock import ClaimedMessage, Dispatcher, MappedStores, NewMessage, Store
 from penstock.errors import IncompatibleVersion, ValidationError
+from tests.both_ways import Way, way_of
 from tests.conftest import Server
-from tests.outbox.outboxes import sql
+from tests.outbox.outboxes import sql, unwrapped
 
 TIMEOUT = 30
 
 
 @pytest.fixture
-def provider(new_database: Callable[[str], str]) -> Iterator[MappedStores[Store]]:
+def provider(way: Way, new_database: Callable[[str], str]) -> Iterator[MappedStores[Store]]:
     """Two real databases: customers a to m in one, n to z in the other."""
     with (
-        penstock.connect(new_database("penstock")) as first,
-        penstock.connect(new_database("penstock")) as second,
+        way.connect(new_database("penstock")) as first,
+        way.connect(new_database("penstock")) as second,
     ):
         yield MappedStores({"a-m": first, "n-z": second}, lambda key: "a-m" if key < "n" else "n-z")
+
+
+def new_dispatcher(provider: MappedStores[Store], **options: Any) -> Dispatcher:
+    """Return a dispatcher for the stores of a provider, in their form."""
+    way = way_of(provider.stores()[0])
+    stores = {str(n): unwrapped(one) for n, one in enumerate(provider.stores())}
+    dispatcher: Dispatcher = way.Dispatcher(MappedStores(stores, lambda key: key), **options)
+    return dispatcher
 
 
 def test_a_grouping_key_has_its_store(provider: MappedStores[Store]) -> None:
@@ -42,7 +51,7 @@ def test_joins_work_wherever_their_messages_live(provider: MappedStores[Store]) 
         joins[customer] = store.joins.start(customer, 2)
         store.outbox.enqueue_many([NewMessage("extract", customer)] * 2, joins=[joins[customer]])
         store.joins.enqueue_wait(joins[customer], True, "transform", customer)
-    dispatcher, transformed = Dispatcher(provider), list[object]()
+    dispatcher, transformed = new_dispatcher(provider), list[object]()
     dispatcher.handler("extract")(lambda message: None)
     dispatcher.handler("transform")(lambda message: transformed.append(message.payload))
 
@@ -59,7 +68,7 @@ def test_a_backlog_in_one_store_does_not_keep_the_other_waiting(
 ) -> None:
     busy, quiet = provider.stores()
     released, handled = threading.Event(), threading.Event()
-    dispatcher = Dispatcher(provider, concurrency=2)
+    dispatcher = new_dispatcher(provider, concurrency=2)
 
     @dispatcher.handler("slow")
     def slow(message: ClaimedMessage) -> None:
@@ -84,7 +93,7 @@ def test_a_store_that_is_away_does_not_keep_the_other_waiting(
 ) -> None:
     away, there = provider.stores()
     handled = threading.Event()
-    dispatcher = Dispatcher(provider, polling_interval_ms=10)
+    dispatcher = new_dispatcher(provider, polling_interval_ms=10)
     dispatcher.handler("mail")(lambda message: handled.set())
     name = away.settings.conninfo().partition("dbname=")[2].split()[0]
     server.administer("alter database {} with allow_connections false", name)
@@ -109,7 +118,7 @@ def test_a_store_that_breaks_for_good_stops_the_dispatcher_with_its_error(
     provider: MappedStores[Store],
 ) -> None:
     broken, _ = provider.stores()
-    dispatcher = Dispatcher(provider)
+    dispatcher = new_dispatcher(provider)
     sql(broken, "alter table penstock.outbox rename to gone")
 
     with pytest.raises(IncompatibleVersion, match=r"penstock\.outbox"):

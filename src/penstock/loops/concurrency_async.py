@@ -144,19 +144,21 @@ def is_interrupt(error: BaseException) -> bool:
 async def run_to_end(
     work: Callable[[], Awaitable[Result]], on_cancel: Callable[[], None]
 ) -> Result:
-    """Return the result of `work`.
+    """Return the result of `work`, which is not cancelled with the task.
 
-    If the task is cancelled meanwhile, call `on_cancel`, wait until `work` ends, and raise
-    CancelledError. A second cancellation cancels `work` too.
+    When the task is cancelled, call `on_cancel`, wait until `work` ends, and raise CancelledError.
     """
-    running = asyncio.ensure_future(work())
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        if not running.done():
+    running, cancellation = asyncio.ensure_future(work()), None
+    while not running.done():
+        try:
+            await asyncio.wait([running])
+        except asyncio.CancelledError as error:
+            cancellation = error
             on_cancel()
-            await running
-        raise
+    result = running.result()
+    if cancellation is not None:
+        raise cancellation
+    return result
 
 
 async def side_by_side(functions: Sequence[Callable[[], Awaitable[Result]]]) -> list[Result]:
@@ -211,7 +213,8 @@ class Handlers(Generic[Item]):
     async def wait(self, timeout: float) -> None:
         """Wait until a call has ended or `wake()` is called, for at most `timeout` seconds."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._woken.wait(), timeout)
+            async with asyncio.timeout(timeout):  # in 3.11 wait_for may lose a cancellation
+                await self._woken.wait()
 
     def wake(self) -> None:
         """End `wait()`. Any thread, and a signal handler, may call this."""

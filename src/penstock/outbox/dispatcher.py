@@ -121,11 +121,13 @@ class Dispatcher:
     ) -> None:
         """Handle a topic by writing its messages to a stream of the log, each exactly once.
 
-        The payload, a JSON object, becomes the data; the outbox message's id becomes the message's;
-        `type` is the topic unless given. Writing and acknowledging are one transaction.
+        `to_stream` is the name of the stream, or a function, plain or async, that gets the message
+        and returns it. The payload, a JSON object, becomes the data; the outbox message's id
+        becomes the message's; `type` is the topic unless given. Writing and acknowledging are one
+        transaction.
         """
         policy = checked_policy(on_failure, self._policy)
-        self._add(topic, routes.publishing(to_stream, type, policy))
+        self._add(topic, routes.publishing(to_stream, type, policy, self._handler_loop))
 
     def run(self) -> None:
         """Dispatch messages as they become due, until `stop()`, SIGTERM or SIGINT.

@@ -26,7 +26,8 @@ from penstock.message import check_text
 from penstock.outbox import join_operations, operations
 from penstock.outbox.messages import ClaimedMessage
 
-ToStream = str | Callable[[ClaimedMessage], str]
+#: the name of a stream, or a function for it, plain or async
+ToStream = str | Callable[[ClaimedMessage], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,9 @@ def calling(
     return AsyncRoute(handle, policy)
 
 
-def publishing(to_stream: ToStream, type: str | None, policy: FailurePolicy) -> AsyncRoute:
+def publishing(
+    to_stream: ToStream, type: str | None, policy: FailurePolicy, loop: HandlerLoop
+) -> AsyncRoute:
     """Write the message to a stream of the log and acknowledge it, in one transaction."""
     if isinstance(to_stream, str):
         write.check_stream_name(to_stream)
@@ -62,7 +65,8 @@ def publishing(to_stream: ToStream, type: str | None, policy: FailurePolicy) -> 
 
     async def handle(message: ClaimedMessage, store: AsyncRunsTransactions) -> bool:
         try:
-            operation = _write(message, to_stream, type, store.context)
+            stream_name = await loop.call(to_stream, message) if callable(to_stream) else to_stream
+            operation = _write(message, stream_name, type, store.context)
             async with store.transaction() as transaction:
                 await transaction.run(operation)
                 finish = operations.finish([message.id], message.token, "done")
@@ -76,9 +80,8 @@ def publishing(to_stream: ToStream, type: str | None, policy: FailurePolicy) -> 
 
 
 def _write(
-    message: ClaimedMessage, to_stream: ToStream, type: str | None, context: LogContext
+    message: ClaimedMessage, stream_name: str, type: str | None, context: LogContext
 ) -> Operation[int]:
-    stream_name = to_stream if isinstance(to_stream, str) else to_stream(message)
     if not isinstance(message.payload, dict):
         raise ValidationError("payload", message.payload, "a JSON object")
     metadata = {"correlation_id": message.correlation_id} if message.correlation_id else None

@@ -300,14 +300,14 @@ _OUTBOX: tuple[Mutant, ...] = (
         (
             Edit(
                 "outbox/claim_cursor.py",
-                "self._is_whole = whole or",
-                "self._is_whole = True or",
+                "self._is_from_start = from_start or",
+                "self._is_from_start = True or",
             ),
         ),
         (
-            "tests/outbox/test_outbox_faults.py::test_a_dispatcher_goes_on_from_its_floor",
+            "tests/outbox/test_outbox_faults.py::test_a_dispatcher_goes_on_from_its_cursor",
             "tests/outbox/test_dispatcher.py::TestLeases"
-            "::test_a_floor_is_where_the_last_claim_began_between_whole_looks",
+            "::test_a_cursor_is_where_the_last_claim_began_between_claims_from_the_start",
         ),
     ),
     Mutant(

@@ -7,7 +7,8 @@ from tests.mutants.mutant import Edit, Mutant
 OUTBOX = "database/sql/penstock/40_outbox.sql"
 JOINS = "database/sql/penstock/41_joins.sql"
 WAITS = "database/sql/penstock/42_join_waits.sql"
-SERVING = "outbox/dispatch_loop.py"
+DISPATCH_LOOP = "outbox/dispatch_loop.py"
+LEASES = "outbox/leases.py"
 
 DISPATCHER = "tests/outbox/test_dispatcher.py"
 OUTBOX_TESTS = "tests/outbox/test_outbox.py"
@@ -21,9 +22,9 @@ _DISPATCHING: tuple[Mutant, ...] = (
         "If a dispatcher acknowledged before it handled",
         (
             Edit(
-                SERVING,
+                DISPATCH_LOOP,
                 "        return self._routes[message.topic].handle(message, self._store)\n",
-                "        self._ack([message.id], message.token)\n"
+                "        self._leases.acknowledge([message])\n"
                 "        return self._routes[message.topic].handle(message, self._store)\n",
             ),
         ),
@@ -61,11 +62,11 @@ _DISPATCHING: tuple[Mutant, ...] = (
     ),
     Mutant(
         "outbox-lease-extended",
-        "If a dispatcher did not extend the leases of what it is at work on",
+        "If a dispatcher did not extend the leases of messages whose handlers run",
         (
             Edit(
-                SERVING,
-                "            self._store.run(operations.extend(ids, token, self._terms.lease))\n",
+                LEASES,
+                "            self._store.run(operations.extend(ids, token, self._lease))\n",
                 "            pass\n",
             ),
         ),
@@ -77,8 +78,8 @@ _DISPATCHING: tuple[Mutant, ...] = (
         (
             Edit(
                 "outbox/claim_cursor.py",
-                "whole or self.due is None or self._began >= self._next_whole_look",
-                "whole or self.due is None",
+                "from_start or self.due is None or self._began >= self.next_from_start",
+                "from_start or self.due is None",
             ),
         ),
         (
@@ -91,11 +92,12 @@ _DISPATCHING: tuple[Mutant, ...] = (
         "If a dispatcher that stops kept what it has not begun",
         (
             Edit(
-                SERVING,
-                "        self._give_back(crew.take_back())\n        while self._at_work:",
-                "        for work in crew.take_back():\n"
-                "            del self._at_work[work.message.id]\n"
-                "        while self._at_work:",
+                DISPATCH_LOOP,
+                "                self._give_back_waiting()\n"
+                "                while self._in_progress:",
+                "                for one in self._handlers.take_back():\n"
+                "                    self._in_progress.remove(one)\n"
+                "                while self._in_progress:",
             ),
         ),
         (f"{DISPATCHER}::TestStop::test_stop_lets_handlers_end_and_gives_back_what_was_not_begun",),
@@ -105,8 +107,8 @@ _DISPATCHING: tuple[Mutant, ...] = (
         "If a dispatcher whose handlers hang kept what it has not begun",
         (
             Edit(
-                SERVING,
-                "        if waiting and time.monotonic() - min(waiting) > _LONGEST_WAIT:\n",
+                DISPATCH_LOOP,
+                "        if self._in_progress.have_waited_too_long():\n",
                 "        if False:\n",
             ),
         ),
@@ -123,7 +125,7 @@ _DISPATCHING: tuple[Mutant, ...] = (
         "If a payload that cannot be decoded came to the handler",
         (
             Edit(
-                SERVING,
+                DISPATCH_LOOP,
                 "        if isinstance(message.payload, UndecodablePayload):\n",
                 "        if False:\n",
             ),
@@ -153,9 +155,8 @@ _DISPATCHING: tuple[Mutant, ...] = (
         "If a dispatcher ended when its database is away",
         (
             Edit(
-                SERVING,
-                "        except UnavailableError as error:\n"
-                "            self._outage.goes_on(error)\n            return None\n",
+                "loops/outage.py",
+                "        except UnavailableError as error:\n            self.goes_on(error)\n",
                 "        except UnavailableError:\n            raise\n",
             ),
         ),

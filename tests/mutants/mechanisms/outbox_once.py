@@ -21,21 +21,25 @@ _SETTLING: tuple[Mutant, ...] = (
         (
             f"{DISPATCHER}::TestLeases::test_who_lost_a_lease_does_not_settle_the_message",
             f"{DISPATCHER}::TestPublish::test_who_lost_the_lease_publishes_nothing",
-            f"{OUTBOX_TESTS}::TestSettle::test_a_stale_owner_is_told_and_changes_nothing[acks]",
-            f"{OUTBOX_TESTS}::TestSettle::test_a_stale_owner_is_told_and_changes_nothing[fails]",
+            f"{OUTBOX_TESTS}::TestSettle::test_a_stale_owner_is_told_and_changes_nothing[blocking-acks]",
+            f"{OUTBOX_TESTS}::TestSettle::test_a_stale_owner_is_told_and_changes_nothing[blocking-fails]",
         ),
     ),
     Mutant(
         "outbox-abandon-token",
         "If who has lost the lease could give the message back",
         (Edit(OUTBOX, "\n      and o.token = abandon_outbox.token", ""),),
-        (f"{OUTBOX_TESTS}::TestSettle::test_a_stale_owner_is_told_and_changes_nothing[abandons]",),
+        (
+            f"{OUTBOX_TESTS}::TestSettle::test_a_stale_owner_is_told_and_changes_nothing[blocking-abandons]",
+        ),
     ),
     Mutant(
         "outbox-extend-token",
         "If who has lost the lease could extend it",
         (Edit(OUTBOX, "\n      and o.token = extend_outbox.token", ""),),
-        (f"{OUTBOX_TESTS}::TestSettle::test_a_stale_owner_is_told_and_changes_nothing[extends]",),
+        (
+            f"{OUTBOX_TESTS}::TestSettle::test_a_stale_owner_is_told_and_changes_nothing[blocking-extends]",
+        ),
     ),
     Mutant(
         "outbox-settled-again",
@@ -87,7 +91,13 @@ _SETTLING: tuple[Mutant, ...] = (
     Mutant(
         "outbox-publish-stale",
         "If the outbox committed what it published whether or not it still held the message",
-        (Edit("outbox/routes.py", "                if stale:\n", "                if False:\n"),),
+        (
+            Edit(
+                "outbox/routes.py",
+                "                if transaction.run(finish):\n",
+                "                if transaction.run(finish) and False:\n",
+            ),
+        ),
         (f"{DISPATCHER}::TestPublish::test_who_lost_the_lease_publishes_nothing",),
     ),
     Mutant(
@@ -235,7 +245,9 @@ _COUNTING: tuple[Mutant, ...] = (
                 "any (affected) order by j.join_id desc for update;",
             ),
         ),
-        (f"{JOIN_TESTS}::TestRaces::test_joins_are_locked_in_the_order_of_their_ids[acks]",),
+        (
+            f"{JOIN_TESTS}::TestRaces::test_joins_are_locked_in_the_order_of_their_ids[blocking-acks]",
+        ),
     ),
     Mutant(
         "join-attach-order",
@@ -247,7 +259,9 @@ _COUNTING: tuple[Mutant, ...] = (
                 "select distinct j from unnest(join_ids) j order by j desc)",
             ),
         ),
-        (f"{JOIN_TESTS}::TestRaces::test_joins_are_locked_in_the_order_of_their_ids[enqueues]",),
+        (
+            f"{JOIN_TESTS}::TestRaces::test_joins_are_locked_in_the_order_of_their_ids[blocking-enqueues]",
+        ),
     ),
     Mutant(
         "join-lock",
@@ -343,7 +357,7 @@ _COUNTING: tuple[Mutant, ...] = (
             ),
         ),
         (
-            f"{JOIN_TESTS}::TestBadInput::test_a_finished_join_takes_no_more[cancelled]",
+            f"{JOIN_TESTS}::TestBadInput::test_a_finished_join_takes_no_more[blocking-cancelled]",
             f"{JOIN_TESTS}::TestDecided"
             "::test_a_join_has_failed_once_its_time_is_up_also_if_nobody_waits",
         ),
@@ -430,7 +444,9 @@ _RESOLVING: tuple[Mutant, ...] = (
                 "any (outer_joins || resolve_join.join_id) order by j.join_id desc for update;",
             ),
         ),
-        (f"{JOIN_TESTS}::TestRaces::test_joins_are_locked_in_the_order_of_their_ids[resolves]",),
+        (
+            f"{JOIN_TESTS}::TestRaces::test_joins_are_locked_in_the_order_of_their_ids[blocking-resolves]",
+        ),
     ),
     Mutant(
         "join-cancel-resolved",

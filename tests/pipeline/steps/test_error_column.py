@@ -116,7 +116,7 @@ class TestForeign:
             harness.steps(pipe)
 
         reason = caught.value.reason
-        assert "InvalidErrorRow: a row with an error has global_position" in reason
+        assert "InvalidErrorRow: an error row has global_position" in reason
         assert "no message of the step's input number" in reason
         assert shown in reason
         assert "it is two" in reason
