@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import penstock
-from penstock import TypedMessage
+from penstock import TypedMessage, typed
 from penstock.errors import ValidationError
-from penstock.message import typed
 
 RUN = str(penstock.new_id())
 

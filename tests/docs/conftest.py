@@ -13,5 +13,5 @@ __all__ = ["spark"]
 
 @pytest.fixture(autouse=True)
 def _no_message_classes_from_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = importlib.import_module("penstock.typed")  # penstock.typed is a function
+    module = importlib.import_module("penstock.message.typed")
     monkeypatch.setattr(module, "_registry", {})
