@@ -1,4 +1,4 @@
-"""Mails that go out after their order is committed: once it is, surely; if it is not, never."""
+"""Mails that are sent if, and only if, their order is committed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def place(store: Store, number: int, address: str, total: int = 120) -> None:
-    """Place an order and have its buyer told: both are committed, or neither."""
+    """Place an order and enqueue a mail to its buyer: both are committed, or neither."""
     stream_name = f"order-{RUN}+{number}"
     with store.transaction() as tx:
         tx.write_message(stream_name, "Placed", {"total": total})
@@ -39,7 +39,7 @@ def place(store: Store, number: int, address: str, total: int = 120) -> None:
 
 
 def make_dispatcher(store: Store) -> Dispatcher:
-    """Return a dispatcher, which a program of yours would let `run()`."""
+    """Return a dispatcher. A program of yours calls its `run()`."""
     dispatcher = Dispatcher(store, on_failure=FailurePolicy.retry(attempts=5, delay=0.1))
 
     @dispatcher.handler(f"mail {RUN}")

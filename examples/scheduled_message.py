@@ -1,4 +1,4 @@
-"""Do something later, surely: a reservation that is not paid in time is given up."""
+"""Do something later: a reservation that is not paid in time lapses."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def reserve(store: Store, seat: int, hold: timedelta) -> None:
-    """Reserve a seat, and have it looked at when its time is up: both, or neither."""
+    """Reserve a seat, and enqueue a check for when its time is up: both, or neither."""
     with store.transaction() as tx:
         tx.write_message(stream_name(seat), "Reserved", expected_version=-1)
         tx.outbox.enqueue(TOPIC, {"seat": seat}, due=datetime.now(UTC) + hold)
