@@ -28,7 +28,7 @@ class Observed(LogCalls):
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
 
     def run(self, operation: Operation[Result]) -> Result:
-        self.calls.append((operation.name, operation.statements[-1].arguments))
+        self.calls.append((operation.name, operation.statements[-1].arguments or ()))
         return self._store.run(operation)
 
     def positions(self) -> list[int]:

@@ -266,9 +266,9 @@ def complaints(store: Store, plan: Plan) -> list[str]:
             if one.status not in possible:
                 found.append(f"{one} should be one of {possible}")
     for number, id in enumerate(plan.ids):
-        expected = "failed" if plan.payload(number)["do"] == "fail" else "done"
-        if states[id] != expected:
-            found.append(f"message {number} is {states[id]}, not {expected}")
+        wanted = "failed" if plan.payload(number)["do"] == "fail" else "done"
+        if states[id] != wanted:
+            found.append(f"message {number} is {states[id]}, not {wanted}")
     return found
 
 

@@ -26,8 +26,8 @@ from penstock.database.interceptor import Call
 from penstock.errors import DatabaseUnreachable
 from penstock.pipeline import Pipeline, Timing
 from penstock.spark.connections import connect, find_database
-from tests.conftest import FAST
 from tests.pipeline.steps.running import Harness, numbered, renumbered
+from tests.servers import FAST
 from tests.spark.faults.waiting import STAGINGS, end_blocked, held, wait_until_blocked
 from tests.spark.faults.wires import Wire
 
