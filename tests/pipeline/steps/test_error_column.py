@@ -117,7 +117,7 @@ class TestForeign:
 
         reason = caught.value.reason
         assert "InvalidErrorRow: an error row has global_position" in reason
-        assert "no message of the step's input number" in reason
+        assert "not a message of the step's input number" in reason
         assert shown in reason
         assert "it is two" in reason
         assert (harness.messages("out"), harness.messages("lost")) == ([], [])
