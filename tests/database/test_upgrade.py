@@ -35,6 +35,17 @@ where processor = 'bill';
 insert into penstock.tailers values ('shop', 'bill', 'order', 7), ('shop', 'bill', 'price', 3);
 select penstock.publish('nightly', 6, '{}', '{}')
 """
+GROUP = """
+select penstock.declare_type('Opened', '{account}');
+select penstock.fill_attributes('Opened');
+select penstock.register_consumer_group('bills');
+select message_store.write_message(
+  gen_random_uuid()::varchar, 'account-' || n, 'Opened', jsonb_build_object('account', n))
+from generate_series(1, 2) n
+"""
+CLAIM = """
+select claim, global_position from penstock.claim_next('bills', '{account}', '{Opened}', 'till')
+"""
 REPEATED = """
 select p.repeated from (values (6), (7)) as b(batch)
 cross join lateral penstock.publish('nightly', b.batch, '{}', '{}') p
@@ -171,6 +182,24 @@ class TestWithDataOf01:
             "select steps, messages_in, messages_out"
             " from penstock.latest_processor_progress('shop', 'bill')",
         ) == [(5, 9, 8)]
+
+    @pytest.mark.parametrize("commit", [earlier.RELEASE_0_1, earlier.VERSION_2])
+    def test_a_claim_is_acknowledged_and_the_next_is_made(
+        self, new_database: NewDatabase, commit: str
+    ) -> None:
+        url = new_database("empty")
+        earlier.install(url, commit)
+        ask(url, GROUP)
+        ((claim, position),) = ask(url, CLAIM)
+
+        penstock.install(url)
+
+        ack = f"penstock.ack('bills', {claim['offset_id']}, {position}, '{claim['token']}')"
+        ask(url, f"select {ack}")
+        ((second, second_position),) = ask(url, CLAIM)
+        assert (claim["partition_key"], position) == ("account:1", 1)
+        assert (second["partition_key"], second_position) == ("account:2", 2)
+        assert ask(url, CLAIM) == []
 
     @pytest.mark.parametrize("kind", ["empty", "genuine"])
     def test_a_client_that_runs_through_it_is_told_to_upgrade_or_goes_on(
