@@ -57,7 +57,12 @@ def database(page: Path) -> str:
 
 def uses_spark(page: Path) -> bool:
     """Whether its blocks start Spark, which all pages of a test run share."""
-    return any("penstock.pipeline" in block.text for block in blocks(page))
+    return any(imports_spark(block.text) for block in blocks(page))
+
+
+def imports_spark(program: str) -> bool:
+    """Whether a program imports what needs Spark."""
+    return "penstock.spark" in program or "penstock.pipeline" in program
 
 
 def blocks(page: Path) -> list[Block]:

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Server
-from tests.docs.pages import ROOT
+from tests.docs.pages import ROOT, imports_spark
 from tests.docs.running import check_lines
 from tests.docs.spark_examples import SparkExamples
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-ON_SPARK = [one for one in EXAMPLES if "penstock.pipeline" in one.read_text(encoding="utf-8")]
+ON_SPARK = [one for one in EXAMPLES if imports_spark(one.read_text(encoding="utf-8"))]
 OUTPUT = "\n# Output:\n"
 
 
