@@ -89,7 +89,7 @@ def test_settings_of_the_caller_win(spark: SparkSession) -> None:
 
 
 def test_a_master_that_spark_does_not_take_is_told_in_one_line() -> None:
-    program = "from penstock.pipeline import session; session(master='local[x]')"
+    program = "from penstock.spark import session; session(master='local[x]')"
 
     told = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=250
