@@ -6,7 +6,7 @@ import itertools
 import os
 import signal
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,10 @@ from penstock.store import Store
 from tests import message_db
 from tests.database_reuse import FreshState, rename
 from tests.servers import FAST, own_folder
+from tests.spark import class_archive
 
 # Java that lives for a minute does better without its second compiler, on two cores.
-for name in ("SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
+for name in class_archive.VARIABLES:
     os.environ.setdefault(name, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
@@ -63,6 +64,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.nodeid.startswith(SLOW) or item.get_closest_marker("chaos"):
             item.add_marker("slow")
     items.sort(key=_order)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # before a test's time begins
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    if item.get_closest_marker("spark"):
+        class_archive.use()
+    return (yield)
 
 
 def _order(item: pytest.Item) -> tuple[bool, bool]:
