@@ -337,7 +337,7 @@ class TestPark:
         consumer_of(shared_store, category, Failing(), on_failure=PARK).run_once()
 
         with pytest.raises(ParkedMessageNotFound, match=str(places[0])):
-            getattr(shared_store, action)(category, "mailer", places[0])
+            getattr(shared_store.admin, action)(category, "mailer", places[0])
 
 
 class TestPolicy:
