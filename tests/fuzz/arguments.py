@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import penstock
+import penstock.admin
 from penstock import Guard, Message, NewMessage, QueryCondition, TypedMessage
 
 
@@ -63,13 +64,14 @@ PLACED: dict[str, Callable[[str], Any]] = {
 
 #: annotations of arguments that take no text
 _NO_TEXT = re.compile(
-    r"(int|float|bool|datetime|timedelta|Duration)( \| None)?|Callable\[.*|CommitMode|Claim|Held"
+    r"(int|float|bool|datetime|timedelta|Duration)( \| None)?|Callable\[.*|CommitMode|Claim|Claimed"
     r"|Connection|Decider\[.*|Command|Operation\[Result\]|(Iterable\[)?type\[TypedMessage\]\]?"
 )
 
 SUBJECTS = {
     "store": penstock.Store,
     "transaction": penstock.Transaction,
+    "admin": penstock.admin.Admin,
     "groups": penstock.Groups,
     "outbox": penstock.Outbox,
     "joins": penstock.Joins,

@@ -80,6 +80,7 @@ def call(store: Store, subject: str, name: str, attacked: inspect.Parameter, tex
         on = {
             "store": store,
             "transaction": transaction,
+            "admin": store.admin,
             "groups": store.groups,
             "outbox": store.outbox,
             "joins": store.joins,
