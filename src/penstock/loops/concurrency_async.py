@@ -218,8 +218,9 @@ class Handlers(Generic[Item]):
 
     def wake(self) -> None:
         """End `wait()`. Any thread, and a signal handler, may call this."""
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._woken.set)
+        loop = self._loop  # another thread may be here when the block ends
+        if loop is not None:
+            loop.call_soon_threadsafe(self._woken.set)
 
     def cancel(self) -> None:
         """Cancel the calls that are running, and begin no other. Call it from the event loop."""
