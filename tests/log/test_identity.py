@@ -88,7 +88,7 @@ async def test_who_resumes_on_a_restored_log_is_told(
     with penstock.connect(url) as store:
         write_orders(store, written)
 
-        with pytest.raises(LogChanged, match=r"order: message .* position 60, is not in the log"):
+        with pytest.raises(LogChanged, match=r"order: message .* position 60, is not there"):
             list(store.read_category("order", after=token))
         with pytest.raises(LogChanged):
             next(store.follow_category("$all", after=token))

@@ -299,7 +299,7 @@ def test_a_processor_begins_again(store: Store, clear: Any) -> None:
         connection.execute(begun, (snapshot,))
         clear()
 
-        with pytest.raises(psycopg.Error, match="given up") as raised:
+        with pytest.raises(psycopg.Error, match="not committed") as raised:
             connection.execute(step, (snapshot,))
         row = connection.execute(opened).fetchone()
 

@@ -72,7 +72,7 @@ def restored(
 def test_a_query_says_that_the_log_was_restored(
     spark: SparkSession, restored: str, output: str, checkpoint: Path
 ) -> None:
-    with pytest.raises(StreamingQueryException, match="was read at position 60, is not in the log"):
+    with pytest.raises(StreamingQueryException, match="was read at position 60, is not there"):
         copy_now(spark, restored, output, checkpoint)
 
     assert numbers_in(output, COPIES) == list(range(1, 61))
