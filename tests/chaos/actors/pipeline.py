@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -46,18 +45,23 @@ def states(state: dict[str, Any] | None, message: RecordedMessage) -> dict[str, 
     return {"messages": before + 1, "last_key": message.data["key"]}
 
 
+class ActorsRunner(Runner):
+    """A runner that ends its actor, too, when SIGTERM stops it."""
+
+    actor: Actor
+
+    def stop(self) -> None:
+        self.actor.stop()
+        super().stop()
+
+
 def run(actor: Actor) -> None:
     spark = session("chaos", master="local[2]", config=SETTINGS)
     with actor.store() as store:
-        runner = Runner(pipe, store, spark)
-
-        def stop(*_: object) -> None:
-            actor.stop()
-            runner.stop()
-
-        signal.signal(signal.SIGTERM, stop)
+        runner = ActorsRunner(pipe, store, spark)
+        runner.actor = actor
         if not actor.goes_on():
-            return  # it was asked to while Spark was starting
+            return  # SIGTERM came while Spark was starting
         # one that fails is to be noticed at once
         actor.patiently(lambda: runner.run(wait=True, retry_for=0))
     spark.stop()

@@ -140,7 +140,7 @@ class TestUpsert:
         [
             ("m", "there is no column m"),
             ((), "key must be the columns that identify a row"),
-            ("one", "several rows for kept have the same one; a step has one row for each key"),
+            ("one", "several rows for kept have the same one; a step needs one row for each key"),
         ],
     )
     def test_a_key_that_does_not_tell_rows_apart_is_refused(
