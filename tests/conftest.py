@@ -49,7 +49,7 @@ SPARK = (
 #: where tests take long without Spark: they start servers and processes, race for seconds, try
 #: hundreds of examples, or fill a log to measure what it costs
 SLOW = (
-    *("tests/chaos/test_chaos.py", "tests/compatibility/", "tests/fuzz/", "tests/promises/"),
+    *("tests/bench/test_loss.py", "tests/chaos/test_chaos.py", "tests/compatibility/", "tests/fuzz/", "tests/promises/"),
     *("tests/cli/test_process.py", "tests/consumers/test_consumer_faults.py"),
     *(f"tests/database/test_{one}.py" for one in (
         "backup", "clock", "embedded", "ending", "failover", "install", "install_on_message_db",
