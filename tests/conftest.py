@@ -49,7 +49,8 @@ SPARK = (
 #: where tests take long without Spark: they start servers and processes, race for seconds, try
 #: hundreds of examples, or fill a log to measure what it costs
 SLOW = (
-    *("tests/bench/test_loss.py", "tests/chaos/test_chaos.py", "tests/compatibility/", "tests/fuzz/", "tests/promises/"),
+    *("tests/compatibility/", "tests/fuzz/", "tests/mutants/", "tests/promises/"),
+    *("tests/bench/test_loss.py", "tests/chaos/test_chaos.py"),
     *("tests/cli/test_process.py", "tests/consumers/test_consumer_faults.py"),
     *(f"tests/database/test_{one}.py" for one in (
         "backup", "clock", "embedded", "ending", "failover", "install", "install_on_message_db",
@@ -61,7 +62,7 @@ SLOW = (
         "applied_rows", "complete", "guard_model", "guard_races", "interleavings", "plans",
         "retention_cost", "watermark_faults",
     )),
-    *("tests/message/test_names_on_server.py", "tests/mutants/"),
+    "tests/message/test_names_on_server.py",
     *(f"tests/outbox/test_{one}.py" for one in ("costs", "outbox_faults", "outbox_locks")),
     *("tests/queues/test_session_faults.py", "tests/queues/test_session_model.py"),
     "tests/telemetry/test_health_cost.py",
