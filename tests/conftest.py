@@ -46,11 +46,27 @@ SPARK = (
     *("tests/spark/connect/", "tests/spark/faults/", "tests/spark/test_session.py"),
     "tests/docs/test_examples.py::test_an_example_on_spark",
 )
-#: where tests take long without Spark
+#: where tests take long without Spark: they start servers and processes, race for seconds, try
+#: hundreds of examples, or fill a log to measure what it costs
 SLOW = (
-    "tests/chaos/test_chaos.py",
-    "tests/fuzz/",
-)
+    *("tests/compatibility/", "tests/fuzz/", "tests/mutants/", "tests/promises/"),
+    *("tests/bench/test_loss.py", "tests/chaos/test_chaos.py"),
+    *("tests/cli/test_process.py", "tests/consumers/test_consumer_faults.py"),
+    *(f"tests/database/test_{one}.py" for one in (
+        "backup", "clock", "embedded", "ending", "failover", "install", "install_on_message_db",
+        "reconnect", "security", "upgrade", "versions",
+    )),
+    *("tests/docs/test_blocks.py", "tests/docs/test_examples.py", "tests/loops/test_outage.py"),
+    *(f"tests/groups/test_group_{one}.py" for one in ("costs", "model", "stress")),
+    *(f"tests/log/test_{one}.py" for one in (
+        "applied_rows", "complete", "guard_model", "guard_races", "interleavings", "plans",
+        "retention_cost", "watermark_faults",
+    )),
+    "tests/message/test_names_on_server.py",
+    *(f"tests/outbox/test_{one}.py" for one in ("costs", "outbox_faults", "outbox_locks")),
+    *("tests/queues/test_session_faults.py", "tests/queues/test_session_model.py"),
+    "tests/telemetry/test_health_cost.py",
+)  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

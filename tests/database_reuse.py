@@ -8,6 +8,7 @@ what a test left running, as Spark does with the tasks of a failed job, no longe
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, LiteralString
 
@@ -26,8 +27,7 @@ _CATALOGS: tuple[LiteralString, ...] = (
 _FINGERPRINT: LiteralString = (
     "select array["
     + ", ".join(f"(select count(*) || ' ' || max(xmin::text::bigint) from {c})" for c in _CATALOGS)
-    + ", (select count(*)::text from pg_db_role_setting s"
-    " join pg_database d on d.oid = s.setdatabase where d.datname = current_database())]"
+    + "]"
 )
 
 _TABLES: LiteralString = """
@@ -40,10 +40,20 @@ select format('%I.%I', s.schemaname, s.sequencename),
   coalesce(s.last_value, s.start_value), s.last_value is not null
 from pg_sequences s order by 1
 """
-_SIZE: LiteralString = """
-select coalesce(sum(pg_total_relation_size(c.oid)), 0)
+#: the tables and catalogs that were written to since the database was fresh, by PostgreSQL's
+#: counters. Others need not be opened, which in a new session costs most of all.
+_WRITTEN: LiteralString = """
+select n.nspname = 'pg_catalog', format('%I.%I', n.nspname, c.relname),
+  case n.nspname when 'pg_catalog' then 0 else pg_total_relation_size(c.oid) end
 from pg_class c join pg_namespace n on n.oid = c.relnamespace
-where c.relkind = 'r' and n.nspname in ('message_store', 'penstock', 'public')
+where c.relkind = 'r' and n.nspname in ('message_store', 'penstock', 'public', 'pg_catalog')
+  and pg_stat_get_tuples_inserted(c.oid) + pg_stat_get_tuples_updated(c.oid)
+    + pg_stat_get_tuples_deleted(c.oid) > 0
+"""
+#: settings of the database are in a catalog of the whole server
+_SETTINGS: LiteralString = """
+select count(*) from pg_db_role_setting s join pg_database d on d.oid = s.setdatabase
+where d.datname = current_database()
 """
 _END_ALL = "select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = %s"
 
@@ -53,42 +63,54 @@ class FreshState:
     """The state of a fresh database of an edition."""
 
     fingerprint: list[str]
-    size: int
-    kept: dict[str, list[Any]]  # the rows of a fresh database, by table
-    clear: sql.Composed
+    rows: dict[str, list[Any]]  # by table
+    sequences: list[tuple[str, int, bool]]
 
     @classmethod
     def of(cls, url: str) -> FreshState:
         """Read the state of a fresh database."""
         with psycopg.connect(url, autocommit=True) as connection:
             tables = [name for (name,) in connection.execute(_TABLES)]
-            rows = {name: _rows(connection, name) for name in tables}
-            statements = [
-                *(sql.SQL("delete from " + name) for name in tables if not rows[name]),
-                *(
-                    sql.SQL("select setval({}, {}, {})").format(*state)
-                    for state in connection.execute(_SEQUENCES)
-                ),
-            ]
-            return cls(
+            state = cls(
                 _fingerprint(connection),
-                _size(connection),
-                {name: found for name, found in rows.items() if found},
-                sql.SQL("; ").join([*statements, sql.SQL("select pg_stat_reset()")]),
+                {name: _rows(connection, name) for name in tables},
+                connection.execute(_SEQUENCES).fetchall(),
             )
+            connection.execute("select pg_stat_reset()")
+            return state
 
     def restore(self, url: str) -> bool:
-        """Bring a used database back to this state. False if deleting rows is not enough."""
+        """Bring an unused database back to this state. False if deleting rows is not enough.
+
+        Sessions count what they wrote at the latest when they end.
+        """
         with psycopg.connect(url, autocommit=True) as connection:
+            written = connection.execute(_WRITTEN).fetchall()
+            changed = any(is_catalog for is_catalog, _, _ in written)
+            tables = {name: size for is_catalog, name, size in written if not is_catalog}
             if (
-                _size(connection) > self.size + GROWN
-                or _fingerprint(connection) != self.fingerprint
-                or any(_rows(connection, name) != rows for name, rows in self.kept.items())
+                sum(tables.values()) > GROWN
+                or connection.execute(_SETTINGS).fetchone() != (0,)
+                or (changed and _fingerprint(connection) != self.fingerprint)
+                or any(_rows(connection, name) != self.rows[name] for name in self._kept(tables))
             ):
                 return False
             connection.execute("set session_replication_role = replica")  # no triggers
-            connection.execute(self.clear)
+            connection.execute(self._clear(name for name in tables if not self.rows[name]))
             return True
+
+    def _kept(self, tables: Iterable[str]) -> list[str]:
+        """The tables among these that hold rows in a fresh database."""
+        return [name for name in tables if self.rows[name]]
+
+    def _clear(self, tables: Iterable[str]) -> sql.Composed:
+        return sql.SQL("; ").join(
+            [
+                *(sql.SQL("delete from " + name) for name in tables),
+                *(sql.SQL("select setval({}, {}, {})").format(*one) for one in self.sequences),
+                sql.SQL("select pg_stat_reset()"),
+            ]
+        )
 
 
 def rename(administrator: psycopg.Connection[Any], old: str, new: str) -> bool:
@@ -111,9 +133,3 @@ def _fingerprint(connection: psycopg.Connection[Any]) -> list[str]:
     assert row is not None
     found: list[str] = row[0]
     return found
-
-
-def _size(connection: psycopg.Connection[Any]) -> int:
-    row = connection.execute(_SIZE).fetchone()
-    assert row is not None
-    return int(row[0])

@@ -10,6 +10,7 @@ import pytest
 import penstock
 from tests.conftest import Server
 from tests.database_reuse import FreshState, rename
+from tests.racing import wait_until
 
 
 @pytest.fixture
@@ -25,6 +26,15 @@ def fresh(server: Server, name: str) -> FreshState:
     return FreshState.of(server.url(name))
 
 
+def wait_until_unused(server: Server, name: str) -> None:
+    """Return once all sessions have ended, and with them have counted what they wrote."""
+    wait_until(
+        server.url("postgres"),
+        "select not exists (select from pg_stat_activity where datname = %s)",
+        (name,),
+    )
+
+
 def test_rows_and_positions_are_as_in_a_fresh_one(
     server: Server, name: str, fresh: FreshState
 ) -> None:
@@ -33,6 +43,7 @@ def test_rows_and_positions_are_as_in_a_fresh_one(
         store.write_message("account-1", "Opened")
         store.outbox.enqueue("mail", {})
 
+    wait_until_unused(server, name)
     restored = fresh.restore(url)
 
     with penstock.connect(url) as store:
@@ -87,5 +98,6 @@ def test_one_that_has_grown_is_not_kept(server: Server, name: str, fresh: FreshS
     with penstock.connect(server.url(name)) as store:
         notes = [penstock.Message("Noted", {"text": str(number)}) for number in range(5000)]
         store.write_messages("account-1", notes)
+    wait_until_unused(server, name)
 
     assert not fresh.restore(server.url(name))
