@@ -22,10 +22,10 @@ install: .venv/.dev ## make .venv with everything for development
 demo: .venv/.run ## run the main job: a shop on an embedded PostgreSQL and Spark, killed and recovered
 	$(BIN)/penstock demo
 
-test: .venv/.dev ## run the tests: eight minutes on two cores
+test: .venv/.dev ## run the tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-test-quick: .venv/.dev ## run those without Spark and long histories: two minutes
+test-quick: .venv/.dev ## run the tests that need neither Spark nor seconds each
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not spark and not slow"
 
 check: .venv/.dev ## check format, lint, generated modules, types and layers
