@@ -54,7 +54,7 @@ def test_a_healthy_store_passes_every_check(penstock: Run) -> None:
         (
             "update penstock.installations set version = 0, digest = 'old'",
             "PROBLEM  message store    Penstock's functions, schema version 0",
-            "`penstock init` would upgrade the schema penstock from version 0 to 2",
+            "`penstock init` would upgrade the schema penstock from version 0 to 3",
         ),
         (
             "update penstock.installations set version = 99",

@@ -51,7 +51,7 @@ def test_a_check_of_an_older_schema_names_the_steps(new_database: Callable[[str]
     result = run("init", "--check", "--url", url)
 
     assert result.exit_code == 1
-    assert "- upgrade the schema penstock from version 1 to 2" in result.stdout
+    assert "- upgrade the schema penstock from version 1 to 3" in result.stdout
     assert "- run 0002_1_columns: The columns that 0.1 added over time" in result.stdout
     assert "clients wait meanwhile" in result.stdout
 
@@ -65,7 +65,7 @@ def test_an_upgrade_on_a_terminal_ends_with_what_was_done(
     seen = on_terminal(url, "init")
 
     assert "Done in" in seen
-    assert "upgrade the schema penstock from version 1 to 2" in seen
+    assert "upgrade the schema penstock from version 1 to 3" in seen
 
 
 def test_a_check_of_what_is_in_place_succeeds(database_url: str) -> None:

@@ -22,7 +22,7 @@ def test_status_tells_where_and_what_the_store_is(penstock: Run, store: Store) -
     for fact in (
         f"where           {store.settings.where()}",
         "edition         penstock: all functions are Penstock's",
-        "schema version  2; this client's is 2",
+        "schema version  3; this client's is 3",
         "Message DB      1.3.0",
         "server          PostgreSQL ",
         "head            1, ",
@@ -61,8 +61,8 @@ def test_status_as_json_has_the_same_facts(
         assert found == {
             "where": store.settings.where(),
             "edition": "penstock",
-            "schema_version": 2,
-            "client_schema_version": 2,
+            "schema_version": 3,
+            "client_schema_version": 3,
             "message_store_version": "1.3.0",
             "server_version": found["server_version"],
             "standby": False,

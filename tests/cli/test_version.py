@@ -14,7 +14,7 @@ from tests.cli.conftest import run
 @pytest.mark.parametrize(
     ("edition", "found"),
     [
-        ("penstock", "Message DB 1.3.0, Penstock's schema version 2"),
+        ("penstock", "Message DB 1.3.0, Penstock's schema version 3"),
         ("genuine", "Message DB 1.3.0, no Penstock"),
         ("empty", "no message store"),
     ],
@@ -26,7 +26,7 @@ def test_version_tells_what_the_server_holds(
 
     assert result.exit_code == 0
     assert f"penstock        {penstock.__version__}" in result.stdout
-    assert "schema version  2" in result.stdout
+    assert "schema version  3" in result.stdout
     assert found in result.stdout
 
 

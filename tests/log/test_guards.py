@@ -572,7 +572,7 @@ def test_a_decision_late_in_a_transaction_does_not_wait_but_asks_to_be_retried(
         late = school.begin_transaction()
         late.write_message("account-1", "Opened")
         late.connection.execute("set local lock_timeout = '2s'")
-        with pytest.raises(TransactionConflict, match="another decision") as raised:
+        with pytest.raises(TransactionConflict, match="a lock on the same boundary") as raised:
             late.append(joined("joe"), guard)
         late.rollback()
 
