@@ -39,12 +39,12 @@ def test_parked_partitions_are_listed_with_their_errors(
     store.release(claim, error="ValueError: no", park=True)
 
     shown = penstock("groups")
-    shown = json.loads(penstock("groups", "--json").stdout)
+    as_json = json.loads(penstock("groups", "--json").stdout)
 
     assert "device_id:a" in shown.stdout
     assert "ValueError: no" in shown.stdout
-    assert shown["groups"][0]["parked"] == 1
-    assert shown["parked"][0]["partition_key"] == "device_id:a"
+    assert as_json["groups"][0]["parked"] == 1
+    assert as_json["parked"][0]["partition_key"] == "device_id:a"
 
 
 @pytest.mark.usefixtures("claim")
