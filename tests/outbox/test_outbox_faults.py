@@ -255,9 +255,9 @@ def complaints(store: Store, plan: Plan) -> list[str]:
         fails = join.join_id in plan.strict and join.failed_steps > 0
         if join.status not in ("cancelled", "failed" if fails else "completed"):
             found.append(f"{join} was resolved wrongly")
-        expected = {"completed": ['{"ok":true}'], "failed": ['{"ok":false}']}.get(join.status, [])
-        if follow_ups.get(join.join_id, []) != expected:
-            found.append(f"{join} is followed by {follow_ups.get(join.join_id)}, not {expected}")
+        payloads = {"completed": ['{"ok":true}'], "failed": ['{"ok":false}']}.get(join.status, [])
+        if follow_ups.get(join.join_id, []) != payloads:
+            found.append(f"{join} is followed by {follow_ups.get(join.join_id)}, not {payloads}")
         for one in members if join.status != "cancelled" else []:
             possible = {
                 outcome.get(states[one.message_id]),
