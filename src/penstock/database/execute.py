@@ -9,7 +9,7 @@ since its statements belong together; they are sent in one go.
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg.rows import tuple_row
@@ -18,13 +18,6 @@ from penstock.database.operation import Operation
 from penstock.database.server_errors import address_of, in_transaction, typed_errors
 
 Result = TypeVar("Result")
-
-
-class Runs(Protocol):
-    """Runs operations: a store, a transaction, or a connection of your own."""
-
-    def run(self, operation: Operation[Result], /) -> Result:
-        """Run an operation and return its result."""
 
 
 def execute(
