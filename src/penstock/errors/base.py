@@ -7,8 +7,8 @@ import pickle
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-#: how the note begins that an error carries out of a Python process of Spark's, as text
-MARK = "penstock-error: "
+#: how an error is marked whose text leaves a Python process of Spark: as Spark marks its own errors
+MARK = "PENSTOCK."
 #: Spark sets it for the processes that run tasks and plan reads
 _IN_SPARK = "SPARK_BUFFER_SIZE" in os.environ
 
@@ -27,7 +27,7 @@ class PenstockError(Exception):
 
     def __post_init__(self) -> None:
         if _IN_SPARK:  # only the text of its traceback reaches the driver, notes included
-            self.add_note(f"{MARK}{type(self).__name__}")
+            self.add_note(f"[{MARK}{type(self).__name__}] {first_line(self)}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the fields, so that an error can leave a worker process."""

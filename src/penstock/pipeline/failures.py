@@ -66,7 +66,7 @@ _DATA_STATES = ("42601", "42K0B")
 _NOT_DATA = (
     OSError, MemoryError, ImportError, NameError, SyntaxError, NotImplementedError, SystemError,
 )  # fmt: skip
-_MARK = re.compile(rf"^\s*{MARK}(?P<name>\w+)$", re.MULTILINE)
+_MARK = re.compile(rf"^\s*\[{re.escape(MARK)}(?P<name>\w+)\] ", re.MULTILINE)
 _CLASS = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(:|$)")
 
 

@@ -53,7 +53,7 @@ def failing_in_a_task(number: DataFrame) -> DataFrame:
         (lambda number: number.select("data"), "WrongColumns: column type is missing"),
         (
             lambda number: number.withColumn("colour", f.lit("red")),
-            "WrongColumns: column colour is none of a message's",
+            "WrongColumns: column colour is not one of a message",
         ),
         (
             lambda number: number.withColumn("data", f.lit(5)),
