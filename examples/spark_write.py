@@ -45,8 +45,8 @@ def refuse(store: Store, spark: SparkSession) -> None:
     try:
         Frames(store, spark).write(spark.createDataFrame(rows, columns))
     except PySparkException as error:
-        [reason] = [line for line in str(error).splitlines() if "WrongExpectedVersion" in line]
-        print("refused:", reason.partition(": ")[2].replace(CATEGORY, "order"))
+        [reason] = [line for line in str(error).splitlines() if "[PENSTOCK." in line]
+        print("refused:", reason.partition("] ")[2].replace(CATEGORY, "order"))
     print("still:", len(in_log(store)))
 
 

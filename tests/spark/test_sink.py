@@ -115,8 +115,8 @@ def test_a_wrong_version_stops_the_whole_write_and_names_the_stream(
     with pytest.raises(PySparkException) as raised:
         save(rows, database_url)
 
-    assert last_line(raised.value).endswith(
-        "WrongExpectedVersion: stream b-1 is at version 0, not -1"
+    assert last_line(raised.value) == (
+        "[PENSTOCK.WrongExpectedVersion] stream b-1 is at version 0, not -1"
     )
     assert len(store.get_category_messages("$all")) == 1
     save(rows.where("stream_name = 'a-1'"), database_url)

@@ -124,8 +124,8 @@ def test_a_value_of_the_wrong_type_is_named_or_null(
     with pytest.raises(PySparkException) as raised:
         load(spark, database_url, wrong, category="thing").collect()
 
-    assert last_line(raised.value).endswith(
-        "WrongValue: data.whole of the message at 1 is 'a dozen', which does not read as int; "
+    assert last_line(raised.value) == (
+        "[PENSTOCK.WrongValue] data.whole of the message at 1 is 'a dozen', which does not read as int; "
         'spark.read with option onWrongType="null" reads it as null'
     )
     nulls = load(spark, database_url, wrong, category="thing", onWrongType="null")

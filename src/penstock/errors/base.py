@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import pickle
+import sys
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 #: how an error is marked whose text leaves a Python process of Spark: as Spark marks its own errors
 MARK = "PENSTOCK."
-#: Spark sets it for the processes that run tasks and plan reads
-_IN_SPARK = "SPARK_BUFFER_SIZE" in os.environ
 
 
 @dataclass(eq=False)
@@ -26,7 +24,7 @@ class PenstockError(Exception):
     sqlstates: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
-        if _IN_SPARK:  # only the text of its traceback reaches the driver, notes included
+        if _in_spark():  # only the text of its traceback reaches the driver, notes included
             self.add_note(f"[{MARK}{type(self).__name__}] {first_line(self)}")
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -35,6 +33,12 @@ class PenstockError(Exception):
             type(self),
             {f.name: _picklable(getattr(self, f.name)) for f in fields(self)},
         )
+
+
+def _in_spark() -> bool:
+    """Whether this is a Python process of Spark, which runs tasks or plans reads."""
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return main is not None and main.name.startswith("pyspark.")
 
 
 def _rebuild(error_class: type[PenstockError], facts: dict[str, Any]) -> PenstockError:

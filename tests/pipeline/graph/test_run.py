@@ -100,7 +100,7 @@ def test_while_another_one_runs_it_is_refused_and_told_who(
     output, errors = process.communicate(timeout=SECONDS)
     lock.release()
     assert (process.returncode, output) == (1, "")
-    assert "penstock: pipeline shop runs already (penstock run shop on " in errors
+    assert "penstock: pipeline shop is already running (penstock run shop on " in errors
     assert "wait for it with --wait" in errors
 
 
@@ -129,7 +129,7 @@ def test_one_that_stays_broken_is_told_at_once_and_ends_the_process_with_an_erro
     url = store.settings.conninfo()
     store.write_message("order-1", "Odd", {"n": 1})
 
-    process = start("run", file, "--follow", "--retry-for", "1.5", *MASTER, url=url)
+    process = start("run", file, "--follow", "--retry-for", "1.5s", *MASTER, url=url)
 
     _, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 1
