@@ -12,7 +12,7 @@ from penstock.database.execute import execute
 from penstock.database.interceptor import Interceptor
 from penstock.database.locate import (
     checks,
-    leave_nothing,
+    do_nothing,
     session_errors,
     settings_of,
     start_embedded,
@@ -39,7 +39,7 @@ def connect(
     the folder `.penstock` and stops when its last user leaves. `options` are the fields of
     `Settings`.
     """
-    settings, leave = settings_of(database_url, options), leave_nothing
+    settings, leave = settings_of(database_url, options), do_nothing
     if settings.embedded:
         settings, leave = run_in_thread(
             lambda: start_embedded(settings), undo=lambda located: located[1]()
