@@ -1,4 +1,4 @@
-"""How a store comes to be: find the database, see what it holds, open the pool."""
+"""Connect a store: find the database, detect its edition, create the pool."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ async def connect_async(
 ) -> AsyncStore:
     """Return a store on the database at `database_url`.
 
-    Without an address, `PENSTOCK_URL` is used; without that either, a real PostgreSQL is started in
-    the folder `.penstock` and stops when its last user leaves. `options` are the fields of
+    Without an address, `PENSTOCK_URL` is used. If it is not set, a PostgreSQL server is started in
+    the folder `.penstock`. It stops when its last user leaves. `options` are the fields of
     `Settings`.
     """
     settings, leave = settings_of(database_url, options), do_nothing
@@ -53,18 +53,18 @@ async def connect_async(
 
 
 async def _detect(settings: Settings) -> Edition:
-    """Return what the database holds, or say why this client cannot work with it."""
-    questions = checks(settings.where())
+    """Return the edition of the database, or raise if this client cannot work with it."""
+    operations = checks(settings.where())
     async with await pool_async.connect(settings) as connection:
         with session_errors(settings):
             await connection.execute(
                 connection_setup.CONFIGURE, connection_setup.session_settings(settings)
             )
         try:
-            operation = next(questions)
+            operation = next(operations)
             while True:
-                answer = await execute(connection, operation, where=settings.where())
-                operation = questions.send(answer)
+                result = await execute(connection, operation, where=settings.where())
+                operation = operations.send(result)
         except StopIteration as end:
             edition: Edition = end.value
             return edition
