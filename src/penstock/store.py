@@ -130,7 +130,7 @@ class Store(Operations):
 
     @property
     def edition(self) -> Edition:
-        """The edition of the database: Penstock, Penstock beside Message DB, or genuine Message DB."""
+        """The edition: Penstock, Penstock beside Message DB, or genuine Message DB."""
         return self.context.edition
 
     @property

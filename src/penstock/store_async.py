@@ -129,7 +129,7 @@ class AsyncStore(AsyncOperations):
 
     @property
     def edition(self) -> Edition:
-        """The edition of the database: Penstock, Penstock beside Message DB, or genuine Message DB."""
+        """The edition: Penstock, Penstock beside Message DB, or genuine Message DB."""
         return self.context.edition
 
     @property
