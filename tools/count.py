@@ -1,7 +1,7 @@
-"""Counts the tests of revisions, to compare them: `python tools/count.py b196ef0 HEAD`.
+"""Count the tests of revisions, to compare them: `python tools/count.py b196ef0 HEAD`.
 
-Counted are the functions that pytest collects, the cases it makes of them with their parameters,
-and what they check: `assert` statements and `pytest.raises`, helpers included.
+It counts the functions that pytest collects, their cases with all parameters, and their checks:
+`assert` statements and `pytest.raises`, including helpers.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _kinds(path: Path) -> Iterator[str]:
 
 
 def collected_cases(folder: Path) -> int:
-    """Return how many cases pytest collects in an unpacked revision."""
+    """Return the number of cases that pytest collects in an unpacked revision."""
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "--collect-only", "-q", "-q", "tests"],
         cwd=folder,

@@ -1,12 +1,12 @@
-"""Generate the blocking modules from the async ones: `x_async.py` is written, `x.py` comes from it.
+"""Generate the blocking modules from the async ones: `x.py` from `x_async.py`.
 
     python tools/generate_blocking.py            write them
     python tools/generate_blocking.py --check    write nothing; exit with 1 if one differs
 
-Names and keywords are rewritten token by token, so comments and layout survive, and ruff formats
-the result. `loops/concurrency.py` is the one module with a twin that is written by hand: it holds
-what really differs (events, sleeping, threads and tasks, calling a handler). docs/decisions/0009
-says why this is a tool of ours.
+Names and keywords are rewritten token by token, which preserves comments and layout, and ruff
+formats the result. Only `loops/concurrency.py` is written by hand beside its async module: the two
+contain what differs (events, sleeping, threads and tasks, calling a handler). docs/decisions/0009
+explains why Penstock has its own tool.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ WORDS = (
     (r"\btask of its own\b", "thread of its own"),
 )
 
-#: what the rewriting leaves behind: imports in another order or unused, needless loops and blocks,
-#: types that are twice in a union
+#: what to fix after rewriting: unsorted or unused imports, needless loops and blocks, duplicate
+#: types in a union
 TIDY = "I001,F401,C416,UP028,SIM117,RUF100,PYI016"
 
 
 def main() -> None:
-    """Write the blocking modules, or compare them with what would be written."""
+    """Write the blocking modules, or check that they are up to date."""
     parser = argparse.ArgumentParser(description="Generate the blocking modules.")
     parser.add_argument("--check", action="store_true", help="compare, and write nothing")
     check = parser.parse_args().check
@@ -88,7 +88,7 @@ def to_blocking(text: str) -> str:
         gap = _between(lines, end, token.start)
         end = token.end
         if token.type == tokenize.NAME and token.string in ("async", "await"):
-            end = (token.end[0], token.end[1] + 1)  # and the blank after it
+            end = (token.end[0], token.end[1] + 1)  # and the space after it
             rewritten.append(gap)
         else:
             rewritten.append(gap + _replaced(token))
@@ -97,7 +97,7 @@ def to_blocking(text: str) -> str:
 
 def _without_awaitables(tokens: Iterator[tokenize.TokenInfo]) -> Iterator[tokenize.TokenInfo]:
     """Replace `Awaitable[X]` by `X`."""
-    closing: list[bool] = []  # for each open bracket, whether it is that of an Awaitable
+    closing: list[bool] = []  # for each open bracket, whether it belongs to an Awaitable
     previous: tokenize.TokenInfo | None = None
     for token in tokens:
         if token.string == "[" and token.type == tokenize.OP:
@@ -127,7 +127,7 @@ def _replaced(token: tokenize.TokenInfo) -> str:
 
 
 def _between(lines: list[str], start: tuple[int, int], end: tuple[int, int]) -> str:
-    """Return what stands between two places of the text: blanks, and backslashes."""
+    """Return the text between two tokens: whitespace and backslashes."""
     if start[0] == end[0]:
         return lines[start[0] - 1][start[1] : end[1]] if start[0] <= len(lines) else ""
     middle = lines[start[0] : end[0] - 1]
@@ -147,7 +147,7 @@ def _ruff(text: str, name: str, *arguments: str) -> str:
         command, input=text, capture_output=True, text=True, cwd=ROOT, check=False
     )
     if done.returncode:
-        sys.exit(f"ruff {arguments[0]} failed on what was made for {name}:\n{done.stderr}")
+        sys.exit(f"ruff {arguments[0]} failed on the generated {name}:\n{done.stderr}")
     return done.stdout
 
 

@@ -2,8 +2,8 @@
 
     python tools/generate_errors_page.py
 
-The text comes from the classes in `penstock.errors`: the first paragraph of a docstring is what
-happened, the second is what to do.
+The text comes from the classes in `penstock.errors`: the first paragraph of a docstring describes
+what happened, the second what to do.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How large the source is, at each of some revisions: `python tools/measure.py b196ef0 HEAD`.
+"""Measure the size of the source at some revisions: `python tools/measure.py b196ef0 HEAD`.
 
-Prints the table of docs/architecture.md. Generated modules are counted apart: nobody writes or
-reviews them.
+Prints the table of docs/architecture.md. Generated modules are counted separately, since they are
+neither written nor reviewed.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ def source_at(revision: str) -> Source:
                 path = PurePath(member.name).relative_to("src/penstock").as_posix()
                 found[path] = content.read().decode()
     python = {path: text for path, text in found.items() if path.endswith(".py")}
-    made = {path: text for path, text in python.items() if text.startswith("# Generated ")}
-    written = {path: text for path, text in python.items() if path not in made}
-    return Source(written, made, {p: t for p, t in found.items() if p.endswith(".sql")})
+    generated = {path: text for path, text in python.items() if text.startswith("# Generated ")}
+    written = {path: text for path, text in python.items() if path not in generated}
+    return Source(written, generated, {p: t for p, t in found.items() if p.endswith(".sql")})
 
 
 def lines(files: dict[str, str]) -> int:
-    """How many lines the files have."""
+    """Return the number of lines of the files."""
     return sum(len(text.splitlines()) for text in files.values())
 
 

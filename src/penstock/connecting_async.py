@@ -1,4 +1,4 @@
-"""How a store comes to be: find the database, see what it holds, open the pool."""
+"""Connect a store: find the database, detect its edition, create the pool."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.database.execute_async import execute
 from penstock.database.interceptor import Interceptor
 from penstock.database.locate import (
     checks,
-    leave_nothing,
+    do_nothing,
     session_errors,
     settings_of,
     start_embedded,
@@ -34,11 +34,11 @@ async def connect_async(
 ) -> AsyncStore:
     """Return a store on the database at `database_url`.
 
-    Without an address, `PENSTOCK_URL` is used; without that either, a real PostgreSQL is started in
-    the folder `.penstock` and stops when its last user leaves. `options` are the fields of
+    Without an address, `PENSTOCK_URL` is used. If it is not set, a PostgreSQL server is started in
+    the folder `.penstock`. It stops when its last user leaves. `options` are the fields of
     `Settings`.
     """
-    settings, leave = settings_of(database_url, options), leave_nothing
+    settings, leave = settings_of(database_url, options), do_nothing
     if settings.embedded:
         settings, leave = await run_in_thread(
             lambda: start_embedded(settings), undo=lambda located: located[1]()
@@ -53,18 +53,18 @@ async def connect_async(
 
 
 async def _detect(settings: Settings) -> Edition:
-    """Return what the database holds, or say why this client cannot work with it."""
-    questions = checks(settings.where())
+    """Return the edition of the database, or raise if this client cannot work with it."""
+    operations = checks(settings.where())
     async with await pool_async.connect(settings) as connection:
         with session_errors(settings):
             await connection.execute(
                 connection_setup.CONFIGURE, connection_setup.session_settings(settings)
             )
         try:
-            operation = next(questions)
+            operation = next(operations)
             while True:
-                answer = await execute(connection, operation, where=settings.where())
-                operation = questions.send(answer)
+                result = await execute(connection, operation, where=settings.where())
+                operation = operations.send(result)
         except StopIteration as end:
             edition: Edition = end.value
             return edition

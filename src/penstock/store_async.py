@@ -1,8 +1,8 @@
 """A store: everything Penstock does with one database.
 
-An `AsyncStore` runs each operation on some connection of its pool. An `AsyncTransaction` has the
+An `AsyncStore` runs each operation on a connection of its pool. An `AsyncTransaction` has the
 same operations and runs them on one connection, to be committed together. `store.using(connection)`
-has them too, on a psycopg connection that you own, inside the transaction that you have open there.
+also has them, on your own psycopg connection and in the transaction that is open there.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ AsyncConnection = psycopg.AsyncConnection[Any]
 
 
 class AsyncOperations(AsyncLogCalls):
-    """All that can be done in one database: on a store, in a transaction, on your connection."""
+    """The operations of a store, a transaction or a connection of your own."""
 
     def queue(self, name: str) -> AsyncQueue:
         """Return the queue of this name: the stream `queue-{name}`, read through sessions."""
@@ -67,7 +67,7 @@ class AsyncOperations(AsyncLogCalls):
 
 
 class AsyncTransaction(AsyncOpenTransaction, AsyncOperations):
-    """Operations that are committed together, or not at all. Made by `store.transaction()`."""
+    """Operations that are committed together, or not at all. Created by `store.transaction()`."""
 
     def __init__(self, pool: AsyncPool, terms: Terms, context: LogContext) -> None:
         super().__init__(pool, terms)
@@ -80,14 +80,14 @@ class AsyncTransaction(AsyncOpenTransaction, AsyncOperations):
         return self
 
     async def lock_categories(self, *categories: str) -> None:
-        """Keep other writers out of these categories until the transaction ends.
+        """Block other writers to these categories until the transaction ends.
 
         Call it first in a transaction that writes to hundreds of streams one by one.
         """
         await self.run(write.lock_categories(self.context, *categories))
 
     async def lock(self, guard: Guard | Iterable[QueryCondition]) -> None:
-        """Keep others from deciding on the same boundary until the transaction ends.
+        """Block other decisions on the same boundary until the transaction ends.
 
         Call it first in a transaction that appends under a guard after other writes.
         """
@@ -115,7 +115,7 @@ class AsyncBorrowedConnection(AsyncOperations):
 
 
 class AsyncStore(AsyncOperations):
-    """A message store, for async code. Made by `await penstock.connect_async()`."""
+    """A message store, for async code. Created by `await penstock.connect_async()`."""
 
     def __init__(self, pool: AsyncPool, context: LogContext, on_close: Callable[[], None]) -> None:
         self._pool = pool
@@ -129,7 +129,7 @@ class AsyncStore(AsyncOperations):
 
     @property
     def edition(self) -> Edition:
-        """Whose functions the database has."""
+        """The edition: Penstock, Penstock beside Message DB, or genuine Message DB."""
         return self.context.edition
 
     @property
@@ -139,7 +139,7 @@ class AsyncStore(AsyncOperations):
 
     @property
     def is_closed(self) -> bool:
-        """Whether the store was closed."""
+        """Whether the store is closed."""
         return self._pool.is_closed
 
     def __repr__(self) -> str:
@@ -175,8 +175,9 @@ class AsyncStore(AsyncOperations):
     ) -> AsyncTransaction:
         """Return a transaction for an `async with` block: committed at its end, unless it raises.
 
-        `timeout`, in seconds, is for the whole transaction; 30 unless the settings say otherwise.
-        Above READ COMMITTED the reads of many streams are bounded by a watermark taken beforehand.
+        `timeout`, in seconds, limits the whole transaction. It defaults to the setting
+        `transaction_timeout_ms`. Above READ COMMITTED, reads of many streams end at a watermark
+        that is read before the transaction begins.
         """
         default_ms = self.settings.transaction_timeout_ms
         return AsyncTransaction(
@@ -201,7 +202,7 @@ class AsyncStore(AsyncOperations):
         read_only: bool = False,
         timeout: float | None = None,
     ) -> Result:
-        """Call `work` with a transaction, commit it, and return what `work` returned."""
+        """Call `work` with a transaction, commit it, and return the result of `work`."""
         async with self.transaction(isolation, read_only=read_only, timeout=timeout) as transaction:
             return await work(transaction)
 
@@ -220,7 +221,7 @@ class AsyncStore(AsyncOperations):
         return AsyncBorrowedConnection(connection, self.context.until(watermark))
 
     async def close(self) -> None:
-        """Close all connections; leave the embedded server, which stops if nobody else uses it."""
+        """Close all connections. An embedded server stops if this was its last user."""
         await self._pool.close()
         self._on_close()
 

@@ -1,14 +1,14 @@
-"""Spans and metrics for OpenTelemetry: an interceptor, and gauges of how a store stands.
+"""Spans and metrics for OpenTelemetry: an interceptor, and gauges of a store's health.
 
     telemetry = OpenTelemetry()
     store = penstock.connect(interceptors=[telemetry])
     telemetry.observe(store)
 
-Each operation is one span and one measurement of its duration, named as OpenTelemetry's semantic
-conventions for databases ask; a category is the collection, and a stream or category the messaging
-destination. They tell of names, counts and errors, never of a message's data or metadata: so an
-error is recorded by its name and first line, since the lines below may quote what was sent, and
-by its name alone if it is about a value.
+Each operation is one span and one measurement of its duration, named by OpenTelemetry's semantic
+conventions for databases. A category is the collection; a stream or category is the messaging
+destination. Spans contain names, counts and errors, never the data or metadata of a message. So an
+error is recorded with its name and first line, since the other lines may quote what was sent, and
+with its name only if its first line may quote a value.
 
 The gauges are the figures of `store.admin.health()`. Needs `pip install 'penstock-log[telemetry]'`.
 """
@@ -52,13 +52,13 @@ logger = logging.getLogger("penstock")
 
 Attributes = dict[str, str | int]
 
-#: as the conventions want them for db.client.operation.duration, in seconds
+#: the conventions' buckets of db.client.operation.duration, in seconds
 _BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10)
-#: a transaction that holds readers back for longer, in seconds, is named: each pid is a new series
+#: a transaction is named if it holds readers back for these seconds: each pid is a new series
 _LONG = 1.0
-#: errors whose first line may quote data already: of PostgreSQL's types, and of a serializer
+#: errors whose first line may quote data: of PostgreSQL's types, and of a serializer
 _QUOTING = (psycopg.DataError, DecodingError)
-#: what of an operation's facts is told, and as what
+#: the attributes of an operation's facts
 _FACTS = {
     "stream_name": "messaging.destination.name",
     "category_name": "messaging.destination.name",
@@ -67,28 +67,28 @@ _FACTS = {
     "type": "penstock.type",
     "consumer_id": "penstock.consumer_id",
 }
-#: for each figure of `health()` the unit, and what it tells
+#: the unit and description of each figure of `health()`
 _GAUGES = {
-    "watermark.age": ("s", "For how long readers are held back by a transaction that has written"),
-    "watermark.behind": ("{position}", "How many positions are held back from readers"),
-    "consumer.lag": ("s", "For how long a consumer's next message has been waiting"),
-    "consumer.parked": ("{message}", "How many messages a consumer has set aside"),
-    "session.lag": ("s", "For how long a session's next record has been waiting"),
-    "group.lag": ("s", "For how long a group's oldest unhandled message has been waiting"),
-    "group.parked": ("{partition}", "How many partitions a group has set aside"),
-    "group.claim_age": ("s", "For how long a group's oldest claim has been held"),
-    "outbox.lag": ("s", "For how long the outbox's first message has been due"),
-    "outbox.failed": ("{message}", "How many messages of a topic have failed for good"),
-    "processor.lag": ("s", "For how long a processor's next message has been waiting"),
-    "processor.failed": ("{processor}", "Whether an error has stopped a processor: 1, or 0"),
+    "watermark.age": ("s", "Age of the transaction that holds readers back"),
+    "watermark.behind": ("{position}", "Positions that readers do not get yet"),
+    "consumer.lag": ("s", "Time that a consumer's next message has waited"),
+    "consumer.parked": ("{message}", "Parked messages of a consumer"),
+    "session.lag": ("s", "Time that a session's next record has waited"),
+    "group.lag": ("s", "Time that a group's oldest unhandled message has waited"),
+    "group.parked": ("{partition}", "Parked partitions of a group"),
+    "group.claim_age": ("s", "Age of a group's oldest active claim"),
+    "outbox.lag": ("s", "Time since the outbox's first message became due"),
+    "outbox.failed": ("{message}", "Failed messages of a topic"),
+    "processor.lag": ("s", "Time that a processor's next message has waited"),
+    "processor.failed": ("{processor}", "1 if an error has stopped a processor, else 0"),
 }
 
 
 class OpenTelemetry(Interceptor):
-    """Makes a span and a measurement of each operation. One for all stores of a process.
+    """Records a span and the duration of each operation. Create one for all stores of a process.
 
-    Tracer and meter are the global providers' unless given. With `propagate`, the trace context in
-    which a message is written goes into its metadata, as `traceparent`.
+    By default, it uses the global tracer and meter providers. With `propagate`, the current trace
+    context is written to the metadata of each message, as `traceparent`.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class OpenTelemetry(Interceptor):
         )
 
     def on_write(self, stream_name: str, message: Message) -> Message:
-        """Add the trace context to the metadata, if asked to and if the message has none yet."""
+        """Add the trace context to the metadata, with `propagate` and unless it has one."""
         if not self._propagate or "traceparent" in (message.metadata or {}):
             return message
         context: dict[str, str] = {}
@@ -119,8 +119,8 @@ class OpenTelemetry(Interceptor):
 
     @contextmanager
     def around(self, call: Call) -> Iterator[None]:
-        """Make a span of the operation, and measure how long it takes."""
-        if call.name == "health":  # the gauges' own
+        """Record a span and the duration of the operation."""
+        if call.name == "health":  # read by the gauges
             yield
             return
         low, all_known = _attributes(call)
@@ -138,10 +138,10 @@ class OpenTelemetry(Interceptor):
                 self._duration.record(time.perf_counter() - started, low)
 
     def observe(self, store: Store | AsyncStore) -> None:
-        """Feed gauges with the figures of `store.admin.health()`, until the store is closed.
+        """Add gauges for the figures of `store.admin.health()`, until the store is closed.
 
-        Each collection of metrics asks the database once, in the thread that collects: a `Store`
-        through its pool, an `AsyncStore` on a connection of its own, since that thread has no loop.
+        Each collection of metrics queries the database once, in the collecting thread: a `Store`
+        through its pool, an `AsyncStore` on a new connection, since that thread has no event loop.
         """
         if not isinstance(store, Store | AsyncStore):
             raise ValidationError("store", store, "a Store or an AsyncStore")
@@ -166,21 +166,21 @@ class OpenTelemetry(Interceptor):
         def observations(options: CallbackOptions) -> Iterable[Observation]:
             for figures in list(self._observed):
                 for one in figures.take(name):
-                    yield Observation(one.value, {**figures.place, **_labels(one)})
+                    yield Observation(one.value, {**figures.database, **_labels(one)})
 
         return observations
 
 
 class _Figures:
-    """The figures of one store, read once for all gauges: anew when a gauge comes back."""
+    """The figures of one store. All gauges share one read; a gauge's next call reads again."""
 
     def __init__(self, store: Store | AsyncStore) -> None:
         self._store = store
         self._operation = health.health(store.context)
         self._lock = threading.Lock()
         self._figures: list[HealthFigure] = []
-        self._waiting: set[str] = set()  # gauges that have not had these figures
-        self.place = _place(store)
+        self._waiting: set[str] = set()  # gauges that have not used these figures
+        self.database = _database(store)
 
     def take(self, name: str) -> list[HealthFigure]:
         """Return the figures of this name."""
@@ -202,12 +202,12 @@ class _Figures:
         except StoreClosed:
             return []
         except (PenstockError, psycopg.Error) as error:
-            logger.warning("no figures of how the store stands: %s", first_line(error))
+            logger.warning("health figures are not available: %s", first_line(error))
             return []
 
 
 def _attributes(call: Call) -> tuple[Attributes, Attributes]:
-    """Return what there is to tell of an operation: for metrics, few values; for spans, more."""
+    """Return the attributes of an operation: those for metrics, and more for spans."""
     low: Attributes = {"db.system.name": "postgresql", "db.operation.name": call.name}
     destination = call.facts.get("stream_name") or call.facts.get("category_name")
     if destination:
@@ -216,31 +216,31 @@ def _attributes(call: Call) -> tuple[Attributes, Attributes]:
 
 
 def _record(span: trace.Span, error: BaseException) -> Attributes:
-    """Record an error, and return what metrics should know of it."""
+    """Record an error, and return its attributes for metrics."""
     found: Attributes = {"error.type": type(error).__qualname__}
     for one in (error, error.__cause__):
         if isinstance(one, psycopg.Error) and one.sqlstate:
             found["db.response.status_code"] = one.sqlstate
     name = type(error).__qualname__
-    words = name if isinstance(error, _QUOTING) else first_line(error)
-    span.add_event("exception", {"exception.type": name, "exception.message": words})
+    text = name if isinstance(error, _QUOTING) else first_line(error)
+    span.add_event("exception", {"exception.type": name, "exception.message": text})
     span.set_attributes(found)
-    span.set_status(trace.StatusCode.ERROR, words)
+    span.set_status(trace.StatusCode.ERROR, text)
     return found
 
 
 def _labels(figure: HealthFigure) -> Mapping[str, Any]:
-    """Return whom a figure is about."""
-    who = figure.subject
+    """Return the attributes of a figure's subject."""
+    subject = figure.subject
     if figure.name == "watermark.age" and figure.value >= _LONG:
-        who |= {
+        subject |= {
             key: figure.detail[key] for key in ("pid", "application_name") if key in figure.detail
         }
-    return {f"penstock.{key}": value for key, value in who.items()}
+    return {f"penstock.{key}": value for key, value in subject.items()}
 
 
-def _place(store: Store | AsyncStore) -> Attributes:
-    """Return which database this is, to tell the figures of several apart."""
+def _database(store: Store | AsyncStore) -> Attributes:
+    """Return the attributes of the database, which distinguish the figures of several stores."""
     parts = conninfo_to_dict(store.settings.conninfo())
     known = {"db.namespace": parts.get("dbname"), "server.address": parts.get("host")}
     return {"db.system.name": "postgresql"} | {key: one for key, one in known.items() if one}

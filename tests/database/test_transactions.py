@@ -232,7 +232,7 @@ class TestExplicitControl:
         with narrow_store.transaction() as transaction:
             transaction.write_message("account-1", "Opened")
 
-            with pytest.raises(ValidationError, match="ended before"):
+            with pytest.raises(ValidationError, match="a transaction that is not open"):
                 transaction.begin()
 
         assert narrow_store.stream_version("account-1") == 0

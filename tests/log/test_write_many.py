@@ -181,7 +181,7 @@ def test_what_is_no_list_of_streams_and_messages_is_refused(
 def test_an_id_twice_is_refused(store: Store) -> None:
     twice = Message("T", id=uuid4())
 
-    with pytest.raises(ValidationError, match="ids of their own"):
+    with pytest.raises(ValidationError, match="different ids"):
         store.write_many([("a-1", twice), ("b-1", twice)])
 
 
@@ -191,7 +191,7 @@ def test_an_id_twice_is_refused(store: Store) -> None:
         ({"c-1": 0}, "streams that messages are written to"),
         ({"a-1": -2}, "-1 .no stream. or more"),
         ({"a-1": None}, "-1 .no stream. or more"),
-        ([("a-1", 0)], "a version for each of some streams"),
+        ([("a-1", 0)], "a mapping of stream names to versions"),
     ],
 )
 def test_bad_versions_are_refused(store: Store, versions: Any, expected: str) -> None:

@@ -40,7 +40,7 @@ class Lines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self.lines.append(record.getMessage())
-        if "goes on" in record.getMessage():
+        if "resumes" in record.getMessage():
             self.over.set()
 
 
@@ -103,7 +103,7 @@ def dispatcher(store: Store) -> Dispatcher:
 def check(lines: list[str]) -> None:
     assert len(lines) == 2, lines
     assert "waits for the database: PostgreSQL at" in lines[0]
-    assert re.search(r"goes on: the database was away for \d+\.\d s$", lines[1])
+    assert re.search(r"resumes: the database was unavailable for \d+\.\d s$", lines[1])
 
 
 @pytest.mark.parametrize("make", [consumer, worker, dispatcher])

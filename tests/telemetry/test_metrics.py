@@ -191,8 +191,8 @@ def test_a_store_that_cannot_be_asked_is_complained_of_once_a_collection(
         found = collected(reader)
 
     assert found == {}
-    complaints = [one for one in caplog.messages if one.startswith("no figures")]
-    assert len(complaints) == 1
+    warnings = [one for one in caplog.messages if one.startswith("health figures are not")]
+    assert len(warnings) == 1
 
 
 def test_a_genuine_message_db_has_no_figures(

@@ -1,4 +1,4 @@
-"""What operators do, and what their calls return: figures, states of readers, parked work."""
+"""Operators' calls, and the values that they return."""
 
 from penstock.admin.admin import Admin
 from penstock.admin.admin_async import AsyncAdmin

@@ -1,4 +1,4 @@
-"""Operators' calls, as `store.admin`: see how readers stand, move them, remove old messages."""
+"""Operators' calls, as `store.admin`: list and move readers, remove old messages."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class AsyncAdmin:
     async def health(self) -> list[HealthFigure]:
         """Return the store's figures: lags of readers, parked and failed work, ages of claims.
 
-        Its cost does not grow with the log, so it can be called every few seconds.
+        The cost does not grow with the log, so you can call it every few seconds.
         """
         return await self._runs.run(health.health(self._runs.context))
 
     async def consumers(self, count_up_to: int = 10_000) -> list[ConsumerStatus]:
         """Return every consumer that has stored a position, with its backlog.
 
-        The backlog is counted up to `count_up_to` messages, so that the answer stays cheap.
+        The backlog is counted up to `count_up_to` messages, which limits the cost.
         """
         return await self._runs.run(readers.consumers(self._runs.context, count_up_to))
 
@@ -44,10 +44,10 @@ class AsyncAdmin:
         return await self._runs.run(readers.sessions(self._runs.context, count_up_to))
 
     async def seek_session(self, queue: str, consumer_id: str, next_offset: int) -> int:
-        """Put a queue's consumer at an offset, forwards or back, and return where it was.
+        """Move a queue's consumer to an offset, forwards or back, and return its previous offset.
 
-        A session that is open is fenced: opened again, it goes on from the offset. One beyond the
-        tail is refused.
+        An open session is fenced; the next one resumes at the offset. An offset beyond the tail is
+        refused.
         """
         return await self._runs.run(
             readers.move_session(self._runs.context, queue, consumer_id, next_offset)
@@ -60,11 +60,11 @@ class AsyncAdmin:
     async def seek(
         self, category: str, consumer_id: str, position: int, kept_in: str = "stream"
     ) -> None:
-        """Put a consumer right after a global position, forwards or back; 0 is the beginning.
+        """Move a consumer to just after a global position, forwards or back; 0 is the beginning.
 
-        A position beyond the end of the log is refused: messages to come would be passed over.
-        `kept_in` says where the consumer keeps its position: "stream", "table" or "hybrid". A
-        running consumer notices at its next save and stops.
+        A position beyond the end of the log is refused, since it would skip future messages.
+        `kept_in` is where the consumer stores its position: "stream", "table" or "hybrid". A
+        running consumer stops at its next save.
         """
         move = readers.move_consumer(self._runs.context, category, consumer_id, position, kept_in)
         readers.refuse_beyond(await self._runs.run(readers.end_of_log()), position)
@@ -78,10 +78,10 @@ class AsyncAdmin:
         position: int = 1,
         since: datetime | None = None,
     ) -> int:
-        """Have a consumer handle messages again, and return the position it goes on after.
+        """Let a consumer handle messages again, and return the position that it resumes after.
 
         It begins with the message at `position`, or with the first one written at or after `since`.
-        A consumer that has not come that far is refused: nothing is passed over.
+        If the consumer has not reached that message, this is refused, since it would skip messages.
         """
         check_position("position", position, 1)
         target = position - 1
@@ -111,9 +111,9 @@ class AsyncAdmin:
     ) -> Retained:
         """Remove the oldest messages of a stream, category or queue, and return how many.
 
-        Give one of: how many messages to keep, for how long, or from which position on. What a
-        consumer has not read stays, unless `ignore_consumers`; the last message of each stream
-        stays always. Needs the owner's rights.
+        Pass one of: the number of messages to keep, their age, or the first position to keep.
+        Messages that a consumer has not read stay, unless `ignore_consumers` is true. The last
+        message of each stream always stays. Requires the owner's privileges.
         """
         keep = Keep(keep_count, keep_for, keep_from)
         return await retain(
@@ -121,21 +121,21 @@ class AsyncAdmin:
         )
 
     async def parked(self, category: str, consumer_id: str) -> list[ParkedMessage]:
-        """Return the messages that a consumer could not handle and that still wait."""
+        """Return the parked messages of a consumer that were neither handled nor dropped."""
         stream_name = parked_stream(category, consumer_id)
-        story: list[RecordedMessage] = []
+        entries: list[RecordedMessage] = []
         while page := await self._runs.run(
-            read.get_stream_messages(self._runs.context, stream_name, parked.next_position(story))
+            read.get_stream_messages(self._runs.context, stream_name, parked.next_position(entries))
         ):
-            story.extend(page)
-        return list(parked.fold(story).values())
+            entries.extend(page)
+        return list(parked.fold(entries).values())
 
     async def retry_parked(self, category: str, consumer_id: str, global_position: int) -> None:
-        """Have a parked message handled again, when its consumer runs and is idle."""
+        """Request that the consumer handles a parked message again, when it is idle."""
         await self._mark_parked(category, consumer_id, global_position, "RetryRequested")
 
     async def drop_parked(self, category: str, consumer_id: str, global_position: int) -> None:
-        """Give a parked message up."""
+        """Drop a parked message. It will not be handled."""
         await self._mark_parked(category, consumer_id, global_position, "Dropped")
 
     async def _mark_parked(

@@ -1,4 +1,4 @@
-"""How a store stands, in figures: what `penstock status` shows and what gauges measure.
+"""Figures of a store's health, which `penstock status` shows and gauges measure.
 
 The figures and their cost are described in `sql/penstock/60_health.sql`.
 """
@@ -17,22 +17,22 @@ _SUBJECT = ("category", "stream_name", "group_id", "topic", "consumer_id", "pipe
 
 @dataclass(frozen=True, slots=True)
 class HealthFigure:
-    """One figure of how a store stands. Lags and ages are in seconds."""
+    """One figure of a store's health. Lags and ages are in seconds."""
 
-    #: of what and which, such as `consumer.lag` or `outbox.failed`
+    #: subject and measure, such as `consumer.lag` or `outbox.failed`
     name: str
     value: float
-    #: whom it is about and what else is known, such as the pid that holds the watermark back
+    #: the subject and other facts, such as the pid that holds the watermark back
     detail: Mapping[str, Any]
 
     @property
     def subject(self) -> dict[str, str]:
-        """Whom it is about: a consumer and its category, a group, a topic; empty for the store."""
+        """The subject: a consumer and its category, a group, a topic; empty for the store."""
         return {name: self.detail[name] for name in _SUBJECT if name in self.detail}
 
 
 def health(context: LogContext) -> Operation[list[HealthFigure]]:
-    """Look how the store stands, with index look-ups only."""
+    """Read the figures, with index lookups only."""
     context.require_penstock("health")
     return call(
         "health",

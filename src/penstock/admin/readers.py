@@ -1,4 +1,4 @@
-"""Which consumers there are, how far behind they are, and how to move one: for operators."""
+"""List consumers and sessions with their backlogs, and move them."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class ConsumerStatus:
     head: int
     #: messages after the position; counted up to a limit
     behind: int
-    #: when the first message after the position was written; None if nothing waits
+    #: when the first message after the position was written; None if there is none
     oldest_waiting: datetime | None
-    #: when this was so, by the server's clock
+    #: when the status was read, by the server's clock
     as_of: datetime
 
     @property
     def seconds_behind(self) -> float:
-        """How long the first waiting message has been waiting."""
+        """The seconds that the first message after the position has waited."""
         return _seconds(self.oldest_waiting, self.as_of)
 
 
@@ -43,21 +43,21 @@ class SessionStatus:
 
     queue: str
     consumer_id: str
-    #: of the record that it reads next
+    #: the offset of the next record to read
     next_offset: int
     #: the offset that the queue's next record will get
     tail: int
     #: records from the offset on; counted up to a limit
     behind: int
-    #: when the first of them was written; None if nothing waits
+    #: when the first of them was written; None if there is none
     oldest_waiting: datetime | None
     updated_at: datetime
-    #: when this was so, by the server's clock
+    #: when the status was read, by the server's clock
     as_of: datetime
 
     @property
     def seconds_behind(self) -> float:
-        """How long the first waiting record has been waiting."""
+        """The seconds that the next record has waited."""
         return _seconds(self.oldest_waiting, self.as_of)
 
 
@@ -94,7 +94,7 @@ def sessions(context: LogContext, count_up_to: int = 10_000) -> Operation[list[S
 def move_session(
     context: LogContext, queue: str, consumer_id: str, next_offset: int
 ) -> Operation[int]:
-    """Put a queue's consumer at an offset, which fences its session; the result is where it was."""
+    """Move a queue's consumer, which fences its session; the result is its previous offset."""
     context.require_penstock("a queue's consumer")
     stream_name = stream_of(queue)
     check_text("consumer_id", consumer_id)
@@ -118,7 +118,7 @@ def move_session(
 
 
 def offset_since(context: LogContext, queue: str, moment: datetime) -> Operation[int]:
-    """Look up the offset of a queue's first record written at or after `moment`."""
+    """Read the offset of a queue's first record written at or after `moment`."""
     context.require_penstock("a queue's consumer")
     _check_moment(moment)
     return call(
@@ -132,9 +132,9 @@ def offset_since(context: LogContext, queue: str, moment: datetime) -> Operation
 def move_consumer(
     context: LogContext, category: str, consumer_id: str, position: int, kept_in: str
 ) -> Operation[object]:
-    """Put a consumer right after `position`, whatever its position was.
+    """Move a consumer to just after `position`, forwards or back.
 
-    A running consumer notices at its next save and stops; started again, it goes on from there.
+    A running consumer stops at its next save. When it is started again, it resumes there.
     """
     check_category(category)
     check_text("consumer_id", consumer_id)
@@ -153,7 +153,7 @@ def move_consumer(
 
 
 def end_of_log() -> Operation[int]:
-    """Look up the highest global position that a message has, 0 if there is none."""
+    """Read the highest global position of all messages, 0 if there is none."""
     return call(
         "end_of_log",
         "select coalesce(max(global_position), 0) from message_store.messages",
@@ -163,20 +163,20 @@ def end_of_log() -> Operation[int]:
 
 
 def refuse_beyond(end: int, position: int) -> None:
-    """Refuse to put a consumer where it would pass over messages that are still to be written."""
+    """Refuse a position from which a consumer would skip future messages."""
     if position > end:
-        raise ValidationError("position", position, f"{end}, the end of the log, or less")
+        raise ValidationError("position", position, f"at most {end}, the end of the log")
 
 
 def refuse_forward(consumer: ConsumerStatus, position: int) -> None:
-    """Refuse to replay from a position that the consumer has not come to."""
+    """Refuse to replay from a position that the consumer has not reached."""
     if consumer.position is not None and position > consumer.position:
-        at = f"at most {consumer.position}, where {consumer.consumer_id} is: nothing to replay"
-        raise ValidationError("position", position, at)
+        expected = f"at most {consumer.position}, the position of {consumer.consumer_id}"
+        raise ValidationError("position", position, expected)
 
 
 def position_before(context: LogContext, category: str, moment: datetime) -> Operation[int]:
-    """Look up the global position right before the first message written at or after `moment`."""
+    """Read the global position just before the first message written at or after `moment`."""
     check_category(category)
     _check_moment(moment)
     check_edition(context)

@@ -68,7 +68,7 @@ class Subscription:
             self.consumer_group_member,
             self.consumer_group_size,
             self.condition,
-            going_on=resumes,
+            resumes=resumes,
         )
 
     def removed(self, after: int, before: int) -> Operation[int]:

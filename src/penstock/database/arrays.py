@@ -1,7 +1,7 @@
-"""Lists as arguments, in the form of PostgreSQL's array literals.
+"""Lists as PostgreSQL array literals.
 
-psycopg adapts a list element by element, in Python, which took most of the time of a batch; a
-literal takes a tenth of it. The statement casts it to the type of the array: `%s::text[]`.
+psycopg adapts a list element by element, in Python, which takes most of the time of a batch. A
+literal takes a tenth of it. The statement casts it to the array type: `%s::text[]`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from uuid import UUID
 
 
 def text_array(texts: Iterable[str | None]) -> str:
-    """Return the literal of an array of texts; None is NULL."""
+    """Return an array literal of texts; None becomes NULL."""
     return "{" + ",".join(["NULL" if text is None else _quoted(text) for text in texts]) + "}"
 
 
 def uuid_array(ids: Iterable[UUID]) -> str:
-    """Return the literal of an array of ids."""
+    """Return an array literal of ids."""
     return "{" + ",".join([id.hex for id in ids]) + "}"
 
 

@@ -1,4 +1,4 @@
-"""What each new connection of a pool is set to, and how a failed attempt to get one is told."""
+"""The settings of each new connection, and the errors of failed attempts to connect."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from penstock.errors import (
 )
 from penstock.settings import Settings, redact
 
-#: one round trip that sets all of a session
+#: sets all session settings in one round trip
 CONFIGURE: LiteralString = """
 select set_config(name, value, false)
 from unnest(%s::text[], %s::text[]) as setting(name, value)
 """
 
-#: libpq tells why a connection failed by text alone
+#: libpq gives the reason for a failed connection only as text
 _REFUSED = re.compile(
     r"authentication failed|no pg_hba\.conf entry|not permitted to log in|role .* does not exist"
 )
 
-#: a server that refuses a connection now and will soon allow it
+#: errors of a server that refuses connections for a short time only
 _BUSY = re.compile(
     r"too many (clients|connections)|remaining connection slots|the database system is "
 )
@@ -41,7 +41,7 @@ select set_config('search_path', 'message_store, ' || current_setting('search_pa
 
 
 def session_settings(settings: Settings) -> tuple[list[str], list[str]]:
-    """Return names and values of the server settings that each connection gets."""
+    """Return the names and values of the server settings of each connection."""
     values = {
         "timezone": settings.session_timezone,
         "statement_timeout": str(settings.command_timeout_ms),
@@ -53,14 +53,14 @@ def session_settings(settings: Settings) -> tuple[list[str], list[str]]:
 
 
 def connection_options(settings: Settings) -> dict[str, Any]:
-    """Return how psycopg is to treat a connection, in a pool or alone."""
-    # With no threshold psycopg prepares nothing, whatever else it is asked to.
+    """Return the psycopg options of a connection, pooled or not."""
+    # Without a threshold psycopg prepares nothing, even with `prepare=True`.
     threshold = 5 if settings.prepared_statements else None
     return {"autocommit": True, "prepare_threshold": threshold}
 
 
 class Attempts:
-    """One caller's attempts to get a connection: how long it may wait, and what ends it."""
+    """One caller's attempts to get a connection: the pauses between them and their time limit."""
 
     def __init__(self, settings: Settings) -> None:
         self._begun = time.monotonic()
@@ -68,27 +68,27 @@ class Attempts:
         self._pause = 0.01
 
     def left(self) -> float:
-        """The seconds that are left to wait for a connection."""
+        """Return the seconds left to wait for a connection."""
         return max(0.0, self._begun + self._timeout - time.monotonic())
 
     def pause_after(self, error: UnavailableError) -> float:
-        """Return the seconds until the next attempt, or raise the error if there is none.
+        """Return the seconds until the next attempt, or raise the error after the last one.
 
-        A server that is full or starting up is asked again for as long as a caller may wait; one
-        that does not answer only for a second, which covers a restart.
+        Attempts end after `pool_timeout_ms` if the server is full or starting up, and after one
+        second if it does not answer, which covers a restart.
         """
-        patience = self._timeout if _BUSY.search(error.reason) else min(1.0, self._timeout)
-        if not error.retryable or time.monotonic() - self._begun >= patience:
+        limit = self._timeout if _BUSY.search(error.reason) else min(1.0, self._timeout)
+        if not error.retryable or time.monotonic() - self._begun >= limit:
             raise error
         self._pause = min(2 * self._pause, 0.5)
-        return min(self._pause, max(0.0, self._begun + patience - time.monotonic()))
+        return min(self._pause, max(0.0, self._begun + limit - time.monotonic()))
 
 
-def none_came(settings: Settings, lent: int) -> UnavailableError:
-    """Return what to raise when no connection came in time, with so many of them lent."""
+def no_connection_error(settings: Settings, lent: int) -> UnavailableError:
+    """Return the error for a caller that got no connection in time. `lent` are in use."""
     waited = f"{settings.pool_timeout_ms / 1000:g} s"
     if lent < settings.pool_max_size:
-        reason = f"the server gave no connection for {waited}, though it answers now and then"
+        reason = f"the server did not accept a new connection within {waited}"
         return DatabaseUnreachable(settings.where(), reason)
     return PoolExhausted(
         settings.where(),
@@ -98,12 +98,12 @@ def none_came(settings: Settings, lent: int) -> UnavailableError:
 
 
 def needs_search_path(edition: Edition) -> bool:
-    """Whether the session must find genuine Message DB's functions without their schema."""
+    """Whether `message_store` must be on the search path, as genuine Message DB requires."""
     return edition is not Edition.PENSTOCK
 
 
 def connection_failed(error: psycopg.Error, where: str) -> UnavailableError:
-    """Return what a failed attempt to connect means. Never shows a password."""
+    """Return the typed error of a failed attempt to connect. It never contains a password."""
     reason = redact(first_line(error))
     lacks_password = error.pgconn is not None and error.pgconn.needs_password
     if lacks_password or _REFUSED.search(reason):

@@ -1,8 +1,8 @@
 """Run an operation on a connection: one round trip, typed errors.
 
-This is the only place where an operation meets psycopg. Transactions belong to the owner of the
-connection. An operation of several statements runs in a transaction of its own if none is open,
-since its statements belong together; they are sent in one go.
+No other code passes an operation to psycopg. The owner of the connection begins and ends its
+transactions. If none is open, an operation of several statements runs in one of its own. All its
+statements are sent together.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Hooks around every operation: change messages on their way, log, trace, measure.
+"""Hooks around every operation: change messages, log, trace, measure.
 
 Subclass `Interceptor`, override what you need, and pass instances to `connect(interceptors=[...])`.
 They run in the order given on the way in, and in reverse on the way out.
@@ -16,7 +16,7 @@ from penstock.message import Message, RecordedMessage
 
 @dataclass(slots=True)
 class Call:
-    """One operation under way: its name, its arguments of interest and, once done, its result."""
+    """A running operation: its name, facts about its arguments and, at its end, its result."""
 
     name: str
     facts: Mapping[str, Any]
@@ -24,33 +24,33 @@ class Call:
 
 
 class Interceptor:
-    """Does nothing. Override the hooks you want."""
+    """The base class of interceptors. Its hooks do nothing; override those you need."""
 
     def on_write(self, stream_name: str, message: Message) -> Message:
         """Return the message to write in place of `message`. Raise to refuse it."""
         return message
 
     def on_read(self, message: RecordedMessage) -> RecordedMessage:
-        """Return the message to hand to the caller in place of `message`."""
+        """Return the message that the caller gets in place of `message`."""
         return message
 
     def around(self, call: Call) -> AbstractContextManager[None]:
-        """Return a context that spans the operation; an error of the operation passes through it.
+        """Return a context manager for the operation. An error of the operation is raised in it.
 
-        Written as a generator with `@contextmanager`, it finds `call.result` after its `yield`.
+        In a generator with `@contextmanager`, `call.result` is set after the `yield`.
         """
         return nullcontext()
 
 
 def overrides(interceptor: Interceptor, hook: str) -> bool:
-    """Whether this interceptor does anything at that hook, so that idle hooks cost nothing."""
+    """Whether the interceptor overrides the hook. Other hooks need not be called."""
     return getattr(type(interceptor), hook) is not getattr(Interceptor, hook)
 
 
 class intercepted:  # noqa: N801, as other context managers are named
-    """Enter the `around` of every interceptor for one operation; gives the call under way.
+    """Enter the `around` of every interceptor for one operation, and return its `Call`.
 
-    An interceptor may watch an error, or raise another one, but not turn it into a success.
+    An interceptor may observe an error or raise another one. It cannot suppress the error.
     """
 
     __slots__ = ("_call", "_interceptors", "_stack")

@@ -1,8 +1,8 @@
-"""What a transaction is begun with, and how its end is judged: shared by blocking and async code.
+"""The terms of a transaction: isolation level, access mode and timeout.
 
-The promise: a transaction ends, on the server, within its timeout, whatever its client does. From
-PostgreSQL 17 on the server itself counts the whole transaction. Before that the server bounds each
-statement and each pause, and the client refuses to go on once the time is up.
+The promise: a transaction ends on the server within its timeout, even if the client hangs. From
+PostgreSQL 17 on, the server limits the whole transaction. Before that, the server limits each
+statement and each pause, and the client raises an error when the time is over.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HAS_TRANSACTION_TIMEOUT = 170_000
 
 
 class IsolationLevel(Enum):
-    """How much of what others commit a transaction sees."""
+    """The isolation level of a transaction, as in PostgreSQL."""
 
     READ_UNCOMMITTED = "read uncommitted"
     READ_COMMITTED = "read committed"
@@ -29,21 +29,21 @@ class IsolationLevel(Enum):
 
     @property
     def keeps_its_snapshot(self) -> bool:
-        """Whether later statements see no more than the first one."""
+        """Whether all statements of the transaction see the same snapshot."""
         return self in (IsolationLevel.REPEATABLE_READ, IsolationLevel.SERIALIZABLE)
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How a transaction was begun."""
+    """The isolation level, access mode and timeout of a transaction."""
 
     isolation: IsolationLevel
     read_only: bool
     timeout_ms: int
 
     def begin(self, server_version: int) -> sql.Composed:
-        """Return the statements that begin it, to be sent in one go."""
-        access = sql.SQL("read only" if self.read_only else "")  # else as the session is set
+        """Return the statements that begin the transaction, to be sent together."""
+        access = sql.SQL("read only" if self.read_only else "")  # else the session's default
         bounds = (
             ("transaction_timeout",)
             if server_version >= _HAS_TRANSACTION_TIMEOUT
@@ -62,16 +62,16 @@ class Terms:
         )
 
     def expired(self) -> str:
-        """Return the reason to give when time was up."""
+        """Return the reason that a `TransactionTimeout` gives."""
         return f"the transaction took longer than {self.timeout_ms / 1000:g} s and was rolled back"
 
     def deadline(self) -> float:
-        """Return the moment, on the monotonic clock, at which time is up."""
+        """Return when a transaction that begins now times out, on the monotonic clock."""
         return time.monotonic() + self.timeout_ms / 1000
 
 
 def watermark_before() -> Operation[int]:
-    """Take the watermark for a transaction that will keep its snapshot, before it begins."""
+    """Read the watermark before a transaction with a fixed snapshot begins."""
     return call("watermark", "select penstock.watermark()", (), only_value)
 
 
@@ -86,7 +86,7 @@ def terms(
 
 
 def _is_time(value: object) -> bool:
-    """Whether the value is a number of seconds that the server can count."""
+    """Whether the value is a number of seconds in the range of the server's timeouts."""
     return isinstance(value, int | float) and value is not True and 0 < value < 2_000_000
 
 

@@ -1,7 +1,7 @@
-"""Find the database that settings name, and see whether this client can work with it.
+"""Find the database that the settings name, and check that this client can work with it.
 
-Without an address the embedded server is started, and its database is installed and upgraded. A
-server of yours is never changed by connecting: `penstock init` or `install()` does that.
+Without an address, the embedded server is started, and its database is installed or upgraded.
+Connecting never changes any other server: `penstock init` or `install()` does that.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from penstock.database.parts import parts
 from penstock.errors import ValidationError
 from penstock.settings import Settings, check_options
 
-#: settings with the address of the database, and what to call when done with it
+#: settings with the address of the database, and a function to call when it is not used any more
 Located = tuple[Settings, Callable[[], None]]
 
 
@@ -38,11 +38,12 @@ def install(
 ) -> Plan:
     """Install or upgrade Penstock in a database, and return what was done.
 
-    Safe to repeat, and to run from many processes at once. On a genuine Message DB its functions
-    stay as they are, unless `take_over` replaces them by ours. `check` only says what would be
-    done. `progress` is called with each file that is run, and with who holds a lock that is needed.
+    Safe to repeat, and to run from many processes at once. On a genuine Message DB, its functions
+    stay as they are unless `take_over` replaces them with Penstock's. `check` returns what would be
+    done, and changes nothing. `progress` is called with each file that is run, and with the session
+    that holds a required lock.
     """
-    settings, leave = settings_of(database_url, options), leave_nothing
+    settings, leave = settings_of(database_url, options), do_nothing
     if settings.embedded:
         settings, leave = _join_embedded(settings)
     try:
@@ -55,7 +56,7 @@ def install(
 
 
 def settings_of(database_url: str | Settings | None, options: dict[str, Any]) -> Settings:
-    """Return the settings that the arguments and the environment make."""
+    """Return the settings from the arguments and the environment."""
     if isinstance(database_url, Settings):
         check_options(options)
         return replace(database_url, **options)
@@ -63,7 +64,7 @@ def settings_of(database_url: str | Settings | None, options: dict[str, Any]) ->
 
 
 def start_embedded(settings: Settings) -> Located:
-    """Start the embedded server or join it, and install or upgrade what its database holds."""
+    """Start or join the embedded server, and install or upgrade its database."""
     settings, leave = _join_embedded(settings)
     try:
         with pool.connect(settings) as connection:
@@ -74,8 +75,8 @@ def start_embedded(settings: Settings) -> Located:
     return settings, leave
 
 
-def leave_nothing() -> None:
-    """Do nothing: the server is not ours."""
+def do_nothing() -> None:
+    """Do nothing, in place of leaving an embedded server."""
 
 
 def _join_embedded(settings: Settings) -> Located:
@@ -84,7 +85,7 @@ def _join_embedded(settings: Settings) -> Located:
 
 
 def checks(where: str) -> Generator[Operation[Any], Any, Edition]:
-    """What to ask the database: each operation is answered with its result."""
+    """Yield operations that check a database, take their results, and return its edition."""
     found = yield editions.find()
     editions.check_found(found, where)
     editions.check_message_db((yield editions.message_store_version()), where)
@@ -98,9 +99,9 @@ def checks(where: str) -> Generator[Operation[Any], Any, Edition]:
 
 @contextmanager
 def session_errors(settings: Settings) -> Iterator[None]:
-    """Name the setting that the server refuses."""
+    """Raise a `ValidationError` for a setting that the server rejects."""
     try:
         yield
     except psycopg.errors.InvalidParameterValue:
-        zone, expected = settings.session_timezone, "a time zone that the server knows"
+        zone, expected = settings.session_timezone, "a time zone name that the server accepts"
         raise ValidationError("session_timezone", zone, expected) from None

@@ -1,6 +1,6 @@
-"""An operation is a value: which SQL to call with which arguments, and how to read the answer.
+"""An operation is a value: SQL, its arguments, and how to decode the rows.
 
-Pure functions build operations, and a connection runs them; so behaviour is written once for
+Pure functions build operations, and a connection runs them. So behaviour is written once for
 blocking and async code, in and out of transactions, on pooled connections and on the caller's own.
 """
 
@@ -18,7 +18,7 @@ Row = tuple[Any, ...]
 
 
 class Statement(msgspec.Struct, frozen=True):
-    """One SQL statement and its arguments; None if its values are in the SQL, as literals."""
+    """One SQL statement and its arguments; None if the SQL contains its values as literals."""
 
     sql: LiteralString | Composed
     arguments: tuple[Any, ...] | None = ()
@@ -30,7 +30,7 @@ class Operation(msgspec.Struct, Generic[Result_co], frozen=True):
     name: str
     statements: tuple[Statement, ...]
     decode: Callable[[list[Row]], Result_co]
-    #: what it is about, for interceptors
+    #: names and counts, for interceptors
     facts: Mapping[str, Any] = {}
 
 
@@ -41,10 +41,10 @@ def call(
     decode: Callable[[list[Row]], Result],
     **facts: Any,
 ) -> Operation[Result]:
-    """Return the operation that is one statement."""
+    """Return an operation of one statement."""
     return Operation(name, (Statement(sql, arguments),), decode, facts)
 
 
 def only_value(rows: list[Row]) -> Any:
-    """Decode an answer of one row and one column."""
+    """Return the value of a result with one row and one column."""
     return rows[0][0]

@@ -1,8 +1,8 @@
 """A pool of connections.
 
-A connection that turns out to be dead is replaced and the operation is sent once more: that is
-safe, since every operation may be repeated (a message's id is drawn before it is sent). A caller
-that finds no idle connection opens one itself, or waits for one if the pool is full: `slots.py`.
+If a connection is broken, the operation is sent once more, on another one. That is safe, since
+every operation can be repeated: a message gets its id before it is sent. A caller that finds no
+idle connection opens one, or waits for one if the pool is full: see `slots.py`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Connection = psycopg.AsyncConnection[Any]
 
 
 async def connect(settings: Settings, *, pooled: bool = False) -> Connection:
-    """Return a connection, of its own or for a pool, or say clearly why there is none."""
+    """Return a new connection, or raise the typed error of the failed attempt."""
     kind = PooledConnection if pooled else psycopg.AsyncConnection
     try:
         return await kind.connect(
@@ -39,14 +39,14 @@ async def connect(settings: Settings, *, pooled: bool = False) -> Connection:
 
 
 class PooledConnection(psycopg.AsyncConnection[Any]):
-    """A connection of a pool: to end with the program, without `close`, is normal."""
+    """A connection of a pool. It may stay open until the program ends."""
 
     def __del__(self, *_: object) -> None:
-        """Give no warning, as psycopg does for other connections."""
+        """Emit no ResourceWarning, unlike other psycopg connections."""
 
 
 class AsyncPool:
-    """A pool of connections that are set up as the settings say."""
+    """A pool of connections, configured by the settings."""
 
     def __init__(
         self, settings: Settings, edition: Edition, interceptors: Sequence[Interceptor] = ()
@@ -61,15 +61,15 @@ class AsyncPool:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the pool was closed."""
+        """Whether the pool is closed."""
         return self._slots.is_closed
 
     async def close(self) -> None:
-        """Close all connections; in a forked child none, since they are its parent's."""
+        """Close all connections. In a forked child, close none: they belong to the parent."""
         self._slots.close()
 
     async def run(self, operation: Operation[Result]) -> Result:
-        """Run one operation on some connection; on another one if that was dead."""
+        """Run one operation on a connection, and on another one if the first is broken."""
         with intercepted(self.interceptors, operation.name, operation.facts) as call:
             for is_last in (False, True):
                 connection = await self.take()
@@ -98,11 +98,11 @@ class AsyncPool:
             await sleep(pause)
 
     def give_back(self, connection: Connection) -> None:
-        """Return a connection to the pool, which closes it if the next caller cannot use it."""
+        """Return a connection to the pool, which closes it if it cannot be used again."""
         self._slots.put(connection)
 
     def drop_idle(self) -> None:
-        """Close the connections that nobody uses: another one was found dead."""
+        """Close the idle connections, after another one was found broken."""
         self._slots.drop_idle()
 
     async def _wait_for_slot(self, attempts: connection_setup.Attempts) -> Connection | None:
@@ -111,13 +111,13 @@ class AsyncPool:
             return await wait_for(slot, attempts.left())
         except TimeoutError:
             self._slots.stop_waiting(slot)
-            raise connection_setup.none_came(self.settings, self._slots.lent) from None
+            raise connection_setup.no_connection_error(self.settings, self._slots.lent) from None
         except BaseException:  # the caller was interrupted
             self._slots.stop_waiting(slot)
             raise
 
     async def _open(self) -> Connection:
-        """Open a connection in an empty slot, which is given back if that fails."""
+        """Open a connection in an empty slot, and free the slot if that fails."""
         try:
             connection = await connect(self.settings, pooled=True)
             await self._configure(connection)

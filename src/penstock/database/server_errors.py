@@ -1,4 +1,4 @@
-"""The server's errors as Penstock's, and what a connection says of itself."""
+"""Translate the server's errors, and describe a connection."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.errors import translate
 
 
 class typed_errors:  # noqa: N801, as other context managers are named
-    """Turn the server's errors into Penstock's."""
+    """Translate the server's errors into Penstock's."""
 
     __slots__ = ("_where",)
 
@@ -29,7 +29,7 @@ class typed_errors:  # noqa: N801, as other context managers are named
 
 
 def in_transaction(connection: psycopg.BaseConnection[Any]) -> bool:
-    """Whether a statement sent now is part of a transaction that the connection's owner ends."""
+    """Whether the next statement is part of a transaction that the connection's owner ends."""
     idle = connection.info.transaction_status is TransactionStatus.IDLE
     return not (idle and connection.autocommit)
 

@@ -1,14 +1,14 @@
 """The bookkeeping of a pool, without I/O: which connection the next caller gets.
 
-A pool has `max_size` slots. A slot holds a connection, or none yet: then whoever takes the slot
-opens one, in its own thread or task. So a pool has no threads or tasks of its own, which would have
-to be stopped before a program can end, and what is wrong with a connection is raised to the caller
-that needs it.
+A pool has `max_size` slots. A slot holds a connection or is empty. A caller that takes an empty
+slot opens a connection, in its own thread or task. So a pool has no threads or tasks that must be
+stopped before a program can end, and the caller that needs a connection gets its error.
 
-The connection used last is lent first, and one that comes back goes to the caller that waits
-longest. Connections above `min_size` that nobody used for ten minutes are closed when another one
-comes back, and each one after an hour, so that what the server keeps for a session cannot grow for
-ever. A connection that comes back inside a transaction is closed: the server then rolls back.
+The most recently used connection is lent first. A returned connection goes to the caller that has
+waited longest. It is closed if it is older than an hour, which limits the memory that the server
+uses for a session, or if it is inside a transaction, which the server then rolls back. When a
+connection is returned, one that was idle for ten minutes is closed if there are more than
+`min_size`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_LIFETIME = 3600.0
 
 
 class Slots(Generic[Connection]):
-    """The slots of one pool. Any thread may call, also that of an event loop: nothing waits."""
+    """The slots of one pool. Any thread or event loop may call the methods: none of them waits."""
 
     def __init__(self, min_size: int, max_size: int, where: str) -> None:
         self._min_size = min_size
@@ -41,30 +41,30 @@ class Slots(Generic[Connection]):
         self._lock = threading.Lock()
         self._closed = False
         self._empty = max_size  # slots without a connection
-        self._idle: deque[tuple[float, Connection]] = deque()  # since when; the last used is last
+        self._idle: deque[tuple[float, Connection]] = deque()  # idle since; the last used is last
         self._waiting: deque[Future[Connection | None]] = deque()
-        #: when each was opened, by id: a connection that its user forgets is closed with its object
+        #: when each was opened, by id(), so that an abandoned connection is closed with its object
         self._opened: dict[int, float] = {}
 
     def __reduce__(self) -> str:
-        """Refuse to be pickled or copied, and so whatever holds a pool: stores, transactions."""
+        """Raise TypeError: a pool, and so a store or a transaction, cannot be pickled or copied."""
         raise TypeError(
-            "a store has open connections, which cannot be pickled or copied: pass on "
-            "`store.settings`, and call penstock.connect(settings) where they arrive"
+            "a store has open connections, which cannot be pickled or copied: pass "
+            "`store.settings` instead, and call penstock.connect(settings) there"
         )
 
     @property
     def lent(self) -> int:
-        """How many connections are in use."""
+        """The number of connections in use."""
         return len(self._opened) - len(self._idle)
 
     @property
     def is_closed(self) -> bool:
-        """Whether no more connections are given out."""
+        """Whether the pool is closed."""
         return self._closed
 
     def take(self) -> Future[Connection | None]:
-        """Return a slot to wait for: a connection, or None for a slot to open one in."""
+        """Return a slot to wait for. Its result is a connection, or None if the slot is empty."""
         self._check_process()
         slot: Future[Connection | None] = Future()
         with self._lock:
@@ -80,12 +80,12 @@ class Slots(Generic[Connection]):
         return slot
 
     def stop_waiting(self, slot: Future[Connection | None]) -> None:
-        """Give up a slot that was waited for, whether or not it has come meanwhile."""
+        """Stop waiting for a slot, and put it back if it was assigned in the meantime."""
         if not slot.cancel() and slot.exception() is None:
             self.put(slot.result())
 
     def opened(self, connection: Connection) -> None:
-        """Say that a connection was opened in an empty slot."""
+        """Register a connection that was opened in an empty slot."""
         with self._lock:
             if not self._closed:
                 self._opened[id(connection)] = time.monotonic()
@@ -94,7 +94,7 @@ class Slots(Generic[Connection]):
         raise StoreClosed(self._where)
 
     def put(self, connection: Connection | None) -> None:
-        """Give a slot back, with its connection or without one. Never waits."""
+        """Return a slot, with its connection or empty. Never waits."""
         slot = self._usable(connection) if connection is not None else None
         with self._lock:
             stale = self._put(slot)
@@ -102,14 +102,14 @@ class Slots(Generic[Connection]):
             stale.pgconn.finish()
 
     def drop_idle(self) -> None:
-        """Close the connections that nobody uses: others of their kind were found dead."""
+        """Close the idle connections, after another one was found broken."""
         with self._lock:
             idle = self._forget_idle()
         for one in idle:
             one.pgconn.finish()
 
     def close(self) -> None:
-        """Close what is idle, and whatever else when it comes back; in a forked child nothing."""
+        """Close idle connections now, and others when returned. In a forked child, do nothing."""
         if os.getpid() != self._process:
             return
         with self._lock:
@@ -123,11 +123,11 @@ class Slots(Generic[Connection]):
             one.pgconn.finish()
 
     def _check_process(self) -> None:
-        if os.getpid() != self._process:  # two processes would read each other's answers
+        if os.getpid() != self._process:  # two processes would read each other's results
             raise StoreClosed(self._where)
 
     def _usable(self, connection: Connection) -> Connection | None:
-        """Return the connection if the next caller can use it, or close it."""
+        """Return the connection if it can be used again, else close it."""
         since = self._opened.get(id(connection), 0.0)
         is_idle = connection.pgconn.transaction_status == TransactionStatus.IDLE
         if is_idle and time.monotonic() - since < MAX_LIFETIME:
@@ -137,7 +137,7 @@ class Slots(Generic[Connection]):
         return None
 
     def _put(self, slot: Connection | None) -> Connection | None:
-        """Pass a slot on, or keep it. Return a connection to be closed, if there is one."""
+        """Assign a slot to a waiting caller, or keep it. Return a connection to close, if any."""
         if self._closed:
             return slot
         while self._waiting:
@@ -152,7 +152,7 @@ class Slots(Generic[Connection]):
         return self._unused()
 
     def _unused(self) -> Connection | None:
-        """Take out one connection that was not used for long, if there are more than needed."""
+        """Remove one connection that was idle for too long, if there are more than `min_size`."""
         if self._idle and len(self._opened) > self._min_size:
             since, connection = self._idle[0]
             if time.monotonic() - since > MAX_IDLE:

@@ -1,4 +1,4 @@
-"""A transaction on a connection of its own, which goes back to the pool when it ends."""
+"""Begin, use and end a transaction on one connection of the pool."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Connection = psycopg.AsyncConnection[Any]
 
 
 class AsyncOpenTransaction:
-    """A transaction on a connection of its own, which goes back to the pool when it ends."""
+    """A transaction, with one connection of the pool until it ends."""
 
     def __init__(self, pool: AsyncPool, terms: Terms) -> None:
         self._pool = pool
@@ -41,9 +41,9 @@ class AsyncOpenTransaction:
         self.watermark: int | None = None
 
     async def begin(self) -> Self:
-        """Begin the transaction, on a connection that is alive."""
+        """Begin the transaction, on another connection if the first is broken."""
         if self._connection is not None:
-            raise ValidationError("transaction", self, "ended before it is begun again")
+            raise ValidationError("transaction", self, "a transaction that is not open")
         connection = await self._pool.take()
         try:
             await self._begin(connection)
@@ -61,7 +61,7 @@ class AsyncOpenTransaction:
 
     @property
     def is_active(self) -> bool:
-        """Whether the transaction can still be used: not ended, not lost, not out of time."""
+        """Whether the transaction can still be used: open, connected, and within its timeout."""
         return (
             self._connection is not None
             and not self._connection.closed
@@ -76,7 +76,7 @@ class AsyncOpenTransaction:
             try:
                 call.result = await execute(self.connection, operation, where=self._pool.where)
             except DatabaseUnreachable:
-                await self._check_usable()  # the server may have ended it because its time was up
+                await self._check_usable()  # the server may have ended it at its timeout
                 raise
         return cast(Result, call.result)
 
@@ -85,37 +85,37 @@ class AsyncOpenTransaction:
         return await self._pool.run(operation)
 
     async def commit(self) -> None:
-        """Make all that was written visible, or raise: then nothing was written.
+        """Commit the transaction, or raise; then nothing was written.
 
-        Only a connection lost at this very moment leaves it open; then a retry with the same
-        message ids finds out.
+        Only if the connection is lost during the commit, the outcome is unknown: retry the
+        transaction with the same message ids.
         """
         await self._check_usable()
         if await self._end("commit") != "COMMIT":
             raise TransactionAborted
 
     async def rollback(self) -> None:
-        """Undo all that was written. Does nothing if the transaction has ended already."""
+        """Roll back the transaction. Does nothing if it has already ended."""
         if self._connection is not None:
-            # the server rolls back what it lost, and what it ended itself
+            # after a lost connection or a timeout, the server rolls back
             with suppress(DatabaseUnreachable, TransactionTimeout):
                 await self._end("rollback")
 
     async def savepoint(self, name: str) -> None:
-        """Mark a point that `rollback_to_savepoint` can go back to."""
+        """Set a savepoint for `rollback_to_savepoint`."""
         await self._control(sql.SQL("savepoint {}"), name)
 
     async def rollback_to_savepoint(self, name: str) -> None:
-        """Undo what was written since the savepoint, and go on from there."""
+        """Roll back to the savepoint, which stays."""
         await self._control(sql.SQL("rollback to savepoint {}"), name)
 
     async def release_savepoint(self, name: str) -> None:
-        """Forget a savepoint and keep what was written since."""
+        """Remove a savepoint, and keep what was written since."""
         await self._control(sql.SQL("release savepoint {}"), name)
 
     @asynccontextmanager
     async def nested(self) -> AsyncIterator[Self]:
-        """Undo only the block, and not the transaction, if the block raises."""
+        """Return a block with its own savepoint: if it raises, only the block is rolled back."""
         await self._check_usable()
         with typed_errors(self._pool.where):
             async with self.connection.transaction():
@@ -136,7 +136,7 @@ class AsyncOpenTransaction:
                 self.watermark = await execute(
                     connection, watermark_before(), where=self._pool.where
                 )
-            # never after the server's own: so who comes too late always learns why
+            # not after the server's deadline, so that a late call always raises TransactionTimeout
             self._deadline = self._terms.deadline()
             with typed_errors(self._pool.where):
                 await connection.execute(self._terms.begin(connection.info.server_version))
@@ -167,5 +167,5 @@ class AsyncOpenTransaction:
             await self.rollback()
             raise TransactionTimeout(self._pool.where, self._terms.expired())
         if self._connection.pgconn.transaction_status == TransactionStatus.IDLE:
-            await self.rollback()  # it was ended past us, with SQL of the caller's own
+            await self.rollback()  # the caller's own SQL has ended it
             raise TransactionClosed

@@ -1,4 +1,4 @@
-"""Append messages, under a guard or without."""
+"""Append messages, with or without a guard."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.log.write import check_stream_name, check_version, checked_message
 from penstock.message import Message
 from penstock.message.typed import TypedMessage
 
-SEEN_AT_MOST = 50  # ranges, or new positions, of a guard before its `low` is moved
+SEEN_AT_MOST = 50  # ranges or new positions of a guard; from there on its `low` is raised
 _GUARDED: LiteralString = (
     "penstock.append_one(%s, %s::uuid, %s, %s::jsonb, %s::jsonb, %s, "
     "%s::text[], %s::text[], %s::text[], %s, %s::int8multirange)"
@@ -49,7 +49,7 @@ def append(
     if stream_name is not None:
         check_stream_name(stream_name)
     elif expected_version is not None:
-        raise ValidationError("stream_name", stream_name, "the stream that has a version")
+        raise ValidationError("stream_name", stream_name, "given together with expected_version")
     check_version(expected_version)
     if guard is not None:
         if not isinstance(guard, Guard):
@@ -116,7 +116,7 @@ def several(
 
 
 def _lists(guard: Guard, type: str) -> tuple[str | None, str, str, str, str]:
-    """Return a guard as `penstock.append_one` takes it, beside a message of this type."""
+    """Return the guard's arguments of `penstock.append_one`, for a message of this type."""
     types, names, values = [], [], []
     for one in guard.conditions:
         types.append(one.type)
@@ -132,7 +132,7 @@ def _lists(guard: Guard, type: str) -> tuple[str | None, str, str, str, str]:
 
 
 def _is_long(guard: Guard | None, appended: int) -> bool:
-    """Whether a guard has so many ranges that its `low` should be moved."""
+    """Whether a guard has so many ranges that its `low` is raised."""
     return guard is not None and max(len(guard.seen), appended) >= SEEN_AT_MOST
 
 
@@ -148,7 +148,7 @@ def _rows(
         for message in messages:
             if "-" in message.type:
                 raise ValidationError("type", message.type, "a name without '-', or give a stream")
-    named = context.interceptors  # only they need the name of a message's own stream
+    named = context.interceptors  # only interceptors need the name of a message's own stream
     return [
         context.encode(stream_name or (f"{message.type}-{message.id}" if named else ""), message)
         for message in messages

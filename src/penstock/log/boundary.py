@@ -13,7 +13,7 @@ from penstock.message.conditions import QueryCondition
 from penstock.message.typed import TypedMessage, class_of, is_typed_class, type_name
 
 MOST_CONDITIONS = 5_000
-MOST_TYPES = 400  # each may be a lock, and PostgreSQL has room for a few thousand in all
+MOST_TYPES = 400  # each may take a lock, and PostgreSQL's lock table holds a few thousand
 MessageType = str | type[TypedMessage]
 
 
@@ -26,7 +26,7 @@ def read_boundary(
     """Read the messages that match, and the guard that covers them."""
     context.require_penstock("read")
     wanted = tuple(conditions)
-    guard = Guard(wanted)  # refuses an empty list, and anything but conditions
+    guard = Guard(wanted)  # checks the conditions
     check_position("after", after)
     if limit is not None:
         check_position("limit", limit, 1)
@@ -59,7 +59,7 @@ def lock_guard(context: LogContext, guard: Guard | Iterable[QueryCondition]) -> 
 def partition_conditions(
     attributes: Mapping[str, object], handled_types: Sequence[MessageType]
 ) -> list[QueryCondition]:
-    """Return the conditions of a partition, for classes or names of classes."""
+    """Return the conditions of a partition, for typed message classes or their types."""
     if not isinstance(attributes, Mapping) or not attributes:
         raise ValidationError("attributes", attributes, "at least one attribute and its value")
     check_types(handled_types)
@@ -77,7 +77,7 @@ def partition_conditions(
 
 
 def check_types(handled_types: Sequence[MessageType]) -> None:
-    """Refuse anything but a list of classes or names of types."""
+    """Refuse anything but a list of typed message classes or types."""
     if isinstance(handled_types, str) or not isinstance(handled_types, Collection):
         raise ValidationError("handled_types", handled_types, "a list of at least one type")
     if not handled_types:
@@ -88,12 +88,12 @@ def check_types(handled_types: Sequence[MessageType]) -> None:
 
 
 def as_guard(guard: Guard | Iterable[QueryCondition]) -> Guard:
-    """Return a guard, or the one of these conditions; refuse what is neither."""
+    """Return the guard, or a new one with these conditions. Refuse too many of them."""
     checked = guard if isinstance(guard, Guard) else Guard(guard)  # type: ignore[arg-type]
     if len(checked.conditions) > MOST_CONDITIONS:
-        raise ValidationError(
-            "guard", f"{len(checked.conditions)} conditions", f"at most {MOST_CONDITIONS:,} of them"
-        )
+        expected = f"a guard with at most {MOST_CONDITIONS:,} conditions"
+        raise ValidationError("guard", f"{len(checked.conditions)} conditions", expected)
     if (types := len({one.type for one in checked.conditions})) > MOST_TYPES:
-        raise ValidationError("guard", f"{types} message types", f"at most {MOST_TYPES} of them")
+        expected = f"a guard with at most {MOST_TYPES} message types"
+        raise ValidationError("guard", f"{types} message types", expected)
     return checked

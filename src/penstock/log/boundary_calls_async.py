@@ -1,4 +1,4 @@
-"""Append under a guard, read what a decision is made on, and decide."""
+"""Append under a guard, read the messages of a decision, and decide."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Messages = Message | TypedMessage | Iterable[Message | TypedMessage]
 
 
 class AsyncBoundaryCalls(ABC):
-    """Appends under a guard, and the reads that decisions are made on."""
+    """Appends under a guard, and reads for decisions."""
 
     context: LogContext
 
@@ -34,7 +34,7 @@ class AsyncBoundaryCalls(ABC):
         """Run an operation and return its result."""
 
     async def run_apart(self, operation: Operation[Result], /) -> Result:
-        """Run an operation outside of the transaction, where one is open and it is ours."""
+        """Run an operation outside the open transaction, unless that is the caller's own."""
         return await self.run(operation)
 
     @property
@@ -52,10 +52,10 @@ class AsyncBoundaryCalls(ABC):
     ) -> Appended:
         """Append messages, typed or plain, all or none.
 
-        Under a guard, `ConcurrentAppendError` is raised if a message that it watches was written
-        after it was made; then nothing is appended. Each message gets a stream of its own,
-        `{type}-{id}`, unless `stream_name` names one, which may have an `expected_version`. A retry
-        with the same messages returns the first result.
+        With a guard, `ConcurrentAppendError` is raised if a message that it watches was written
+        after the guard was created. Then nothing is appended. Each message gets its own stream,
+        `{type}-{id}`, unless you pass a `stream_name`, with or without an `expected_version`. A
+        retry with the same messages returns the first result.
         """
         several = append.several(messages)
         await declare_missing(self, classes_of(several), to_write=True)
@@ -76,8 +76,8 @@ class AsyncBoundaryCalls(ABC):
     ) -> tuple[list[RecordedMessage], Guard]:
         """Return the messages that match, after a global position, and a guard for the decision.
 
-        These are all that are visible now, including those above the watermark. The guard covers
-        every message that matches, whether it was fetched or not.
+        All visible messages are included, also those above the watermark. The guard covers every
+        message that matches, whether it was fetched or not.
         """
         wanted = Guard(conditions).conditions  # type: ignore[arg-type] # which checks them
         await declare_missing(self, watched_classes(wanted))
@@ -124,7 +124,7 @@ class AsyncBoundaryCalls(ABC):
         """Declare typed message classes to the database, and index the messages already there.
 
         A store declares a class when it first uses it, and indexes a limited number of older
-        messages. Call this where there are more. Others can write meanwhile; it can be stopped and
+        messages. Call this if there are more. Writers can continue; the call can be interrupted and
         repeated. `progress` gets the type, the position reached and the position to reach.
         """
         await declare_and_index(self, classes, progress)

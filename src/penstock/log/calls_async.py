@@ -38,10 +38,10 @@ class AsyncLogCalls(AsyncBoundaryCalls):
     ) -> int:
         """Write one message and return its position in the stream.
 
-        It is given by its type, data and metadata, or as a `Message` or `TypedMessage`. A retry
-        with the same `id` returns the first position, whatever `expected_version` says.
-        `expected_version` is the position of the last message you have seen, -1 for none; if the
-        stream has moved on, `WrongExpectedVersion` is raised and nothing is written.
+        Pass its type, data and metadata, or a `Message` or `TypedMessage`. A retry with the same
+        `id` returns the first position, regardless of `expected_version`. `expected_version` is the
+        position of the last message you have read, -1 for none. If the stream has another version,
+        `WrongExpectedVersion` is raised and nothing is written.
         """
         await declare_missing(self, classes_of([type]), to_write=True)
         return await self.run(
@@ -65,7 +65,7 @@ class AsyncLogCalls(AsyncBoundaryCalls):
     ) -> list[int]:
         """Write several messages to one stream, all or none, and return their positions.
 
-        One round trip, however many they are. A retry with the same ids returns the first result.
+        It takes one round trip. A retry with the same ids returns the first result.
         """
         messages = write.listed(messages)
         await declare_missing(self, classes_of(messages), to_write=True)
@@ -83,11 +83,11 @@ class AsyncLogCalls(AsyncBoundaryCalls):
     ) -> list[int]:
         """Write messages to many streams, all or none, and return their positions, in order.
 
-        Each comes with the name of its stream: `("account-1", message)`. They stand in the log in
-        the order in which they are given. `expected_versions` has the versions of those streams
-        that must not have moved on. One round trip, and a retry with the same ids returns the
-        first result. To import very many, write some thousand at a time: readers of the log wait
-        for a transaction that writes.
+        Each is a pair of a stream name and a message: `("account-1", message)`. Their order in the
+        log is the order of the pairs. `expected_versions` has the expected versions of any of the
+        streams. It takes one round trip. A retry with the same ids returns the first result. To
+        import very many, write a few thousand at a time: readers of the log wait for a transaction
+        that writes.
         """
         messages = write.listed_pairs(messages)
         await declare_missing(self, classes_of(message for _, message in messages), to_write=True)
@@ -104,8 +104,8 @@ class AsyncLogCalls(AsyncBoundaryCalls):
     ) -> list[RecordedMessage]:
         """Return a stream's messages from `position` on, in order, at most `batch_size`.
 
-        `batch_size` is 1000 unless the settings say otherwise; -1 means all. `condition` is SQL and
-        refused unless the store was connected with `sql_condition=True`.
+        `batch_size` defaults to the setting `default_batch_size`; -1 means all. `condition` is SQL,
+        and refused unless the store was connected with `sql_condition=True`.
         """
         return await self.run(
             read.get_stream_messages(self.context, stream_name, position, batch_size, condition)
@@ -125,15 +125,15 @@ class AsyncLogCalls(AsyncBoundaryCalls):
     ) -> list[RecordedMessage]:
         """Return the messages of a category (or `$all`) from a global position on, in order.
 
-        Complete: a message that is still being committed holds back those after it, so a reader
-        that goes on from the last position it got never misses one.
+        A message that is still being committed holds back those after it, so a reader that
+        continues after the last position it got never misses one.
 
         `correlation` is a category (or a stream-name prefix, with a hyphen) whose messages the
-        returned ones answer. Member and size give each stream to exactly one member of a group.
+        returned ones answer. Member and size assign each stream to exactly one member of a group.
 
-        `after` is the `resume_token` of the last message that you read, to read on from there. If
-        the log was restored or truncated meanwhile and does not hold that message, `LogChanged`
-        is raised; a position alone would be taken for one of the log as it is now.
+        `after` is the `resume_token` of the last message that you read, to continue after it. If
+        the log was restored or truncated and does not contain that message any more, `LogChanged`
+        is raised. A position alone cannot detect this.
         """
         return await self.run(
             read.get_category_messages(
@@ -160,14 +160,14 @@ class AsyncLogCalls(AsyncBoundaryCalls):
         return await self.run(read.stream_version(self.context, stream_name))
 
     async def category_head(self, category_name: str) -> int:
-        """Return the last global position in a category (or `$all`) that a reader may rely on.
+        """Return the last complete global position in a category (or `$all`), 0 if there is none.
 
-        Every message at or below it that will ever exist is readable now. 0 if there is none.
+        All messages at or below it can be read, and no more will be written there.
         """
         return await self.run(read.category_head(self.context, category_name))
 
     async def message_store_version(self) -> str:
-        """Return the version of Message DB whose interface the database has, such as `1.3.0`."""
+        """Return the version of the database's Message DB interface, such as `1.3.0`."""
         return await self.run(edition.message_store_version())
 
     async def categories(self) -> list[CategorySummary]:
@@ -181,7 +181,7 @@ class AsyncLogCalls(AsyncBoundaryCalls):
         return await self.run(overview.streams(self.context, category, after, limit))
 
     async def status(self) -> Status:
-        """Return how the store stands: versions, head, watermark, and who holds it back."""
+        """Return the state of the store: versions, head, watermark and open writers."""
         return await self.run(overview.status(self.context))
 
     async def read_stream(
@@ -254,22 +254,22 @@ class AsyncLogCalls(AsyncBoundaryCalls):
         polling_interval_ms: int = 100,
         stop: Callable[[], bool] = lambda: False,
     ) -> AsyncIterator[RecordedMessage]:
-        """Iterate over a category (or `$all`) and go on as messages are written, until `stop()`.
+        """Iterate over a category (or `$all`) and wait for new messages, until `stop()` is true.
 
-        `stop` is asked between pages. Where nothing new has come, the next look is
+        `stop` is called between pages. When there are no more messages, the next read is
         `polling_interval_ms` later.
 
-        `after` is a message's `resume_token`: see `get_category_messages`. Each page is held
-        against the last message of the one before, so a restore of the database in between raises
-        `LogChanged`.
+        `after` is a message's `resume_token`: see `get_category_messages`. Each page is checked
+        against the last message of the page before. If the database was restored in between,
+        `LogChanged` is raised.
         """
         last: str | RecordedMessage | None = after
         size = paging.page_size(self.context, batch_size)
         paging.check_interval(polling_interval_ms)
         sparse = paging.is_sparse(self.context, correlation, consumer_group_size, condition)
         while not stop():
-            # What a filter leaves out is passed over too, or it would be looked at again for ever.
-            # The page ends at that head and not at a fresh watermark, which may be a little lower.
+            # Skip what the filter excludes up to this head, or each read would scan it again. The
+            # page ends at the same head, not at a new watermark, which may be lower.
             head = await self.category_head(category_name) if sparse else None
             page = await self.run(
                 read.get_category_messages(

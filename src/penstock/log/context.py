@@ -1,4 +1,4 @@
-"""What turns messages into arguments and rows into messages, for one store or one transaction."""
+"""Turn messages into arguments and rows into messages, for one store or one transaction."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ _HIGHEST_POSITION = 2**63 - 1
 #: id, type, data and metadata of a message, as they are sent
 SentMessage = tuple[UUID, str, str, str | None]
 
-# A page of messages is decoded one by one, so each step is the quickest there is: msgspec makes a
-# UUID in a third of the time that UUID(text) takes, and adding the time since an epoch to the same
-# epoch in UTC is ten times as quick as datetime.replace(tzinfo=UTC).
-_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - as PostgreSQL sends times: UTC, and does not say so
+# Each message of a page is decoded in Python, so this code is optimized: msgspec creates a UUID in
+# a third of the time of UUID(text), and adding the time since an epoch to the same epoch in UTC is
+# ten times as fast as datetime.replace(tzinfo=UTC).
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - as the database sends times: UTC, without a zone
 _EPOCH_IN_UTC = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Declarations:
     """The typed message classes that a store has declared to its database.
 
-    It holds classes, not names: a class may be defined anew, with more attributes. A write needs
-    the class declared; a read or a guard also needs its older messages indexed, for which older
-    transactions may have to end first.
+    It holds classes, not names: a class may be redefined with more attributes. A write needs a
+    declared class. A read or a guard also needs its older messages indexed, which may have to wait
+    for older transactions.
     """
 
     def __init__(self) -> None:
@@ -50,11 +50,11 @@ class Declarations:
     def lacking(
         self, classes: Iterable[type[TypedMessage]], *, to_write: bool
     ) -> set[type[TypedMessage]]:
-        """Return those of the classes for which there is something to do before they are used."""
+        """Return the classes that must be declared or indexed before they are used."""
         return set(classes) - (self._declared if to_write else self._indexed)
 
     def note(self, one: type[TypedMessage], *, indexed: bool) -> None:
-        """Note that the class is declared, and whether its older messages are indexed."""
+        """Record that the class is declared, and whether its older messages are indexed."""
         self._declared.add(one)
         if indexed:
             self._indexed.add(one)
@@ -62,23 +62,23 @@ class Declarations:
 
 @dataclass(frozen=True, slots=True)
 class LogContext:
-    """What every operation on the log needs to know of its store."""
+    """What operations on the log need from their store."""
 
     edition: Edition
     serializer: Serializer
     interceptors: tuple[Interceptor, ...] = ()
     default_batch_size: int = 1000
     sql_condition: bool = False
-    #: taken before the transaction began, where it keeps its snapshot
+    #: read before the transaction began, if it has a fixed snapshot
     watermark: int | None = None
-    #: the typed messages that this store has declared already
+    #: the typed message classes that this store has declared
     declared: Declarations = field(default_factory=Declarations)
 
     def require_penstock(self, what: str) -> None:
-        """Refuse what a genuine Message DB cannot do."""
+        """Raise `UnsupportedEdition` on a genuine Message DB."""
         if not self.edition.has_watermark:
             raise UnsupportedEdition(
-                f"{what} needs more than a genuine Message DB has: "
+                f"{what}: not available on a genuine Message DB; "
                 "run `penstock init` to add Penstock beside it"
             )
 
@@ -87,7 +87,7 @@ class LogContext:
         return self if watermark is None else replace(self, watermark=watermark)
 
     def encode(self, stream_name: str, message: Message) -> SentMessage:
-        """Return id, type, data and metadata as they are sent."""
+        """Return the id, type, data and metadata to send."""
         for interceptor in self.interceptors:
             result: object = interceptor.on_write(stream_name, message)
             if not isinstance(result, Message):
@@ -105,12 +105,12 @@ class LogContext:
         )
 
     def decode(self, rows: list[Row]) -> list[RecordedMessage]:
-        """Return the messages that rows of `message_store.message` stand for."""
+        """Return the messages of rows of the type `message_store.message`."""
         decode = self.serializer.decode
         messages = [_message(row, decode) for row in rows]
         for interceptor in reversed(self.interceptors):
             if overrides(interceptor, "on_read"):
-                messages = [_passed_on(interceptor, message) for message in messages]
+                messages = [_intercept_read(interceptor, message) for message in messages]
         return messages
 
     def batch_size(self, batch_size: int | None) -> int:
@@ -122,7 +122,7 @@ class LogContext:
         return batch_size
 
     def condition(self, condition: str | None) -> str | None:
-        """Return the SQL condition if conditions are switched on."""
+        """Return the SQL condition; refuse it if conditions are not enabled."""
         if condition is None:
             return None
         check_text("condition", condition)
@@ -144,12 +144,12 @@ def _message(row: Row, decode: Callable[[str, str], dict[str, Any]]) -> Recorded
             None if metadata is None else decode(type, metadata),
             _EPOCH_IN_UTC + (time - _EPOCH),
         )
-    except Exception as error:  # of any serializer; or it goes too deep
+    except Exception as error:  # any error of a serializer, or a RecursionError
         reason = first_line(error)
         raise DecodingError(stream_name, position, global_position, reason) from error
 
 
-def _passed_on(interceptor: Interceptor, message: RecordedMessage) -> RecordedMessage:
+def _intercept_read(interceptor: Interceptor, message: RecordedMessage) -> RecordedMessage:
     result: object = interceptor.on_read(message)
     if not isinstance(result, RecordedMessage):
         name = f"the result of {type(interceptor).__name__}.on_read"

@@ -2,8 +2,8 @@
 
     seats = Decider(initial=0, evolve=lambda taken, event: taken + 1, decide=join_if_room)
 
-A decider is pure. `store.decide(seats, command, conditions)` decides a command on what the log
-holds, and appends the outcome under a guard. `given(...).when(...).then(...)` tests a decider
+A decider is pure. `store.decide(seats, command, conditions)` decides a command on messages of
+the log, and appends the outcome under a guard. `given(...).when(...).then(...)` tests a decider
 without a database.
 """
 
@@ -36,7 +36,7 @@ class Decider(Generic[State, Command]):
     decide: Callable[[State, Command], Iterable[Event]]
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be called, and what would have to be awaited."""
+        """Refuse anything but plain functions."""
         for name, function in (("evolve", self.evolve), ("decide", self.decide)):
             if not callable(function) or is_coroutine_function(function):
                 raise ValidationError(name, function, "a plain function")

@@ -1,7 +1,7 @@
-"""Declared message types: their attributes are indexed, so that messages are found by them.
+"""Declared message types, whose attributes are indexed.
 
 A typed message class is declared to the database when a store first uses it. Older messages of the
-type are indexed slice by slice, while others go on writing. `declare_async.py` does the I/O.
+type are indexed slice by slice, while writers continue. `declare_async.py` does the I/O.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def fill(context: LogContext, type: str) -> Operation[tuple[int, int] | None]:
 
 
 def checked_classes(classes: Iterable[type[TypedMessage]]) -> list[type[TypedMessage]]:
-    """Return the classes; refuse what is no class of typed messages."""
+    """Return the classes; refuse anything but typed message classes."""
     for one in classes:
         if not is_typed_class(one):
-            raise ValidationError("classes", one, "classes of typed messages")
+            raise ValidationError("classes", one, "typed message classes")
     return list(classes)
 
 
@@ -58,10 +58,10 @@ def classes_of(messages: Iterable[object]) -> set[type[TypedMessage]]:
 
 
 def known_classes(types: Iterable[str]) -> set[type[TypedMessage]]:
-    """Return the classes of those types that have one in this process."""
+    """Return the typed message classes that this process has for these types."""
     return {found for type in types if (found := find_class(type)) is not None}
 
 
 def watched_classes(guard: Guard | Iterable[QueryCondition]) -> set[type[TypedMessage]]:
-    """Return the classes, of those that this process has, whose messages a guard watches."""
+    """Return the typed message classes of this process that a guard watches."""
     return known_classes([one.type for one in as_guard(guard).conditions])

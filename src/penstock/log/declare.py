@@ -18,7 +18,7 @@ MOST_SLICES = 100  # of ten thousand positions
 def declare_missing(
     runs: Runs, classes: Iterable[type[TypedMessage]], *, to_write: bool = False
 ) -> None:
-    """Declare those of these classes that the store has not used before."""
+    """Declare the classes that the store has not declared yet."""
     for one in runs.context.declared.lacking(classes, to_write=to_write):
         _declare(runs, one)
         indexed = _index_a_few(runs, one.message_type)
@@ -45,7 +45,7 @@ def _declare(runs: Runs, one: type[TypedMessage]) -> None:
 
 
 def _index_a_few(runs: Runs, type: str) -> bool:
-    """Index older messages of a type, if there are not too many; return whether all are."""
+    """Index a limited number of older messages of a type. Return whether all are indexed."""
     slices, pauses = MOST_SLICES, MOST_PAUSES
     while slices > 0 and pauses > 0:
         state = _index_slice(runs, type)
@@ -56,7 +56,7 @@ def _index_a_few(runs: Runs, type: str) -> bool:
 
 
 def _index_slice(runs: Runs, type: str) -> tuple[int, int] | None:
-    """Index the next slice; wait a moment if older transactions keep it from beginning."""
+    """Index the next slice. Pause if older transactions must end before it can begin."""
     state = runs.run_apart(declarations.fill(runs.context, type))
     if state is not None and state[0] == 0:
         sleep(PAUSE)

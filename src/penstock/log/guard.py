@@ -1,8 +1,8 @@
-"""Guards: the messages that a decision was made on, so that an append can check it still holds.
+"""Guards: the messages that a decision is based on, so that an append can check it.
 
-A guard states which of the messages that match its conditions have been seen: all of them at or
+A guard records which of the messages that match its conditions have been seen: all of them at or
 below `low`, and above it those within `seen`. An append under a guard fails if any other matching
-message has been written. A guard is a value: it can be kept, sent and used again. How conditions
+message has been written. A guard is a value: it can be stored, sent and used again. How conditions
 match is in `message/conditions.py`.
 
 `seen` is a list of ranges of positions, first and last of each. A bulk append is one range, or a
@@ -35,7 +35,7 @@ class Guard:
     seen: tuple[PositionRange, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse a guard without conditions, and what is no position."""
+        """Refuse a guard without conditions, and invalid positions."""
         conditions, seen = _tuple("conditions", self.conditions), _tuple("seen", self.seen)
         if not conditions:
             raise ValidationError("conditions", conditions, "at least one condition")
@@ -59,14 +59,14 @@ class Guard:
         low = self.low if low is None else max(low, self.low)
         above = [one for one in self.seen if one[1] > low]
         seen = merged([*above, *ranges_of([one for one in positions if one > low])])
-        made = object.__new__(Guard)  # all its values are checked already
-        object.__setattr__(made, "conditions", self.conditions)
-        object.__setattr__(made, "low", low)
-        object.__setattr__(made, "seen", seen)
-        return made
+        guard = object.__new__(Guard)  # its values need no checks
+        object.__setattr__(guard, "conditions", self.conditions)
+        object.__setattr__(guard, "low", low)
+        object.__setattr__(guard, "seen", seen)
+        return guard
 
     def as_json(self) -> str:
-        """Return the guard as JSON, as the database takes it."""
+        """Return the guard as JSON, in the form of the SQL functions."""
         conditions = _grouped(self.conditions)
         return _json({"conditions": conditions, "low": self.low, "seen": self.seen_ranges()})
 
@@ -92,7 +92,7 @@ def merged(ranges: Iterable[PositionRange]) -> tuple[PositionRange, ...]:
 
 
 def grouped_json(conditions: Iterable[QueryCondition]) -> str:
-    """Return one compound condition for each type, as JSON, as the database takes them."""
+    """Return one compound condition for each type, as JSON."""
     return _json(_grouped(conditions))
 
 
@@ -121,7 +121,7 @@ def _tuple(name: str, several: Any) -> tuple[Any, ...]:
     if type(several) is tuple:
         return several
     if isinstance(several, str) or not isinstance(several, Iterable):
-        raise ValidationError(name, several, "several, such as a list of them")
+        raise ValidationError(name, several, "a list or another iterable")
     return tuple(several)
 
 

@@ -1,4 +1,4 @@
-"""What is in the log, for people: its categories and streams, and how complete reading is."""
+"""An overview of the log: categories, streams, versions and the watermark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.message import check_text
 
 
 def server_time() -> Operation[datetime]:
-    """Look up the server's time: whatever is old, is old by its clock."""
+    """Read the server's clock. Ages are computed with it."""
     return call("server_time", "select clock_timestamp()", (), only_value)
 
 
@@ -50,24 +50,24 @@ class OpenWriter:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How a message store stands. What only Penstock's schema can tell is None without it."""
+    """The state of a message store. Fields that require Penstock's schema are None without it."""
 
     edition: Edition
     schema_version: int | None
     message_store_version: str
     server_version: str
-    #: whether the server is a copy that follows another one
+    #: whether the server is a standby
     standby: bool
     #: the global position of the last message that is committed, 0 if there is none
     head: int
-    #: how far the log is complete, and readers of many streams read
+    #: the position up to which the log is complete; reads of many streams end there
     watermark: int | None
-    #: who holds the watermark back, oldest first
+    #: the transactions that hold the watermark back, oldest first
     open_writers: tuple[OpenWriter, ...]
 
     @property
     def behind(self) -> int:
-        """How many positions up to the head are held back from readers of many streams."""
+        """The number of positions up to the head that readers of many streams do not get yet."""
         return 0 if self.watermark is None else max(0, self.head - self.watermark)
 
 
@@ -91,7 +91,7 @@ def categories(context: LogContext) -> Operation[list[CategorySummary]]:
 def streams(
     context: LogContext, category: str | None = None, after: str = "", limit: int = 100
 ) -> Operation[list[StreamSummary]]:
-    """List streams by name, of one category or of all, from the first name after `after` on."""
+    """List streams by name, of one category or of all, after the name `after`."""
     if category is not None:
         check_category(category)
     if after != "":
@@ -121,7 +121,7 @@ def streams(
 
 
 def status(context: LogContext) -> Operation[Status]:
-    """Look how the message store stands: versions, head, watermark, and who holds it back."""
+    """Read the state of the message store: versions, head, watermark and open writers."""
 
     def decode(rows: list[Row]) -> Status:
         schema_version, message_db, server, standby, head, watermark, writers = rows[0]
@@ -186,5 +186,5 @@ def _open_writer(
 
 
 def _utc(time: datetime) -> datetime:
-    """Return a time as Message DB stores it, without its zone, with it."""
+    """Add the zone to a time, which Message DB stores in UTC without one."""
     return time.replace(tzinfo=UTC)

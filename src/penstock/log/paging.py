@@ -1,4 +1,4 @@
-"""What the iterators that page through the log share."""
+"""Helpers of the iterators that page through the log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.message import RecordedMessage
 
 
 def page_size(context: LogContext, batch_size: int | None) -> int:
-    """Return how many messages to hold at a time."""
+    """Return the number of messages in a page."""
     size = context.batch_size(batch_size)
     if size == -1:
         raise ValidationError(
@@ -20,17 +20,17 @@ def page_size(context: LogContext, batch_size: int | None) -> int:
 
 
 def is_sparse(context: LogContext, *filters: object) -> bool:
-    """Whether a reader may be passing over messages, and can learn how far it has looked."""
+    """Whether filters may exclude messages, and the head of the category can be read."""
     return context.edition.has_watermark and any(one is not None for one in filters)
 
 
 def last_read(context: LogContext, page: Sequence[RecordedMessage]) -> RecordedMessage | None:
-    """Return what the next page is held against; a genuine Message DB cannot check it."""
+    """Return the message that the next page is checked against; None on genuine Message DB."""
     return page[-1] if context.edition.has_watermark else None
 
 
 def check_interval(polling_interval_ms: int) -> None:
-    """Refuse an interval that would spin or never end."""
+    """Refuse an interval that is too short or too long."""
     if not is_whole(polling_interval_ms) or not 1 <= polling_interval_ms <= 3_600_000:
         raise ValidationError(
             "polling_interval_ms", polling_interval_ms, "from 1 to 3600000 milliseconds"

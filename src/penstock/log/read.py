@@ -1,4 +1,4 @@
-"""Reading the log: a stream, a category, a stream's end."""
+"""Read a stream, a category, or the last message of a stream."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COLUMNS: LiteralString = (
     "select id, stream_name, type, position, global_position, data, metadata, time from "
 )
 _CATEGORY: LiteralString = "penstock.get_category_messages(%s, %s, %s, %s, %s, %s, %s, %s)"
-_GOING_ON: LiteralString = (
+_RESUMED: LiteralString = (
     "(values (%s)) as c(category) cross join lateral penstock.next_position(%s) as p(first)"
     " cross join lateral penstock.get_category_messages("
     "c.category, p.first, %s, %s, %s, %s, %s, %s)"
@@ -63,13 +63,13 @@ def get_category_messages(
     condition: str | None = None,
     after: str | RecordedMessage | None = None,
     *,
-    going_on: bool = False,
+    resumes: bool = False,
 ) -> Operation[list[RecordedMessage]]:
     """Read a category, or the whole log as `$all`, from a global position on, in order.
 
-    `after` is a resume token, or a message that has just been read. Of these, the log must hold the
-    first; the second may have been deleted by hand since. `going_on` says that everything before
-    the position was read already: then a log that ends before it is refused with `LogChanged`.
+    `after` is a resume token, or the message that was read last. The log must contain the message
+    of a token; the message that was read last may have been deleted since. If `resumes`, everything
+    before the position has been read, and `LogChanged` is raised if the log ends before it.
     """
     check_category(category_name)
     check_group(consumer_group_member, consumer_group_size)
@@ -104,7 +104,7 @@ def get_category_messages(
     if context.edition.has_watermark:
         return call(
             "get_category_messages",
-            _COLUMNS + (_GOING_ON if going_on else _CATEGORY),
+            _COLUMNS + (_RESUMED if resumes else _CATEGORY),
             (*arguments, context.watermark),
             context.decode,
             category_name=category_name,
@@ -148,7 +148,7 @@ def stream_version(context: LogContext, stream_name: str) -> Operation[int | Non
 
 
 def category_head(context: LogContext, category_name: str) -> Operation[int]:
-    """Read the last global position in a category that a reader may rely on, 0 if there is none."""
+    """Read the last complete global position in a category, 0 if there is none."""
     check_category(category_name)
     context.require_penstock("category_head")
     return call(
@@ -161,7 +161,7 @@ def category_head(context: LogContext, category_name: str) -> Operation[int]:
 
 
 def head_without_bookkeeping(context: LogContext) -> Operation[int]:
-    """Read the head of the log, but for what the consumers of `$all` keep for themselves."""
+    """Read the head of the log, without the bookkeeping messages of consumers of `$all`."""
     context.require_penstock("category_head")
     return call(
         "category_head",
@@ -185,7 +185,7 @@ def parse_resume_token(token: object) -> tuple[int, UUID]:
 
 
 def check_group(member: int | None, size: int | None) -> None:
-    """Refuse half a group, and a member outside its group."""
+    """Refuse a member without a size or a size without a member, and a member out of range."""
     if member is None and size is None:
         return
     if member is None or not is_whole(member) or member < 0:

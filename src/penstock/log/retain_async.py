@@ -1,4 +1,4 @@
-"""Run a retention: batch by batch, each in a transaction of its own."""
+"""Run a retention in batches, each in a transaction of its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ async def retain(
     progress: Callable[[int], None] = lambda removed: None,
     batch_size: int = BATCH_SIZE,
 ) -> Retained:
-    """Remove what need not be kept, in transactions of at most `batch_size` messages.
+    """Remove all messages but those to keep, in transactions of at most `batch_size` messages.
 
     `progress` is called after each with the number of messages removed so far.
     """

@@ -1,8 +1,9 @@
 """Remove the oldest messages of a stream, a category or a queue.
 
-The rules are in `sql/penstock/22_retention.sql`: only a prefix goes, no consumer loses what it has
-not read unless it is overruled, and the last message of each stream stays. A run works its bounds
-out once, and then removes in short transactions, so that a long clean-up holds nobody back.
+The rules are in `sql/penstock/22_retention.sql`: only the oldest messages are removed, messages
+that a consumer has not read stay unless consumers are ignored, and the last message of each stream
+stays. A run computes its bounds once. It removes messages in short transactions, which do not hold
+readers back.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from penstock.log.context import LogContext, check_position
 from penstock.message import check_text
 
 BATCH_SIZE = 10_000  # messages removed in one transaction
-_LONGEST = timedelta(days=365_000)  # further back than any message, and still a date there
+_LONGEST = timedelta(days=365_000)  # older than any message, and still a valid date in PostgreSQL
 
 
 @dataclass(frozen=True, slots=True)
 class Retained:
-    """How many messages were removed, and which consumer kept more from going, if one did."""
+    """The number of messages removed, and the consumer that held others back, if any."""
 
     removed: int
     held_back_by: str | None
@@ -29,7 +30,7 @@ class Retained:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a run keeps, worked out once, and by the server's clock."""
+    """The bounds of a run, computed once and with the server's clock."""
 
     stream_bound: int
     global_bound: int
@@ -39,7 +40,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one transaction removed, how far it came, and who kept the first that it left."""
+    """What one transaction removed, the position it reached, and the consumer that held it back."""
 
     removed: int
     walked_to: int | None
@@ -55,7 +56,7 @@ class Keep:
     from_position: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse none and several, and what makes no sense."""
+        """Refuse anything but exactly one valid value."""
         given = [one for one in (self.count, self.age, self.from_position) if one is not None]
         if len(given) != 1:
             raise ValidationError("keep", self, "exactly one of a count, an age or a position")
@@ -71,7 +72,7 @@ class Keep:
 
 @dataclass(slots=True)
 class Run:
-    """How far a run of retention has come."""
+    """The progress of a retention run."""
 
     target: str
     ignore_consumers: bool
@@ -82,21 +83,21 @@ class Run:
     ended: bool = False
 
     def count(self, batch: Batch) -> None:
-        """Add what one transaction did."""
+        """Add the result of one transaction."""
         self.removed += batch.removed
         self.held_back_by = self.held_back_by or batch.held_back_by
         self.walked_to = batch.walked_to
         self.ended = batch.walked_to is None
 
     def retained(self) -> Retained:
-        """Return what the run did."""
+        """Return the result of the run."""
         return Retained(self.removed, self.held_back_by)
 
 
 def find_bounds(
     context: LogContext, target: str, keep: Keep, ignore_consumers: bool
 ) -> Operation[Bounds]:
-    """Work out what a run is to keep."""
+    """Compute the bounds of a run."""
     check_text("target", target)
     if not isinstance(ignore_consumers, bool):
         raise ValidationError("ignore_consumers", ignore_consumers, "True or False")
@@ -115,7 +116,7 @@ def find_bounds(
 
 
 def remove_batch(run: Run, bounds: Bounds) -> Operation[Batch]:
-    """Remove one batch, after what the run has come to."""
+    """Remove the next batch of the run."""
     return call(
         "retain",
         "select removed, walked_to, held_back_by"

@@ -1,7 +1,6 @@
-"""What runs operations: a store, a transaction, or a psycopg connection of your own.
+"""The protocols of stores, transactions and borrowed connections, which run operations.
 
-Everything that works on the log (queues, groups, the outbox, consumers) holds one of these and
-sends it operations.
+Queues, groups, the outbox and consumers hold one of these and pass operations to it.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ class AsyncRuns(Protocol):
         """Run an operation and return its result."""
 
     async def run_apart(self, operation: Operation[Result], /) -> Result:
-        """Run an operation outside of the transaction, where one is open and it is ours."""
+        """Run an operation outside the open transaction, unless that is the caller's own."""
 
     @property
     def may_be_undone(self) -> bool:

@@ -1,8 +1,7 @@
-"""Writing to a stream: one message, or several at once; and to many streams at once.
+"""Write one message or several to a stream, or messages to many streams.
 
-On a genuine Message DB there is no function that knows a repeated id, so the client asks for it
-itself: it takes Message DB's lock, and under that lock looks for the id before it writes. Both
-statements go out together, in one transaction.
+Genuine Message DB has no function that accepts a repeated id. There the client takes Message DB's
+lock, and looks for the id before it writes. Both statements are sent together, in one transaction.
 """
 
 from __future__ import annotations
@@ -96,7 +95,7 @@ def write_messages(
         (
             _lock(stream_name),
             Statement(
-                # all ids present: their positions. Else write, and Message DB refuses a known id
+                # all ids present: their positions. Else write: Message DB refuses a repeated id
                 """
                 with new as (
                   select n.*, m.position as present
@@ -152,7 +151,7 @@ def write_many(
         (
             *lock_categories(context, *{names.category(name) for name in streams}).statements,
             Statement(
-                # all ids present: their positions. Else write, and Message DB refuses a known id
+                # all ids present: their positions. Else write: Message DB refuses a repeated id
                 """
                 with new as (
                   select n.*, m.position as present,
@@ -184,7 +183,7 @@ def write_many(
 
 
 def lock_categories(context: LogContext, *categories: str) -> Operation[None]:
-    """Keep other writers out of these categories until the transaction ends."""
+    """Block other writers to these categories until the transaction ends."""
     for category in categories:
         check_category(category)
     if context.edition is Edition.PENSTOCK:
@@ -222,7 +221,7 @@ def _lock(stream_name: str) -> Statement:
 
 
 def checked_messages(messages: Iterable[Message | TypedMessage]) -> list[Message]:
-    """Return the messages as plain ones; refuse none, what is no message, and an id twice."""
+    """Return plain messages; refuse an empty list, other objects and repeated ids."""
     checked = [plain_message(one, "messages") for one in listed(messages)]
     if not checked:
         raise ValidationError("messages", checked, "at least one message")
@@ -230,13 +229,13 @@ def checked_messages(messages: Iterable[Message | TypedMessage]) -> list[Message
         seen: set[UUID] = set()
         for message in checked:
             if message.id in seen:
-                raise ValidationError("messages", message.id, "messages with ids of their own")
+                raise ValidationError("messages", message.id, "messages with different ids")
             seen.add(message.id)
     return checked
 
 
 def checked_pairs(messages: object) -> list[tuple[str, Message]]:
-    """Return streams and messages, as plain ones; refuse bad names, no messages, an id twice."""
+    """Return stream names and plain messages; refuse invalid names and repeated ids."""
     pairs = listed_pairs(messages)
     for stream_name in {name for name, _ in pairs}:
         check_stream_name(stream_name)
@@ -245,7 +244,7 @@ def checked_pairs(messages: object) -> list[tuple[str, Message]]:
 
 
 def listed_pairs(messages: object) -> list[tuple[str, Message | TypedMessage]]:
-    """Return what should be pairs of a stream and a message as a list."""
+    """Return pairs of a stream name and a message as a list; refuse anything else."""
     expected = "a list of pairs: a stream name and a message"
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
         raise ValidationError("messages", messages, expected)
@@ -260,7 +259,9 @@ def _checked_versions(expected: object, streams: Collection[str]) -> dict[str, i
     if expected is None:
         return {}
     if not isinstance(expected, Mapping):
-        raise ValidationError("expected_versions", expected, "a version for each of some streams")
+        raise ValidationError(
+            "expected_versions", expected, "a mapping of stream names to versions"
+        )
     for name, version in expected.items():
         if name not in streams:
             raise ValidationError("expected_versions", name, "streams that messages are written to")
@@ -271,7 +272,7 @@ def _checked_versions(expected: object, streams: Collection[str]) -> dict[str, i
 
 
 def listed(messages: object) -> list[Message | TypedMessage]:
-    """Return what should be several messages as a list; refuse what holds none."""
+    """Return an iterable of messages as a list; refuse what is not iterable."""
     if type(messages) is not list and (
         isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable)
     ):
@@ -280,7 +281,7 @@ def listed(messages: object) -> list[Message | TypedMessage]:
 
 
 def plain_message(message: object, name: str) -> Message:
-    """Return a message, typed or not, as it is written. `name` is what an error calls it."""
+    """Return a message, typed or not, as a plain one. Errors name it `name`."""
     if isinstance(message, TypedMessage):
         return message.to_message()
     if not isinstance(message, Message):
@@ -298,7 +299,7 @@ def check_stream_name(stream_name: str) -> None:
 
 
 def check_category(category: str) -> None:
-    """Refuse a name that is no category."""
+    """Refuse a name that is not a category."""
     check_text("category", category)
     if not names.is_category(category):
         raise ValidationError("category", category, "a category, which has no '-'")

@@ -1,1 +1,1 @@
-"""What every loop shares: how it stops, waits, tries again, and logs an outage."""
+"""Parts that all loops share: stopping, waiting, retries, and logs of outages."""

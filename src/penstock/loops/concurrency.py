@@ -56,7 +56,7 @@ def wait_for(future: Future[Result], timeout: float) -> Result:
 def run_in_thread(
     function: Callable[[], Result], undo: Callable[[Result], object] = lambda result: None
 ) -> Result:
-    """Run a function that blocks."""
+    """Run a function that blocks, in this thread."""
     return function()
 
 
@@ -74,7 +74,7 @@ def background(work: Callable[[StopEvent], None], name: str) -> Iterator[None]:
 
 
 def run_handler(handler: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a handler and return its result. Refuses what only an event loop could finish."""
+    """Call a handler and return its result. Refuses an awaitable result."""
     result = handler(*arguments)
     if inspect.isawaitable(result):
         if inspect.iscoroutine(result):
@@ -84,31 +84,31 @@ def run_handler(handler: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def is_supported(handler: Callable[..., Any]) -> bool:
-    """Whether `run_handler` can run it."""
+    """Whether `run_handler` can run the handler."""
     return callable(handler) and not is_coroutine_function(handler)
 
 
 def is_coroutine_function(function: Any) -> bool:
-    """Whether a call returns something to await: of an async function, or of an object with one."""
+    """Whether this is an async function, or an object with an async `__call__`."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004 - what it is, not whether it is
+        getattr(function, "__call__", None)  # noqa: B004 - its value is needed
     )
 
 
 def check_handler(handler: Callable[..., Any], class_name: str) -> None:
-    """Refuse a handler that `run_handler` cannot run, and name the class that could."""
+    """Refuse a handler that `run_handler` cannot run. The error names the class that can."""
     if not is_supported(handler) or inspect.isasyncgenfunction(handler):
         expected = f"a plain function; Async{class_name} takes async ones"
         raise ValidationError("handler", handler, expected)
 
 
 def shielded(work: Callable[[], Result]) -> Result:
-    """Do work that must not be left half done."""
+    """Run work that must be completed."""
     return work()
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Whether the error interrupts the program, and is not a handler's own."""
+    """Whether the error interrupts the program, and does not come from a handler."""
     return isinstance(error, KeyboardInterrupt)
 
 
@@ -118,7 +118,7 @@ def run_to_end(work: Callable[[], Result], on_cancel: Callable[[], None]) -> Res
 
 
 def side_by_side(functions: Sequence[Callable[[], Result]]) -> list[Result]:
-    """Call the functions at the same time, each in a thread, and return when all have ended."""
+    """Call the functions concurrently, each in a thread, and return when all have ended."""
     if len(functions) == 1:
         return [functions[0]()]
     with ThreadPoolExecutor(len(functions)) as threads:
@@ -126,10 +126,10 @@ def side_by_side(functions: Sequence[Callable[[], Result]]) -> list[Result]:
 
 
 class Handlers(Generic[Item]):
-    """Calls `handle` with each item that it is given, inside a `with` block.
+    """Calls `handle` with each item passed to `give`, inside a `with` block.
 
     `size` threads take the items from one queue, in order. `handle` must not raise.
-    (`concurrent.futures` makes a future of each item, which costs more than most handlers do.)
+    (`concurrent.futures` creates a future for each item, which costs more than most handlers.)
     """
 
     def __init__(self, size: int, handle: Callable[[Item], None]) -> None:

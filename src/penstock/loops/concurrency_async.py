@@ -50,10 +50,10 @@ sleep = asyncio.sleep
 
 
 class StopEvent(asyncio.Event):
-    """An event that ends a loop, with a timeout for waiting."""
+    """An event that ends a loop. Waiting for it has a timeout."""
 
     async def wait_for(self, timeout: float) -> bool:
-        """Wait until it is set, for at most `timeout` seconds. Return whether it is set."""
+        """Wait until the event is set, for at most `timeout` seconds. Return whether it is set."""
         if not self.is_set() and timeout > 0:
             with suppress(TimeoutError):
                 async with asyncio.timeout(timeout):  # in 3.11 wait_for may lose a cancellation
@@ -71,7 +71,7 @@ async def wait_for(future: Future[Result], timeout: float) -> Result:
 async def run_in_thread(
     function: Callable[[], Result], undo: Callable[[Result], object] = lambda result: None
 ) -> Result:
-    """Run a function that blocks. If the task is cancelled meanwhile, its result is undone."""
+    """Run a function that blocks, in a thread. If the task is cancelled, undo the result."""
     running = asyncio.ensure_future(asyncio.to_thread(function))
     try:
         return await asyncio.shield(running)
@@ -108,7 +108,7 @@ async def run_handler(handler: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def is_supported(handler: Callable[..., Any]) -> bool:
-    """Whether `run_handler` can run it."""
+    """Whether `run_handler` can run the handler."""
     return callable(handler)
 
 
@@ -119,7 +119,7 @@ def check_handler(handler: Callable[..., Any], class_name: str) -> None:
 
 
 async def shielded(work: Callable[[], Awaitable[Result]]) -> Result:
-    """Do work that must not be left half done: a cancellation meanwhile is raised after it."""
+    """Run work that must be completed. A cancellation is raised after it has ended."""
     task = asyncio.ensure_future(work())
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -128,13 +128,13 @@ async def shielded(work: Callable[[], Awaitable[Result]]) -> Result:
         except asyncio.CancelledError as error:
             cancelled = error
     if cancelled is not None:
-        task.exception()  # so that asyncio does not report it as lost
+        task.exception()  # or asyncio would log it as never retrieved
         raise cancelled
     return task.result()
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Whether the error interrupts this task, or the program, and is not a handler's own."""
+    """Whether the error interrupts this task or the program, and does not come from a handler."""
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
         return task is not None and task.cancelling() > 0
@@ -162,7 +162,7 @@ async def run_to_end(
 
 
 async def side_by_side(functions: Sequence[Callable[[], Awaitable[Result]]]) -> list[Result]:
-    """Call the functions at the same time, each in a task, and return when all have ended."""
+    """Call the functions concurrently, each in a task, and return when all have ended."""
     results = await asyncio.gather(*(one() for one in functions), return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):
@@ -171,18 +171,18 @@ async def side_by_side(functions: Sequence[Callable[[], Awaitable[Result]]]) -> 
 
 
 class HandlerLoop:
-    """Calls handlers; those that are async run on the loop of the application."""
+    """Calls handlers. Async handlers run on the loop of the application."""
 
     async def call(self, handler: Callable[..., Any], *arguments: Any) -> Any:
         """Call a handler, plain or async, and return its result."""
         return await run_handler(handler, *arguments)
 
     def close(self) -> None:
-        """Do nothing: the loop is the application's."""
+        """Do nothing: the loop belongs to the application."""
 
 
 class Handlers(Generic[Item]):
-    """Calls `handle` with each item that it is given, inside an `async with` block.
+    """Calls `handle` with each item passed to `give`, inside an `async with` block.
 
     Each call is a task, and at most `size` of them run at a time. `handle` must not raise.
     """
@@ -218,12 +218,12 @@ class Handlers(Generic[Item]):
 
     def wake(self) -> None:
         """End `wait()`. Any thread, and a signal handler, may call this."""
-        loop = self._loop  # another thread may be here when the block ends
+        loop = self._loop  # the end of the block may reset it
         if loop is not None:
             loop.call_soon_threadsafe(self._woken.set)
 
     def cancel(self) -> None:
-        """Cancel the calls that are running, and begin no other. Call it from the event loop."""
+        """Cancel the calls that are running, and start no others. Call it from the event loop."""
         self._is_cancelled = True
         for call in self._running:
             call.cancel()

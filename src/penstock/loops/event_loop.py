@@ -1,4 +1,4 @@
-"""An event loop on a thread of its own, for the async handlers of blocking code."""
+"""An event loop in its own thread, for the async handlers of blocking code."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from typing import Any
 
 
 class HandlerLoop:
-    """Calls handlers; those that are async run on one event loop, which starts with the first.
+    """Calls handlers. Async handlers run on one event loop, which the first of them starts.
 
-    asyncio lets SystemExit and KeyboardInterrupt out of a task end the loop. One handler, or a task
-    that it started, would end those of all others; so the loop is run again, and the error is the
-    task's.
+    In asyncio, a SystemExit or KeyboardInterrupt of a task ends the loop, and with it the tasks of
+    all other handlers. So the loop is then run again, and only the task gets the error.
     """
 
     def __init__(self) -> None:
@@ -32,7 +31,7 @@ class HandlerLoop:
         return result
 
     def close(self) -> None:
-        """End the loop and the tasks that are left on it. The next async handler starts another."""
+        """Stop the loop and cancel its tasks. The next async handler starts a new loop."""
         if self._loop and self._thread:
             self._closing = True
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -57,7 +56,7 @@ class HandlerLoop:
             with suppress(SystemExit, KeyboardInterrupt):
                 loop.run_forever()
         with suppress(SystemExit, KeyboardInterrupt):
-            runner.close()  # cancels what is left
+            runner.close()  # cancels the remaining tasks
 
 
 async def _awaited(awaitable: Any) -> Any:

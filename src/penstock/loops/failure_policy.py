@@ -13,7 +13,7 @@ _LONGEST_ERROR = 10_000
 
 @dataclass(frozen=True, slots=True)
 class FailurePolicy:
-    """How often to try a message, how long to wait between, and what to do when all tries failed.
+    """The number of attempts, the delays between them, and what happens after the last failure.
 
     Create one with `FailurePolicy.stop()`, `.retry(...)` or `.park(...)`, which take delays in
     seconds or as timedelta.
@@ -25,7 +25,7 @@ class FailurePolicy:
     parks: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse a policy that could never try."""
+        """Refuse invalid attempts and delays."""
         if not isinstance(self.attempts, int) or self.attempts < 1:
             raise ValidationError("attempts", self.attempts, "at least 1")
         if seconds("delay", self.delay) > seconds("longest_delay", self.longest_delay):
@@ -40,14 +40,14 @@ class FailurePolicy:
     def retry(
         cls, attempts: int = 5, delay: Duration = 0.1, longest_delay: Duration = 30.0
     ) -> FailurePolicy:
-        """Try again, with doubling pauses and jitter; stop the consumer when all tries failed."""
+        """Retry with exponential backoff and jitter; stop the consumer after the last attempt."""
         return cls(attempts, seconds("delay", delay), seconds("longest_delay", longest_delay))
 
     @classmethod
     def park(
         cls, attempts: int = 5, delay: Duration = 0.1, longest_delay: Duration = 30.0
     ) -> FailurePolicy:
-        """Try again; when all tries failed, park the message with its error and go on."""
+        """Retry; after the last attempt, park the message with its error and continue."""
         return cls(
             attempts, seconds("delay", delay), seconds("longest_delay", longest_delay), parks=True
         )
@@ -68,7 +68,7 @@ def checked_policy(policy: FailurePolicy | None, default: FailurePolicy) -> Fail
 
 
 def kept_error(error: object) -> str:
-    """Return the text of an error, shortened, without characters that PostgreSQL cannot hold."""
+    """Return the text of an error, shortened, without characters that PostgreSQL cannot store."""
     if not isinstance(error, str):
         raise ValidationError("error", error, "a text")
     return error[:_LONGEST_ERROR].encode(errors="backslashreplace").decode().replace("\0", "\\0")

@@ -1,4 +1,4 @@
-"""Try again when that may help: a version moved on, a deadlock, a database that was away."""
+"""Retry a function after a temporary error: a conflict, a deadlock, an outage."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def retry(
     delay: Duration = 0.01,
     longest_delay: Duration = 1.0,
 ) -> Function | Callable[[Function], Function]:
-    """Make a function, plain or async, run again when it raises a retryable error.
+    """Retry a function, plain or async, when it raises a retryable error.
 
-    Put the reading and the deciding inside it, so that each attempt decides on what is true then.
-    The pause before each new attempt doubles from `delay` to `longest_delay` (in seconds, or as
-    timedelta), with jitter. After the last attempt its error is raised.
+    Read and decide inside the function, so that each attempt uses current data. The pause before
+    each new attempt doubles from `delay` to `longest_delay` (in seconds, or as timedelta), with
+    jitter. After the last attempt, its error is raised.
     """
     if not isinstance(attempts, int) or isinstance(attempts, bool) or attempts < 1:
         raise ValidationError("attempts", attempts, "a whole number of at least 1")

@@ -1,4 +1,4 @@
-"""This process: its name, and how it stops in good order when it is asked to end."""
+"""The name of this process, and handlers that stop loops on SIGTERM and SIGINT."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from weakref import WeakKeyDictionary
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
-#: what to stop in each event loop: a loop has one handler for a signal, and may run many consumers
+#: the functions to call, by event loop: a loop has one handler per signal, and many consumers
 _stops: WeakKeyDictionary[asyncio.AbstractEventLoop, list[Callable[[], None]]]
 _stops = WeakKeyDictionary()
-#: the handlers that were there before, to be put back
+#: the previous handlers, to be restored
 _before: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[signal.Signals, Any]]
 _before = WeakKeyDictionary()
 
 
 def this_process() -> str:
-    """Return a name for this process that means something to people."""
+    """Return a readable name for this process: its host and pid."""
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
 class StopEvent:
     """An event that a signal handler may set.
 
-    `threading.Event` may deadlock there: it takes a lock that the interrupted code may hold. To put
-    into a `SimpleQueue` takes none.
+    `threading.Event` may deadlock there, since the interrupted code may hold its lock.
+    `SimpleQueue.put` is reentrant.
     """
 
     def __init__(self) -> None:
@@ -42,28 +42,28 @@ class StopEvent:
         self._woken: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def is_set(self) -> bool:
-        """Whether it was set."""
+        """Whether the event is set."""
         return self._is_set
 
     def set(self) -> None:
-        """Set it, and wake who waits."""
+        """Set the event, and wake all waiting threads."""
         self._is_set = True
         self._woken.put(None)
 
     def wait_for(self, timeout: float) -> bool:
-        """Wait until it is set, for at most `timeout` seconds. Return whether it is set."""
+        """Wait until the event is set, for at most `timeout` seconds. Return whether it is set."""
         if not self._is_set and timeout > 0:
             with suppress(queue.Empty):
                 self._woken.get(timeout=timeout)
-                self._woken.put(None)  # for the next who waits
+                self._woken.put(None)  # wake the next waiting thread
         return self._is_set
 
 
 @contextmanager
 def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` on SIGTERM and SIGINT inside the block. A second signal acts as it did before.
+    """Call `stop` on SIGTERM and SIGINT inside the block. A second signal acts as before.
 
-    Only the main thread may set handlers; elsewhere this does nothing.
+    Only the main thread can set handlers; in other threads this does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -87,8 +87,8 @@ def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
 def stopping_loop_on_signals(stop: Callable[[], None]) -> Iterator[None]:
     """Do the same inside a running event loop.
 
-    A handler of the application's own, such as a web server's, is called as well, so that both end.
-    One that was set with `loop.add_signal_handler` cannot be read back, and is gone then.
+    An existing handler, such as a web server's, is called as well. A handler that was set with
+    `loop.add_signal_handler` cannot be read, and is lost.
     """
     loop = asyncio.get_running_loop()
     if threading.current_thread() is not threading.main_thread():
@@ -97,7 +97,7 @@ def stopping_loop_on_signals(stop: Callable[[], None]) -> Iterator[None]:
     stops = _stops.setdefault(loop, [])
     if not stops:
         for number in _SIGNALS:
-            _take_over(loop, number)
+            _set_handler(loop, number)
     stops.append(stop)
     try:
         yield
@@ -105,25 +105,25 @@ def stopping_loop_on_signals(stop: Callable[[], None]) -> Iterator[None]:
         stops.remove(stop)
         if not stops:
             for number in _SIGNALS:
-                _give_back(loop, number)
+                _restore_handler(loop, number)
 
 
-def _take_over(loop: asyncio.AbstractEventLoop, number: signal.Signals) -> None:
-    loop.remove_signal_handler(number)  # else its stub would be taken for what was there before
+def _set_handler(loop: asyncio.AbstractEventLoop, number: signal.Signals) -> None:
+    loop.remove_signal_handler(number)  # else getsignal returns its stub
     _before.setdefault(loop, {})[number] = signal.getsignal(number)
     loop.add_signal_handler(number, _stop_all, loop, number)
 
 
-def _give_back(loop: asyncio.AbstractEventLoop, number: signal.Signals) -> None:
-    if loop.remove_signal_handler(number):  # which leaves the default
+def _restore_handler(loop: asyncio.AbstractEventLoop, number: signal.Signals) -> None:
+    if loop.remove_signal_handler(number):  # sets the default handler
         handler = _before[loop].pop(number)
-        if handler is not None:  # one that Python did not set
+        if handler is not None:  # None: not set by Python
             signal.signal(number, handler)
 
 
 def _stop_all(loop: asyncio.AbstractEventLoop, number: signal.Signals) -> None:
     handler = _before[loop].get(number)
-    _give_back(loop, number)
+    _restore_handler(loop, number)
     for stop in list(_stops.get(loop, [])):
         stop()
     if callable(handler) and not _only_interrupts(handler):
@@ -131,7 +131,7 @@ def _stop_all(loop: asyncio.AbstractEventLoop, number: signal.Signals) -> None:
 
 
 def _only_interrupts(handler: Callable[..., Any]) -> bool:
-    """Whether the handler is Python's or asyncio's own for Ctrl-C, which would cancel the loops."""
+    """Whether the handler is Python's or asyncio's default for Ctrl-C, which interrupts tasks."""
     if handler is signal.default_int_handler:
         return True
     return isinstance(handler, partial) and isinstance(
