@@ -25,7 +25,7 @@ demo: .venv/.run ## run the main job: a shop on an embedded PostgreSQL and Spark
 test: .venv/.dev ## run the tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-test-quick: .venv/.dev ## run the tests that need neither Spark nor seconds each
+test-quick: .venv/.dev ## run the quick tests: no Spark, nothing slow
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not spark and not slow"
 
 check: .venv/.dev ## check format, lint, generated modules, types and layers
@@ -59,7 +59,7 @@ chaos: .venv/.dev ## everything at once through faults for CHAOS_SECONDS (600), 
 	  $(if $(CHAOS_SEED),--chaos-seed=$(CHAOS_SEED)) \
 	  --chaos-seconds=$$(( $(CHAOS_SECONDS) / 10 )) --timeout=$$(( $(CHAOS_SECONDS) + 600 ))
 
-crash-matrix: .venv/.dev ## kill drivers at every point of every step, and note it in docs/
+crash-matrix: .venv/.dev ## kill drivers at every point of every step, and report it in docs/
 	$(BIN)/python -m pytest tests/pipeline/steps/test_crash_matrix.py -m chaos -rP \
 	  --crash-report $(if $(CHAOS_SEED),--chaos-seed=$(CHAOS_SEED)) --timeout=0
 

@@ -125,8 +125,8 @@ def test_a_value_of_the_wrong_type_is_named_or_null(
         load(spark, database_url, wrong, category="thing").collect()
 
     assert last_line(raised.value) == (
-        "[PENSTOCK.WrongValue] data.whole of the message at 1 is 'a dozen', which does not read as int; "
-        'spark.read with option onWrongType="null" reads it as null'
+        "[PENSTOCK.WrongValue] data.whole of the message at 1 is 'a dozen', which does not read as "
+        'int; spark.read with option onWrongType="null" reads it as null'
     )
     nulls = load(spark, database_url, wrong, category="thing", onWrongType="null")
     assert nulls.collect() == [Row(data=Row(whole=None))]
