@@ -208,15 +208,16 @@ class TestTheSequence:
         with _drawing_positions(connect()):
             while not other.value(f"select pg_sequence_last_value('{SEQUENCE}'::regclass)"):
                 pass
-            ((ahead, moves),) = other.execute(
-                "select count(*) filter (where seen > drawn), count(distinct drawn) from ("
-                " select penstock.last_position() as seen,"
-                f" pg_sequence_last_value('{SEQUENCE}'::regclass) as drawn"
-                " from generate_series(1, 200000) offset 0) looks"
-            ).fetchall()
-
-        assert ahead == 0
-        assert moves > 100
+            moves = 0
+            while moves <= 100:  # on a busy machine one statement sees few of them
+                ((ahead, drawn),) = other.execute(
+                    "select count(*) filter (where seen > drawn), count(distinct drawn) from ("
+                    " select penstock.last_position() as seen,"
+                    f" pg_sequence_last_value('{SEQUENCE}'::regclass) as drawn"
+                    " from generate_series(1, 200000) offset 0) looks"
+                ).fetchall()
+                assert ahead == 0
+                moves += drawn
 
 
 @contextmanager
