@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from penstock.consumers.handlers import Handler, Middleware, refuse_generator, wrapped
@@ -44,11 +45,18 @@ class HandlerCalls:
 
     def run(self, handler: Handler, message: RecordedMessage, *transaction: Any) -> None:
         """Call a handler once, inside the middleware."""
+        if self._middleware:
+            call = partial(self._call, handler, transaction)
+            run_handler(wrapped(self._middleware, call), message)
+        else:
+            self._call(handler, transaction, message)
 
-        def call(message: RecordedMessage) -> None:
-            refuse_generator(run_handler(handler, message, *transaction))
-
-        run_handler(wrapped(self._middleware, call), message)
+    def _call(
+        self, handler: Handler, transaction: tuple[Any, ...], message: RecordedMessage
+    ) -> None:
+        result = run_handler(handler, message, *transaction)
+        if result is not None:
+            refuse_generator(result)
 
     def attempt(self, call: Callable[[], None], message: RecordedMessage) -> Exception | None:
         """Call as often as the policy allows. Return the last error if every call failed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from penstock.consumers.handlers import Handler, Middleware, refuse_generator, wrapped
@@ -43,11 +44,18 @@ class AsyncHandlerCalls:
 
     async def run(self, handler: Handler, message: RecordedMessage, *transaction: Any) -> None:
         """Call a handler once, inside the middleware."""
+        if self._middleware:
+            call = partial(self._call, handler, transaction)
+            await run_handler(wrapped(self._middleware, call), message)
+        else:
+            await self._call(handler, transaction, message)
 
-        async def call(message: RecordedMessage) -> None:
-            refuse_generator(await run_handler(handler, message, *transaction))
-
-        await run_handler(wrapped(self._middleware, call), message)
+    async def _call(
+        self, handler: Handler, transaction: tuple[Any, ...], message: RecordedMessage
+    ) -> None:
+        result = await run_handler(handler, message, *transaction)
+        if result is not None:
+            refuse_generator(result)
 
     async def attempt(
         self, call: Callable[[], Awaitable[None]], message: RecordedMessage

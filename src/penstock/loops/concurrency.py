@@ -76,7 +76,7 @@ def background(work: Callable[[StopEvent], None], name: str) -> Iterator[None]:
 def run_handler(handler: Callable[..., Any], *arguments: Any) -> Any:
     """Call a handler and return its result. Refuses an awaitable result."""
     result = handler(*arguments)
-    if inspect.isawaitable(result):
+    if result is not None and inspect.isawaitable(result):  # None is the rule
         if inspect.iscoroutine(result):
             result.close()
         raise ValidationError("handler", result, HANDLERS)

@@ -102,7 +102,7 @@ async def background(
 async def run_handler(handler: Callable[..., Any], *arguments: Any) -> Any:
     """Call a handler, plain or async, and return its result."""
     result = handler(*arguments)
-    if inspect.isawaitable(result):
+    if result is not None and inspect.isawaitable(result):  # None is the rule
         result = await result
     return result
 

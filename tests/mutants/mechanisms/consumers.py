@@ -95,7 +95,11 @@ CONSUMERS = (
                 "    if inspect.isgenerator(result) or inspect.isasyncgen(result):",
                 "    if False:",
             ),
-            Edit("loops/concurrency.py", "    if inspect.isawaitable(result):", "    if False:"),
+            Edit(
+                "loops/concurrency.py",
+                "    if result is not None and inspect.isawaitable(result):",
+                "    if False:",
+            ),
         ),
         (
             f"{HANDLING}TestGenerators::test_one_in_disguise_is_not_taken_for_done",
