@@ -10,13 +10,15 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from threading import Event, Thread
 from typing import Any
 
 import pytest
 
 from penstock import RecordedMessage, Store
+from penstock.loops.concurrency import Handlers
 from penstock.loops.signals import StopEvent, stopping_loop_on_signals, stopping_on_signals
 from tests.both_ways import Way
 from tests.consumers.consuming import fill, new_category, new_consumer
@@ -293,6 +295,21 @@ class TestSignals:
             Thread(target=signal.pthread_kill, args=(waiter, signal.SIGTERM)).start()
 
             assert stop.wait_for(3600)
+
+    @pytest.mark.parametrize(
+        "wait", [StopEvent().wait_for, Handlers[int](1, print).wait], ids=["event", "handlers"]
+    )
+    def test_a_wait_ends_though_a_handler_ran_past_its_timeout(
+        self, wait: Callable[[float], object]
+    ) -> None:
+        """`SimpleQueue.get` then waits for ever; the test would not end."""
+        before = signal.signal(signal.SIGALRM, lambda *_: time.sleep(0.05))
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        try:
+            wait(0.02)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
 
     def test_in_an_event_loop_the_application_s_own_handler_is_called_as_well(
         self, before: list[int]

@@ -17,7 +17,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from penstock.errors import ValidationError
 from penstock.loops.event_loop import HandlerLoop
-from penstock.loops.signals import StopEvent, stopping_on_signals
+from penstock.loops.signals import StopEvent, Wakeup, stopping_on_signals
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -136,7 +136,8 @@ class Handlers(Generic[Item]):
         self._size = size
         self._handle = handle
         self._waiting: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
-        self._ended: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
+        self._ended: queue.SimpleQueue[Item] = queue.SimpleQueue()
+        self._wakeup = Wakeup()
 
     def give(self, item: Item) -> None:
         """Call `handle` with the item as soon as a thread is free."""
@@ -148,16 +149,17 @@ class Handlers(Generic[Item]):
 
     def ended(self) -> list[Item]:
         """Return the items whose call has ended since the last time."""
+        self._wakeup.wait(0)  # forget what woke us
         return list(_drained(self._ended))
 
     def wait(self, timeout: float) -> None:
         """Wait until a call has ended or `wake()` is called, for at most `timeout` seconds."""
-        with suppress(queue.Empty):
-            self._ended.put(self._ended.get(timeout=timeout))
+        if self._wakeup.wait(timeout):
+            self._wakeup.wake()  # until `ended()`
 
     def wake(self) -> None:
         """End `wait()`. Any thread, and a signal handler, may call this."""
-        self._ended.put(None)
+        self._wakeup.wake()
 
     def cancel(self) -> None:
         """Do nothing: a thread cannot be cancelled."""
@@ -166,6 +168,7 @@ class Handlers(Generic[Item]):
         while (item := self._waiting.get()) is not None:
             self._handle(item)
             self._ended.put(item)
+            self._wakeup.wake()
 
     def __enter__(self) -> Self:
         self._threads = [
@@ -183,7 +186,7 @@ class Handlers(Generic[Item]):
             thread.join()
 
 
-def _drained(items: queue.SimpleQueue[Item | None]) -> Iterator[Item]:
+def _drained(items: queue.SimpleQueue[Any]) -> Iterator[Item]:
     with suppress(queue.Empty):
         while True:
             if (item := items.get_nowait()) is not None:

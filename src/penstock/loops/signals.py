@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import queue
 import signal
 import socket
 import threading
@@ -30,16 +29,34 @@ def this_process() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
-class StopEvent:
-    """An event that a signal handler may set.
+class Wakeup:
+    """Wakes one thread that waits. A signal handler may use it.
 
-    `threading.Event` may deadlock there, since the interrupted code may hold its lock.
-    `SimpleQueue.put` is reentrant.
+    Of what Python has, only a lock is safe there. `threading.Event` may deadlock, since the
+    interrupted code may hold its own lock. `SimpleQueue.get(timeout=)` may never return: if a
+    handler runs until after the timeout, the time left is negative, which means no limit.
     """
 
     def __init__(self) -> None:
+        self._asleep = threading.Lock()
+        self._asleep.acquire()
+
+    def wake(self) -> None:
+        """End the wait of one thread, or else the next one that begins."""
+        with suppress(RuntimeError):  # it is released already
+            self._asleep.release()
+
+    def wait(self, timeout: float) -> bool:
+        """Wait for at most `timeout` seconds, and return whether `wake` was called."""
+        return self._asleep.acquire(timeout=min(max(timeout, 0.0), threading.TIMEOUT_MAX))
+
+
+class StopEvent:
+    """An event that a signal handler may set."""
+
+    def __init__(self) -> None:
         self._is_set = False
-        self._woken: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._wakeup = Wakeup()
 
     def is_set(self) -> bool:
         """Whether the event is set."""
@@ -48,14 +65,12 @@ class StopEvent:
     def set(self) -> None:
         """Set the event, and wake all waiting threads."""
         self._is_set = True
-        self._woken.put(None)
+        self._wakeup.wake()
 
     def wait_for(self, timeout: float) -> bool:
         """Wait until the event is set, for at most `timeout` seconds. Return whether it is set."""
-        if not self._is_set and timeout > 0:
-            with suppress(queue.Empty):
-                self._woken.get(timeout=timeout)
-                self._woken.put(None)  # wake the next waiting thread
+        if not self._is_set and self._wakeup.wait(timeout):
+            self._wakeup.wake()  # the next waiting thread
         return self._is_set
 
 
