@@ -123,6 +123,7 @@ class Server:
         self._fresh: dict[str, FreshState] = {}
         self._administrator: psycopg.Connection[Any] | None = None
         self._idle: dict[str, list[str]] = defaultdict(list)
+        self._cleaners: dict[str, psycopg.Connection[Any]] = {}  # by database
 
     def url(self, database: str) -> str:
         return self.embedded.url_for(database)
@@ -158,15 +159,34 @@ class Server:
             self._fresh[edition] = FreshState.of(self.url(name))
         return name
 
-    def give_back(self, edition: str, name: str) -> None:
-        """Keep a database for another test, if it can be brought back to its fresh state."""
-        new = self._new_name()
-        if not rename(self._connection(), name, new):
-            self.drop_database(name)
-        elif self._fresh[edition].restore(self.url(new)):
-            self._idle[edition].append(new)
+    def give_back(self, edition: str, name: str, *, hide: bool) -> None:
+        """Keep a database for another test, if it can be brought back to its fresh state.
+
+        `hide` gives it another name, if what uses it may not have ended with the test.
+        """
+        if hide:
+            self._drop_cleaner(name)
+            old, name = name, self._new_name()
+            if not rename(self._connection(), old, name):
+                self.drop_database(old)
+                return
+        if self._is_restored(edition, name):
+            self._idle[edition].append(name)
         else:
-            self.drop_database(new)
+            self._drop_cleaner(name)
+            self.drop_database(name)
+
+    def _is_restored(self, edition: str, name: str) -> bool:
+        with suppress(psycopg.OperationalError):  # a test may end its sessions
+            if name in self._cleaners:
+                return self._fresh[edition].restore(self._cleaners[name])
+        self._drop_cleaner(name)
+        self._cleaners[name] = psycopg.connect(self.url(name), autocommit=True)
+        return self._fresh[edition].restore(self._cleaners[name])
+
+    def _drop_cleaner(self, name: str) -> None:
+        if name in self._cleaners:
+            self._cleaners.pop(name).close()
 
     def drop_all(self) -> None:
         """Drop every database that was made here."""
@@ -204,7 +224,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 
 @pytest.fixture
-def new_database(server: Server) -> Iterator[Callable[[str], str]]:
+def new_database(server: Server, request: pytest.FixtureRequest) -> Iterator[Callable[[str], str]]:
     """Make fresh databases of an edition ('penstock', 'beside', 'genuine' or 'empty') by URL."""
     made: list[tuple[str, str]] = []
 
@@ -213,8 +233,9 @@ def new_database(server: Server) -> Iterator[Callable[[str], str]]:
         return server.url(made[-1][1])
 
     yield create
+    has_processes = any(request.node.get_closest_marker(one) for one in ("spark", "slow"))
     for edition, name in made:
-        server.give_back(edition, name)
+        server.give_back(edition, name, hide=has_processes)
 
 
 @pytest.fixture

@@ -2,8 +2,11 @@
 
 Only rows are deleted. A database is used again if its catalogs are those of the template it was
 copied from, the template's own rows have not changed, and it has not grown much; any other is
-dropped. So a test may do anything to its database. It gets another name before it is used again:
-what a test left running, as Spark does with the tasks of a failed job, no longer finds it.
+dropped. So a test may do anything to its database. After a test with Spark or processes it gets
+another name before it is used again: what such a test left running no longer finds it.
+
+One connection to each database is kept to do this, since in a new session the first look at a
+catalog or table costs most of all.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ select format('%I.%I', s.schemaname, s.sequencename),
 from pg_sequences s order by 1
 """
 #: the tables and catalogs that were written to since the database was fresh, by PostgreSQL's
-#: counters. Others need not be opened, which in a new session costs most of all.
+#: counters. Others need not be looked at.
 _WRITTEN: LiteralString = """
 select n.nspname = 'pg_catalog', format('%I.%I', n.nspname, c.relname),
   case n.nspname when 'pg_catalog' then 0 else pg_total_relation_size(c.oid) end
@@ -55,7 +58,10 @@ _SETTINGS: LiteralString = """
 select count(*) from pg_db_role_setting s join pg_database d on d.oid = s.setdatabase
 where d.datname = current_database()
 """
-_END_ALL = "select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = %s"
+_END_OTHERS = (
+    "select pg_terminate_backend(pid, 5000) from pg_stat_activity"
+    " where datname = %s and pid <> pg_backend_pid()"
+)
 
 
 @dataclass(frozen=True)
@@ -79,25 +85,25 @@ class FreshState:
             connection.execute("select pg_stat_reset()")
             return state
 
-    def restore(self, url: str) -> bool:
-        """Bring an unused database back to this state. False if deleting rows is not enough.
+    def restore(self, connection: psycopg.Connection[Any]) -> bool:
+        """Bring a database back to this state. False if deleting rows is not enough.
 
-        Sessions count what they wrote at the latest when they end.
+        Ends all other sessions: they count what they wrote at the latest when they end.
         """
-        with psycopg.connect(url, autocommit=True) as connection:
-            written = connection.execute(_WRITTEN).fetchall()
-            changed = any(is_catalog for is_catalog, _, _ in written)
-            tables = {name: size for is_catalog, name, size in written if not is_catalog}
-            if (
-                sum(tables.values()) > GROWN
-                or connection.execute(_SETTINGS).fetchone() != (0,)
-                or (changed and _fingerprint(connection) != self.fingerprint)
-                or any(_rows(connection, name) != self.rows[name] for name in self._kept(tables))
-            ):
-                return False
-            connection.execute("set session_replication_role = replica")  # no triggers
-            connection.execute(self._clear(name for name in tables if not self.rows[name]))
-            return True
+        connection.execute(_END_OTHERS, (connection.info.dbname,))
+        written = connection.execute(_WRITTEN).fetchall()
+        changed = any(is_catalog for is_catalog, _, _ in written)
+        tables = {name: size for is_catalog, name, size in written if not is_catalog}
+        if (
+            sum(tables.values()) > GROWN
+            or connection.execute(_SETTINGS).fetchone() != (0,)
+            or (changed and _fingerprint(connection) != self.fingerprint)
+            or any(_rows(connection, name) != self.rows[name] for name in self._kept(tables))
+        ):
+            return False
+        connection.execute("set session_replication_role = replica")  # no triggers
+        connection.execute(self._clear(name for name in tables if not self.rows[name]))
+        return True
 
     def _kept(self, tables: Iterable[str]) -> list[str]:
         """The tables among these that hold rows in a fresh database."""
@@ -108,6 +114,7 @@ class FreshState:
             [
                 *(sql.SQL("delete from " + name) for name in tables),
                 *(sql.SQL("select setval({}, {}, {})").format(*one) for one in self.sequences),
+                sql.SQL("select pg_stat_force_next_flush()"),
                 sql.SQL("select pg_stat_reset()"),
             ]
         )
@@ -116,7 +123,7 @@ class FreshState:
 def rename(administrator: psycopg.Connection[Any], old: str, new: str) -> bool:
     """Rename a database and end its connections. False if another one connects meanwhile."""
     statement = sql.SQL("alter database {} rename to {}")
-    administrator.execute(_END_ALL, (old,))
+    administrator.execute(_END_OTHERS, (old,))
     try:
         administrator.execute(statement.format(sql.Identifier(old), sql.Identifier(new)))
     except psycopg.errors.ObjectInUse:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import psycopg
 import pytest
@@ -10,7 +11,6 @@ import pytest
 import penstock
 from tests.conftest import Server
 from tests.database_reuse import FreshState, rename
-from tests.racing import wait_until
 
 
 @pytest.fixture
@@ -22,29 +22,25 @@ def name(server: Server) -> Iterator[str]:
 
 
 @pytest.fixture
+def cleaner(server: Server, name: str) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(server.url(name), autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
 def fresh(server: Server, name: str) -> FreshState:
     return FreshState.of(server.url(name))
 
 
-def wait_until_unused(server: Server, name: str) -> None:
-    """Return once all sessions have ended, and with them have counted what they wrote."""
-    wait_until(
-        server.url("postgres"),
-        "select not exists (select from pg_stat_activity where datname = %s)",
-        (name,),
-    )
-
-
 def test_rows_and_positions_are_as_in_a_fresh_one(
-    server: Server, name: str, fresh: FreshState
+    server: Server, name: str, fresh: FreshState, cleaner: psycopg.Connection[Any]
 ) -> None:
     url = server.url(name)
     with penstock.connect(url) as store:
         store.write_message("account-1", "Opened")
         store.outbox.enqueue("mail", {})
 
-    wait_until_unused(server, name)
-    restored = fresh.restore(url)
+    restored = fresh.restore(cleaner)
 
     with penstock.connect(url) as store:
         assert restored
@@ -86,18 +82,19 @@ def test_whoever_still_uses_it_is_sent_away_and_does_not_find_it_again(
     ],
 )
 def test_one_that_was_changed_is_not_kept(
-    server: Server, name: str, fresh: FreshState, change: str
+    server: Server, name: str, fresh: FreshState, cleaner: psycopg.Connection[Any], change: str
 ) -> None:
     with psycopg.connect(server.url(name), autocommit=True) as connection:
         connection.execute(change.encode())
 
-    assert not fresh.restore(server.url(name))
+    assert not fresh.restore(cleaner)
 
 
-def test_one_that_has_grown_is_not_kept(server: Server, name: str, fresh: FreshState) -> None:
+def test_one_that_has_grown_is_not_kept(
+    server: Server, name: str, fresh: FreshState, cleaner: psycopg.Connection[Any]
+) -> None:
     with penstock.connect(server.url(name)) as store:
         notes = [penstock.Message("Noted", {"text": str(number)}) for number in range(5000)]
         store.write_messages("account-1", notes)
-    wait_until_unused(server, name)
 
-    assert not fresh.restore(server.url(name))
+    assert not fresh.restore(cleaner)
