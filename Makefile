@@ -9,6 +9,9 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 TYPED := $(wildcard src tests bench examples tools)
 
+# Set, it would let every process that the tests start compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help install demo test test-quick check format generate bench bench-quick bench-report chaos \
