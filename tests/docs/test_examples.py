@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import Server
+from tests.docs.example_processes import ExampleProcesses
 from tests.docs.pages import ROOT, imports_spark
 from tests.docs.running import check_lines
 from tests.docs.spark_examples import SparkExamples
@@ -18,6 +16,13 @@ from tests.docs.spark_examples import SparkExamples
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 ON_SPARK = [one for one in EXAMPLES if imports_spark(one.read_text(encoding="utf-8"))]
 OUTPUT = "\n# Output:\n"
+
+
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExampleProcesses]:
+    processes = ExampleProcesses(tmp_path_factory.mktemp("examples"))
+    yield processes
+    processes.close()
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +42,12 @@ def spark_examples(
     ids=lambda example: str(example.name),
 )
 def test_an_example_prints_what_it_says_also_the_second_time(
-    example: Path, database_url: str, tmp_path: Path
+    example: Path, database_url: str, examples: ExampleProcesses
 ) -> None:
     expected = _expected_output(example)
 
-    first = _run(example, database_url, tmp_path)
-    second = _run(example, database_url, tmp_path)
+    first = examples.run(example, database_url)
+    second = examples.run(example, database_url)
 
     check_lines(example.name, first, expected)
     check_lines(f"{example.name}, the second time,", second, expected)
@@ -66,19 +71,3 @@ def _expected_output(example: Path) -> list[str]:
     _, heading, output = example.read_text(encoding="utf-8").partition(OUTPUT)
     assert heading, f"{example.name} does not say what it prints"
     return [line.removeprefix("#").removeprefix(" ") for line in output.splitlines()]
-
-
-def _run(example: Path, url: str, folder: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, str(example)],
-        cwd=folder,
-        env={**os.environ, "PENSTOCK_URL": url},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    return done.stdout
