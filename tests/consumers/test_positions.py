@@ -19,8 +19,7 @@ from penstock.consumers.positions import (
     TablePositions,
     positions_for,
 )
-from penstock.consumers.progress import Progress
-from penstock.consumers.subscription import Subscription
+from penstock.consumers.progress import Progress, Subscription
 from penstock.database.operation import Operation
 from penstock.errors import InvalidPosition, PositionConflict, UnsupportedEdition, ValidationError
 from penstock.log.context import LogContext

@@ -10,14 +10,13 @@ from penstock.admin import health, readers
 from penstock.admin.health import HealthFigure
 from penstock.admin.readers import ConsumerStatus, SessionStatus, refuse_forward
 from penstock.consumers import parked
+from penstock.consumers.handler_calls import read_parked
 from penstock.consumers.parked import ParkedMessage, parked_stream
 from penstock.errors import ParkedMessageNotFound, ValidationError
-from penstock.log import read
 from penstock.log.context import check_position
 from penstock.log.retain import retain
 from penstock.log.retention import Keep, Retained
 from penstock.log.runs import Runs
-from penstock.message import RecordedMessage
 
 
 class Admin:
@@ -121,13 +120,7 @@ class Admin:
 
     def parked(self, category: str, consumer_id: str) -> list[ParkedMessage]:
         """Return the parked messages of a consumer that were neither handled nor dropped."""
-        stream_name = parked_stream(category, consumer_id)
-        entries: list[RecordedMessage] = []
-        while page := self._runs.run(
-            read.get_stream_messages(self._runs.context, stream_name, parked.next_position(entries))
-        ):
-            entries.extend(page)
-        return list(parked.fold(entries).values())
+        return read_parked(self._runs, parked_stream(category, consumer_id))
 
     def retry_parked(self, category: str, consumer_id: str, global_position: int) -> None:
         """Request that the consumer handles a parked message again, when it is idle."""

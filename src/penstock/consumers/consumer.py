@@ -5,23 +5,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any
 
 from penstock.consumers import parked
-from penstock.consumers.handler_calls import HandlerCalls, logger
+from penstock.consumers.handler_calls import HandlerCalls, ParkedRetries, logger
 from penstock.consumers.handlers import (
+    Function,
     Handler,
     Middleware,
     Routes,
     check_types,
     checked_middleware,
 )
-from penstock.consumers.parked_retries import ParkedRetries
 from penstock.consumers.positions import Positions, StoredPosition, positions_for
-from penstock.consumers.progress import Progress
-from penstock.consumers.subscription import Subscription
+from penstock.consumers.progress import Progress, Subscription
 from penstock.errors import (
-    AuthenticationFailed,
     DecodingError,
     LogChanged,
     PositionConflict,
@@ -42,8 +40,6 @@ from penstock.loops.durations import Duration
 from penstock.loops.failure_policy import FailurePolicy, checked_policy
 from penstock.loops.outage import Outage
 from penstock.message import RecordedMessage, check_text
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Consumer:
@@ -187,12 +183,12 @@ class Consumer:
                 self._use_idle_time()
             self._outage.is_over()
             return self._progress.pause(length)
-        except AuthenticationFailed:
-            raise
         except UnavailableError as error:
+            if not error.retryable:  # the password is wrong
+                raise
             self._outage.goes_on(error)
-            self._progress.forget_stored()  # a save may or may not have been committed
-            self._retries.forget()
+            self._progress.stored = None  # a save may or may not have been committed
+            self._retries.version = None
             return self._progress.longest_pause
 
     def _use_idle_time(self) -> None:
@@ -204,7 +200,7 @@ class Consumer:
     def _handle_pages(self) -> int:
         """Handle pages up to the head of the category as it is now."""
         head = None
-        if self._subscription.has_head:
+        if self._store.context.edition.has_watermark:  # a genuine Message DB cannot read the head
             head = self._store.run(self._subscription.head())
         handled = self._handle_page(head)
         while self._progress.has_more and not self._stopping.is_set():
@@ -213,19 +209,20 @@ class Consumer:
 
     def _handle_page(self, until: int | None = None) -> int:
         """Handle the next page, and return how many of its messages are done with."""
-        if not self._progress.is_loaded:
+        if self._progress.stored is None:
             self._load_position()
         if until is None and self._subscription.is_filtered:
             until = self._store.run(self._subscription.head())
         try:
             page = self._read_page(until)
         except LogChanged as error:
-            self._start_again(error)
+            logger.warning("consumer %s starts again: %s", self.consumer_id, error)
+            self._progress.restart()
+            self._retries.version = None
             return 0
         self._progress.fetched(page)
-        if self._progress.may_have_missed(page):
-            removed = self._store.run(self._progress.removed_before(page))
-            self._progress.note_missed(removed)
+        if (removed := self._progress.removed_before(page)) is not None:
+            self._progress.note_missed(self._store.run(removed))
         for count, message in enumerate(page):
             if self._stopping.is_set() or not self._handle(message):
                 return count
@@ -259,15 +256,12 @@ class Consumer:
             return False
         if not self._policy.parks:
             raise self._calls.failed(message, error) from error
-        self._park(message, error)
-        return True
-
-    def _park(self, message: RecordedMessage, error: Exception) -> None:
         attempts = self._policy.attempts
         with self._saving_with(message) as transaction:
             transaction.run(
                 parked.park(self._store.context, self.parked_stream, message, error, attempts)
             )
+        return True
 
     def _call(self, handler: Handler, message: RecordedMessage) -> None:
         if self._transactional:
@@ -278,10 +272,11 @@ class Consumer:
             self._progress.done(message.global_position)
 
     def _load_position(self) -> None:
-        stored = self._store.run(self._progress.load())
-        at_end = self._progress.starts_at_end(stored)
-        head = self._store.run(self._subscription.head()) if at_end else 0
-        self._progress.loaded(stored, head)
+        stored = self._store.run(self._progress.positions.load(self._store.context))
+        end = None
+        if not stored.exists and self._progress.start == "end":
+            end = self._store.run(self._subscription.head())
+        self._progress.loaded(stored, end)
         self._save(durable=True)  # a later start would choose another position
 
     def _save(self, durable: bool = False) -> None:
@@ -305,13 +300,7 @@ class Consumer:
             return runs.run(self._progress.save(position, durable))
         except WrongExpectedVersion as error:
             name = f"{self.category}-{self.consumer_id}"
-            raise PositionConflict(name, self._progress.expected, None) from error
-
-    def _start_again(self, error: LogChanged) -> None:
-        """Begin again: the log that this consumer has read was replaced."""
-        logger.warning("consumer %s starts again: %s", self.consumer_id, error)
-        self._progress.restart()
-        self._retries.forget()
+            raise PositionConflict(name, self._progress.last_saved, None) from error
 
 
 def _check_store(store: object, transactional: object, policy: FailurePolicy) -> None:

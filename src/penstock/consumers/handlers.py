@@ -130,18 +130,3 @@ def checked_middleware(middleware: object, is_async: bool) -> tuple[Middleware, 
             kind = "an async function" if is_async else "a plain function"
             raise ValidationError("middleware", one, kind)
     return tuple(middleware)
-
-
-def wrapped(
-    middleware: Sequence[Middleware], call: Callable[[RecordedMessage], Any]
-) -> Callable[[RecordedMessage], Any]:
-    """Return `call` inside the middleware; the first is the outermost."""
-    for one in reversed(middleware):
-        call = _around(one, call)
-    return call
-
-
-def _around(
-    middleware: Middleware, call: Callable[[RecordedMessage], Any]
-) -> Callable[[RecordedMessage], Any]:
-    return lambda message: middleware(message, call)

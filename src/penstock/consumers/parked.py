@@ -14,11 +14,11 @@ The stream holds the whole message, so a retry works after retention has removed
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
-from uuid import UUID
+
+import msgspec
 
 from penstock.database.operation import Operation
 from penstock.errors import first_line
@@ -59,7 +59,7 @@ def park(
         stream_name,
         "Parked",
         {
-            "message": _as_data(message),
+            "message": message.to_dict(),
             "error": kept_error(f"{type(error).__name__}: {first_line(error)}"),
             "attempts": attempts,
         },
@@ -82,57 +82,23 @@ def fold(events: Iterable[RecordedMessage]) -> dict[int, ParkedMessage]:
     """
     waiting: dict[int, ParkedMessage] = {}
     for event in events:
+        position = event.data.get("global_position")
         if event.type == "Parked":
             if (parked := _parked(event)) is not None:
                 waiting[parked.message.global_position] = parked
-            continue
-        position = event.data.get("global_position")
-        if not is_whole(position):
-            continue
-        if event.type in ("Handled", "Dropped"):
-            waiting.pop(position, None)
-        elif event.type == "RetryRequested" and position in waiting:
-            waiting[position] = _requested(waiting[position])
+        elif is_whole(position) and position in waiting:
+            if event.type in ("Handled", "Dropped"):
+                del waiting[position]
+            elif event.type == "RetryRequested":
+                waiting[position] = replace(waiting[position], retry_requested=True)
     return waiting
-
-
-def next_position(events: Sequence[RecordedMessage]) -> int:
-    """Return the position of the next event to read. Retention may have removed the first ones."""
-    return events[-1].position + 1 if events else 0
-
-
-def _requested(parked: ParkedMessage) -> ParkedMessage:
-    return ParkedMessage(parked.message, parked.error, parked.attempts, parked.parked_at, True)
-
-
-def _as_data(message: RecordedMessage) -> dict[str, Any]:
-    return {
-        "id": str(message.id),
-        "stream_name": message.stream_name,
-        "type": message.type,
-        "position": message.position,
-        "global_position": message.global_position,
-        "data": message.data,
-        "metadata": message.metadata,
-        "time": message.time.isoformat(),
-    }
 
 
 def _parked(event: RecordedMessage) -> ParkedMessage | None:
     try:
-        fields = event.data["message"]
-        message = RecordedMessage(
-            UUID(fields["id"]),
-            fields["stream_name"],
-            fields["type"],
-            fields["position"],
-            fields["global_position"],
-            fields["data"],
-            fields["metadata"],
-            datetime.fromisoformat(fields["time"]),
-        )
+        message = msgspec.convert(event.data["message"], RecordedMessage)
         error, attempts = event.data["error"], event.data["attempts"]
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, msgspec.ValidationError):
         return None
     if not is_whole(message.global_position) or not is_whole(attempts):
         return None

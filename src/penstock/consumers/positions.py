@@ -19,10 +19,9 @@ from typing import Any, Protocol, cast
 from uuid import uuid4
 
 from penstock.database.operation import Operation, Row, call
-from penstock.errors import InvalidPosition, UnsupportedEdition, ValidationError
+from penstock.errors import InvalidPosition, ValidationError
 from penstock.log import read, write
 from penstock.log.context import LogContext, is_whole
-from penstock.message import RecordedMessage
 
 HISTORY_INTERVAL = 10
 
@@ -78,7 +77,10 @@ class StreamPositions:
             message = last.decode(rows)
             if message is None:
                 return StoredPosition(0, -1, exists=False)
-            return StoredPosition(position_in(message), message.position)
+            position = message.data.get("position")
+            if not is_whole(position) or position < 0:
+                raise InvalidPosition(message.stream_name, message.position, message.data)
+            return StoredPosition(position, message.position)
 
         return Operation("load_position", last.statements, decode, last.facts)
 
@@ -144,16 +146,8 @@ class TablePositions:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class HybridPositions:
+class HybridPositions(TablePositions):
     """Keeps the position in the table, and every tenth one in the stream too, as a history."""
-
-    category: str
-    consumer_id: str
-
-    @property
-    def _table(self) -> TablePositions:
-        return TablePositions(self.category, self.consumer_id)
 
     @property
     def _stream(self) -> StreamPositions:
@@ -178,9 +172,9 @@ class HybridPositions:
             " from (values (1)) as one"
             " left join lateral penstock.latest_position(%s) p on true"
             " left join lateral message_store.get_last_stream_message(%s) m on true",
-            (self._table.key, self._stream.stream_name),
+            (self.key, self._stream.stream_name),
             decode,
-            consumer_id=self._table.key,
+            consumer_id=self.key,
         )
 
     def save(
@@ -188,8 +182,8 @@ class HybridPositions:
     ) -> Operation[StoredPosition]:
         """Update the row, and every tenth time write to the stream in the same transaction."""
         if stored.saves % HISTORY_INTERVAL:
-            return self._table.save(context, stored, position, durable=durable)
-        saved = self._table.save(context, stored, position)
+            return super().save(context, stored, position, durable=durable)
+        saved = super().save(context, stored, position)
         history = self._stream.record(context, position)
         return Operation(
             saved.name, (*history.statements, *saved.statements), saved.decode, saved.facts
@@ -205,9 +199,7 @@ KINDS: dict[str, Callable[[str, str], Positions]] = {
 
 def positions_for(kind: Any, category: str, consumer_id: str) -> Positions:
     """Return the positions of a kind by name, or the caller's own object."""
-    if isinstance(kind, str):
-        if kind not in KINDS:
-            raise ValidationError("positions", kind, "'stream', 'table' or 'hybrid'")
+    if isinstance(kind, str) and kind in KINDS:
         return KINDS[kind](category, consumer_id)
     if isinstance(kind, type) or not (hasattr(kind, "load") and hasattr(kind, "save")):
         raise ValidationError(
@@ -216,18 +208,6 @@ def positions_for(kind: Any, category: str, consumer_id: str) -> Positions:
     return cast(Positions, kind)
 
 
-def position_in(message: RecordedMessage) -> int:
-    """Return the position in a message of a position stream."""
-    position = message.data.get("position")
-    if not is_whole(position) or position < 0:
-        raise InvalidPosition(message.stream_name, message.position, message.data)
-    return position
-
-
 def check_edition(context: LogContext) -> None:
     """Refuse a genuine Message DB: it has no table for positions."""
-    if not context.edition.has_watermark:
-        raise UnsupportedEdition(
-            "positions in a table need Penstock's schema, and this is a genuine Message DB: "
-            "run `penstock init` to add it, or keep positions in a stream"
-        )
+    context.require_penstock("a position in a table (one in a stream works)")

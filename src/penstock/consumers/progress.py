@@ -1,4 +1,4 @@
-"""How far a consumer has come, and when it saves its position or pauses. Does no I/O.
+"""What a consumer reads next, and when it saves its position or pauses. Does no I/O.
 
 The promise is at least once. The **position** is the last message that is done with: handled,
 parked, or without a handler. The database holds the **stored position**, which never passes it. So
@@ -15,101 +15,113 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from penstock.consumers.positions import Positions, StoredPosition
-from penstock.consumers.subscription import Subscription
-from penstock.database.operation import Operation
-from penstock.errors import ValidationError
-from penstock.log import paging
-from penstock.log.context import check_position, is_whole
+from penstock.database.operation import Operation, call, only_value
+from penstock.log import paging, read
+from penstock.log.context import LogContext, check_position
 from penstock.loops.durations import Duration, seconds
 from penstock.message import RecordedMessage
 
 logger = logging.getLogger("penstock")
 
+_BOOKKEEPING_OF_WHOLE_LOG = ("$all:position", "$all:parked")
 
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """Which messages a consumer reads: a category, and the filters on it."""
+
+    context: LogContext
+    category: str
+    correlation: str | None = None
+    consumer_group_member: int | None = None
+    consumer_group_size: int | None = None
+    condition: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the consumer group."""
+        read.check_group(self.consumer_group_member, self.consumer_group_size)
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether it leaves out messages of the category, in a log whose head can be read."""
+        return paging.is_sparse(
+            self.context, self.correlation, self.consumer_group_size, self.condition
+        )
+
+    def head(self) -> Operation[int]:
+        """Read the global position of the last message there is."""
+        if self.category == "$all":
+            return read.head_without_bookkeeping(self.context)
+        return read.category_head(self.context, self.category)
+
+    def is_own_bookkeeping(self, message: RecordedMessage) -> bool:
+        """Whether a consumer of the whole log wrote it: a position, or a parked message.
+
+        Handling these, or saving a position after them, would write more of them, without end.
+        """
+        return self.category == "$all" and message.category in _BOOKKEEPING_OF_WHOLE_LOG
+
+
+@dataclass(eq=False)
 class Progress:
     """One consumer's position: what to read next, when to save, how long to pause."""
 
-    def __init__(
-        self,
-        consumer_id: str,
-        subscription: Subscription,
-        positions: Positions,
-        *,
-        start: int | str,
-        batch_size: int,
-        polling_interval_ms: int,
-        longest_polling_interval_ms: int,
-        position_update_interval: int,
-        idle_save_delay: Duration,
-    ) -> None:
-        if start not in ("beginning", "end"):
-            check_position("start", start)  # type: ignore[arg-type]
-        if not is_whole(position_update_interval) or position_update_interval < 1:
-            raise ValidationError(
-                "position_update_interval", position_update_interval, "at least 1 message"
-            )
-        paging.check_interval(polling_interval_ms)
-        paging.check_interval(longest_polling_interval_ms)
-        self._consumer_id = consumer_id
-        self._subscription = subscription
-        self._context = subscription.context
-        self._positions = positions
-        self._start = start
-        self._batch_size = paging.page_size(self._context, batch_size)
-        self._polling_interval = polling_interval_ms / 1000
-        self.longest_pause = max(longest_polling_interval_ms / 1000, self._polling_interval)
-        self._update_interval = position_update_interval
-        self._idle_save_delay = seconds("idle_save_delay", idle_save_delay)
+    consumer_id: str
+    subscription: Subscription
+    positions: Positions
+    start: int | str
+    batch_size: int
+    polling_interval_ms: int
+    longest_polling_interval_ms: int
+    position_update_interval: int
+    idle_save_delay: Duration
 
-        #: the global position of the last message that is done with; 0 before the first
-        self.position = 0
-        #: at most how many messages retention removed before they could be read
-        self.missed = 0
+    def __post_init__(self) -> None:
+        """Check the options."""
+        if self.start not in ("beginning", "end"):
+            check_position("start", self.start)  # type: ignore[arg-type]
+        check_position("position_update_interval", self.position_update_interval, 1)
+        paging.check_interval(self.polling_interval_ms)
+        paging.check_interval(self.longest_polling_interval_ms)
+        self._batch_size = paging.page_size(self.subscription.context, self.batch_size)
+        self._idle_save_delay = seconds("idle_save_delay", self.idle_save_delay)
+        self.longest_pause = max(self.longest_polling_interval_ms, self.polling_interval_ms) / 1000
+        self.restart()
         #: whether the last page was full, so that there may be more to read
         self.has_more = False
+        #: at most how many messages retention removed before they could be read
+        self.missed = 0
+        self._empty_pages = 0
+
+    def restart(self) -> None:
+        """Begin in a log of which nothing was read."""
+        #: as it was last loaded or saved; None if something may have changed it unseen
+        self.stored: StoredPosition | None = None
+        self.last_saved = 0
+        #: the global position of the last message that is done with; 0 before the first
+        self.position = 0
         #: whether messages of this log were read: then a log that ends before them is another one
         self._resumes = False
-        self._stored: StoredPosition | None = None
-        self._last_saved = 0
         self._unsaved = 0
         self._undecodable = 0
         self._last_message_at = 0.0
-        self._empty_pages = 0
+        self.has_more = True
 
-    @property
-    def is_loaded(self) -> bool:
-        """Whether the stored position was loaded, and nothing can have changed it unseen."""
-        return self._stored is not None
-
-    def load(self) -> Operation[StoredPosition]:
-        """Look up the stored position."""
-        return self._positions.load(self._context)
-
-    def starts_at_end(self, stored: StoredPosition) -> bool:
-        """Whether this consumer has no position yet and skips what is there already."""
-        return not stored.exists and self._start == "end"
-
-    def loaded(self, stored: StoredPosition, head: int) -> None:
-        """Begin at the stored position, or at the chosen start if there is none.
+    def loaded(self, stored: StoredPosition, end: int | None) -> None:
+        """Begin at the stored position; if there is none, at the given end or the chosen start.
 
         After an outage, messages that were handled and not saved stay handled, unless the position
         was moved back meanwhile.
         """
-        done = self.position if stored.position >= self._last_saved else 0
-        first = stored.position if stored.exists else self._first_position(head)
-        self._stored = stored
-        self._last_saved = stored.position
-        self.position = max(first, done)
+        done = self.position if stored.position >= self.last_saved else 0
+        start = self.start - 1 if isinstance(self.start, int) else end or 0
+        self.saved(stored)
+        self.position = max(stored.position if stored.exists else start, done)
         # the end is saved even if it is 0: the next start would find another
-        has_to_be_saved = self.starts_at_end(stored) or self.position > stored.position
-        self._unsaved = 1 if has_to_be_saved else 0
-
-    def _first_position(self, head: int) -> int:
-        if self._start == "end":
-            return head
-        return max(0, self._start - 1) if isinstance(self._start, int) else 0
+        self._unsaved = int(end is not None or self.position > stored.position)
 
     @property
     def page_size(self) -> int:
@@ -118,7 +130,18 @@ class Progress:
 
     def next_page(self, until: int | None) -> Operation[list[RecordedMessage]]:
         """Read the messages after the position, up to a head if one is given."""
-        return self._subscription.page(self.position, self.page_size, until, self._resumes)
+        wanted = self.subscription
+        return read.get_category_messages(
+            wanted.context.until(until),
+            wanted.category,
+            self.position + 1,
+            self.page_size,
+            wanted.correlation,
+            wanted.consumer_group_member,
+            wanted.consumer_group_size,
+            wanted.condition,
+            resumes=self._resumes,
+        )
 
     def cannot_decode(self, global_position: int) -> bool:
         """Note which message could not be decoded. False if it is the next one."""
@@ -134,19 +157,15 @@ class Progress:
             self._resumes = True
             self._last_message_at = time.monotonic()
 
-    def may_have_missed(self, page: list[RecordedMessage]) -> bool:
-        """Whether there is a gap before the page, which retention may have made."""
-        has_begun = self.position > 0 or (self._stored is not None and self._stored.exists)
-        return (
-            has_begun
-            and self._context.edition.has_watermark
-            and bool(page)
-            and page[0].global_position > self.position + 1
-        )
-
-    def removed_before(self, page: list[RecordedMessage]) -> Operation[int]:
-        """Count at most how many messages retention has removed before the page."""
-        return self._subscription.removed(self.position, page[0].global_position)
+    def removed_before(self, page: list[RecordedMessage]) -> Operation[int] | None:
+        """Count at most how many messages retention removed before the page; None without a gap."""
+        if not page or page[0].global_position <= self.position + 1:
+            return None
+        has_begun = self.position > 0 or (self.stored is not None and self.stored.exists)
+        if not has_begun or not self.subscription.context.edition.has_watermark:
+            return None
+        arguments = (self.subscription.category, self.position, page[0].global_position)
+        return call("missed", "select penstock.missed(%s, %s, %s)", arguments, only_value)
 
     def note_missed(self, missed: int) -> None:
         """Count the messages that retention removed, and log them."""
@@ -155,9 +174,9 @@ class Progress:
             logger.warning(
                 "consumer %s fell behind retention: up to %d messages of %s after position %d "
                 "were removed before it could read them",
-                self._consumer_id,
+                self.consumer_id,
                 missed,
-                self._subscription.category,
+                self.subscription.category,
                 self.position,
             )
 
@@ -174,23 +193,23 @@ class Progress:
     @property
     def is_unsaved(self) -> bool:
         """Whether there is progress to save."""
-        return self._unsaved > 0 and self._stored is not None
+        return self._unsaved > 0 and self.stored is not None
 
     @property
     def save_is_due(self) -> bool:
         """Whether enough messages were handled since the last save."""
-        return self._unsaved >= self._update_interval
+        return self._unsaved >= self.position_update_interval
 
     @property
     def idle_save_is_due(self) -> bool:
-        """Whether there is unsaved progress, and no message came for some time."""
-        idle = time.monotonic() - self._last_message_at
-        return self._unsaved > 0 and idle >= self._idle_save_delay
+        """Whether no message came for some time."""
+        return time.monotonic() - self._last_message_at >= self._idle_save_delay
 
     def save(self, position: int, durable: bool) -> Operation[StoredPosition]:
         """Store a position, if the stored one is the one that was last seen."""
-        assert self._stored is not None, "a consumer loads its position before it saves one"
-        return self._positions.save(self._context, self._stored, position, durable=durable)
+        assert self.stored is not None, "a consumer loads its position before it saves one"
+        context = self.subscription.context
+        return self.positions.save(context, self.stored, position, durable=durable)
 
     @contextmanager
     def saving(self) -> Iterator[None]:
@@ -200,32 +219,15 @@ class Progress:
         except Exception:
             raise
         except BaseException:  # Ctrl-C, or a task that was cancelled
-            self.forget_stored()
+            self.stored = None
             raise
 
     def saved(self, stored: StoredPosition) -> None:
         """Note what is stored now."""
-        self._stored = stored
-        self._last_saved = stored.position
+        self.stored = stored
+        self.last_saved = stored.position
         self.position = max(self.position, stored.position)
         self._unsaved = 0
-
-    @property
-    def expected(self) -> int | None:
-        """The position that the next save expects to find."""
-        return self._stored.position if self._stored else None
-
-    def forget_stored(self) -> None:
-        """Load the position again before the next page."""
-        self._stored = None
-
-    def restart(self) -> None:
-        """Begin again in a log that is another than before."""
-        self._stored = None
-        self.position = self._last_saved = self._unsaved = self._undecodable = 0
-        self._last_message_at = 0.0
-        self._resumes = False
-        self.has_more = True
 
     def pause(self, page_length: int) -> float:
         """Return how long to wait before the next page: longer each time one is empty."""
@@ -233,5 +235,5 @@ class Progress:
             self._empty_pages = 0
             return 0.0
         self._empty_pages = 0 if page_length else self._empty_pages + 1
-        doubled = self._polling_interval * 2.0 ** min(max(self._empty_pages - 1, 0), 16)
+        doubled = self.polling_interval_ms / 1000 * 2.0 ** min(max(self._empty_pages - 1, 0), 16)
         return min(self.longest_pause, doubled)

@@ -9,13 +9,12 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Literal, get_args
+from typing import Literal, LiteralString, get_args
 from uuid import UUID
 
 from penstock.database.arrays import text_array
 from penstock.database.operation import Operation, Row, call
 from penstock.errors import DecodingError, InvalidAck, ValidationError, first_line
-from penstock.groups.operations import check_group
 from penstock.log.boundary import MessageType, check_types
 from penstock.log.context import LogContext, check_position
 from penstock.log.guard import Guard, ranges_of
@@ -73,7 +72,6 @@ class Claim:
 def claim_next(
     context: LogContext,
     group_id: str,
-    *,
     partition_by: str | Sequence[str],
     handled_types: Sequence[MessageType],
     worker_id: str,
@@ -81,16 +79,17 @@ def claim_next(
     lease: Duration,
     order: ClaimOrder,
 ) -> Operation[Claim | None]:
-    """Claim the next partition."""
-    check_group(context, group_id)
-    attributes = partition_attributes(partition_by)
+    """Claim the next partition. A worker runs the same operation again and again."""
+    check_text("group_id", group_id)
     check_types(handled_types)
-    check_text("worker_id", worker_id)
-    check_batch_size(batch_size)
-    check_order(order)
     types = list(dict.fromkeys(type_name(one) for one in handled_types))
     for one in types:
         check_text("handled_types", one)
+    check_text("worker_id", worker_id)
+    if check_position("batch_size", batch_size, 1) >= 2**31:
+        raise ValidationError("batch_size", batch_size, "less than 2,147,483,648")
+    if order not in get_args(ClaimOrder):
+        raise ValidationError("order", order, "'oldest' or 'round_robin'")
 
     def decode(rows: list[Row]) -> Claim | None:
         if not rows:
@@ -116,7 +115,7 @@ def claim_next(
         "select * from penstock.claim_next(%s, %s::text[], %s::text[], %s, %s, %s, %s)",
         (
             group_id,
-            text_array(attributes),
+            text_array(partition_attributes(partition_by)),
             text_array(types),
             worker_id,
             batch_size,
@@ -128,74 +127,47 @@ def claim_next(
     )
 
 
-def ack(context: LogContext, claim: Claim, position: int | None) -> Operation[None]:
+def ack(claim: Claim, position: int | None) -> Operation[None]:
     """Mark a partition as handled up to a position, and give it back."""
     _check_claim(claim)
     until = claim.last_position if position is None else check_position("position", position)
     if until > claim.last_position:
         raise InvalidAck(claim.group_id, until, claim.last_position)
-    return call(
-        "ack",
-        "select penstock.ack(%s, %s, %s, %s)",
-        (claim.group_id, claim.offset_id, until, claim.token),
-        lambda _: None,
-        group_id=claim.group_id,
-    )
+    return _on_claim(claim, "ack", "select penstock.ack(%s, %s, %s, %s)", until, claim.token)
 
 
-def release(
-    context: LogContext, claim: Claim, *, delay: Duration, error: str | None, park: bool
-) -> Operation[None]:
+def release(claim: Claim, *, delay: Duration, error: str | None, park: bool) -> Operation[None]:
     """Give a partition back unhandled."""
     _check_claim(claim)
     pause = timedelta(seconds=seconds("delay", delay))
     if not isinstance(park, bool):
         raise ValidationError("park", park, "True or False")
     kept = None if error is None else kept_error(error)
-    return call(
-        "release",
-        "select penstock.release(%s, %s, %s, %s, %s, %s)",
-        (claim.group_id, claim.offset_id, claim.token, pause, kept, park),
-        lambda _: None,
-        group_id=claim.group_id,
-    )
+    sql: LiteralString = "select penstock.release(%s, %s, %s, %s, %s, %s)"
+    return _on_claim(claim, "release", sql, claim.token, pause, kept, park)
 
 
-def extend(context: LogContext, claim: Claim, lease: Duration) -> Operation[None]:
+def extend(claim: Claim, lease: Duration) -> Operation[None]:
     """Keep a claim for another lease."""
     _check_claim(claim)
-    return call(
-        "extend",
-        "select penstock.extend(%s, %s, %s, %s)",
-        (claim.group_id, claim.offset_id, claim.token, timedelta(seconds=checked_lease(lease))),
-        lambda _: None,
-        group_id=claim.group_id,
-    )
+    length = timedelta(seconds=checked_lease(lease))
+    return _on_claim(claim, "extend", "select penstock.extend(%s, %s, %s, %s)", claim.token, length)
+
+
+def _on_claim(claim: Claim, name: str, sql: LiteralString, *arguments: object) -> Operation[None]:
+    sent = (claim.group_id, claim.offset_id, *arguments)
+    return call(name, sql, sent, lambda _: None, group_id=claim.group_id)
 
 
 def partition_attributes(partition_by: str | Sequence[str]) -> list[str]:
     """Return the checked names of the attributes of a partition, in order."""
-    wanted: Iterable[str] = [partition_by] if isinstance(partition_by, str) else partition_by
-    if not isinstance(wanted, Iterable):
+    if not isinstance(partition_by, Iterable):
         raise ValidationError("partition_by", partition_by, "an attribute, or a list of them")
-    names = list(wanted)
-    for name in names:
-        check_text("partition_by", name)
-    if not 1 <= len(set(names)) <= MOST_ATTRIBUTES:
+    names = [partition_by] if isinstance(partition_by, str) else partition_by
+    attributes = sorted({check_text("partition_by", name) for name in names})
+    if not 1 <= len(attributes) <= MOST_ATTRIBUTES:
         raise ValidationError("partition_by", partition_by, f"1 to {MOST_ATTRIBUTES} attributes")
-    return sorted(set(names))
-
-
-def check_batch_size(batch_size: int) -> None:
-    """Refuse a batch size that the database cannot hold."""
-    if check_position("batch_size", batch_size, 1) >= 2**31:
-        raise ValidationError("batch_size", batch_size, "less than 2,147,483,648")
-
-
-def check_order(order: str) -> None:
-    """Refuse an unknown order."""
-    if order not in get_args(ClaimOrder):
-        raise ValidationError("order", order, "'oldest' or 'round_robin'")
+    return attributes
 
 
 def checked_lease(lease: Duration) -> float:

@@ -28,7 +28,7 @@ class Groups:
 
     def register(self, group_id: str) -> None:
         """Create a consumer group, active. Does nothing if it exists."""
-        self._runs.run(operations.register(self._runs.context, group_id))
+        self._change("register_consumer_group", group_id)
 
     def is_active(self, group_id: str) -> bool:
         """Return whether the group exists and gives out claims."""
@@ -36,19 +36,19 @@ class Groups:
 
     def stop(self, group_id: str) -> None:
         """Give out no more claims of this group. Claims in flight can still be acknowledged."""
-        self._runs.run(operations.stop(self._runs.context, group_id))
+        self._change("stop_consumer_group", group_id)
 
     def start(self, group_id: str) -> None:
         """Give out claims of this group again."""
-        self._runs.run(operations.start(self._runs.context, group_id))
+        self._change("start_consumer_group", group_id)
 
     def reset(self, group_id: str) -> None:
         """Delete all offsets: every partition starts again, and claims in flight become stale."""
-        self._runs.run(operations.reset(self._runs.context, group_id))
+        self._change("reset_consumer_group", group_id)
 
     def clear(self) -> None:
         """Delete all consumer groups with their offsets. For tests."""
-        self._runs.run(operations.clear(self._runs.context))
+        self._runs.run(operations.clear())
 
     def claim_next(
         self,
@@ -71,15 +71,11 @@ class Groups:
         With `order="round_robin"` a partition that is given back goes behind all others that are
         ready, however old its next message is: a hot partition does not delay the others.
         """
+        context = self._runs.context
+        context.require_penstock("a consumer group")
+        worker_id = worker_id or this_process()
         operation = claims.claim_next(
-            self._runs.context,
-            group_id,
-            partition_by=partition_by,
-            handled_types=handled_types,
-            worker_id=worker_id or this_process(),
-            batch_size=batch_size,
-            lease=lease,
-            order=order,
+            context, group_id, partition_by, handled_types, worker_id, batch_size, lease, order
         )
         declare_missing(self._runs, known_classes(type_name(one) for one in handled_types))
         return self._runs.run(operation)
@@ -91,7 +87,7 @@ class Groups:
         again, after a lost answer, does nothing: until a later claim of the partition is given
         back.
         """
-        self._runs.run(claims.ack(self._runs.context, claim, position))
+        self._runs.run(claims.ack(claim, position))
 
     def release(
         self, claim: Claim, *, delay: Duration = 0.0, error: str | None = None, park: bool = False
@@ -100,13 +96,11 @@ class Groups:
 
         With `park`, only after `resume`. `error` is kept for operators to see.
         """
-        self._runs.run(
-            claims.release(self._runs.context, claim, delay=delay, error=error, park=park)
-        )
+        self._runs.run(claims.release(claim, delay=delay, error=error, park=park))
 
     def extend(self, claim: Claim, lease: Duration = 30.0) -> None:
         """Keep the claim for another `lease` from now."""
-        self._runs.run(claims.extend(self._runs.context, claim, lease))
+        self._runs.run(claims.extend(claim, lease))
 
     def list(self) -> Sequence[GroupStatus]:
         """Return the state of each consumer group."""
@@ -119,3 +113,6 @@ class Groups:
     def resume(self, group_id: str, partition_key: str | None = None) -> int:
         """Resume one parked partition, or all of the group, and return how many."""
         return self._runs.run(operations.resume(self._runs.context, group_id, partition_key))
+
+    def _change(self, name: str, group_id: str) -> None:
+        self._runs.run(operations.change(self._runs.context, name, group_id))

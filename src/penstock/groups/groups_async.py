@@ -27,7 +27,7 @@ class AsyncGroups:
 
     async def register(self, group_id: str) -> None:
         """Create a consumer group, active. Does nothing if it exists."""
-        await self._runs.run(operations.register(self._runs.context, group_id))
+        await self._change("register_consumer_group", group_id)
 
     async def is_active(self, group_id: str) -> bool:
         """Return whether the group exists and gives out claims."""
@@ -35,19 +35,19 @@ class AsyncGroups:
 
     async def stop(self, group_id: str) -> None:
         """Give out no more claims of this group. Claims in flight can still be acknowledged."""
-        await self._runs.run(operations.stop(self._runs.context, group_id))
+        await self._change("stop_consumer_group", group_id)
 
     async def start(self, group_id: str) -> None:
         """Give out claims of this group again."""
-        await self._runs.run(operations.start(self._runs.context, group_id))
+        await self._change("start_consumer_group", group_id)
 
     async def reset(self, group_id: str) -> None:
         """Delete all offsets: every partition starts again, and claims in flight become stale."""
-        await self._runs.run(operations.reset(self._runs.context, group_id))
+        await self._change("reset_consumer_group", group_id)
 
     async def clear(self) -> None:
         """Delete all consumer groups with their offsets. For tests."""
-        await self._runs.run(operations.clear(self._runs.context))
+        await self._runs.run(operations.clear())
 
     async def claim_next(
         self,
@@ -70,15 +70,11 @@ class AsyncGroups:
         With `order="round_robin"` a partition that is given back goes behind all others that are
         ready, however old its next message is: a hot partition does not delay the others.
         """
+        context = self._runs.context
+        context.require_penstock("a consumer group")
+        worker_id = worker_id or this_process()
         operation = claims.claim_next(
-            self._runs.context,
-            group_id,
-            partition_by=partition_by,
-            handled_types=handled_types,
-            worker_id=worker_id or this_process(),
-            batch_size=batch_size,
-            lease=lease,
-            order=order,
+            context, group_id, partition_by, handled_types, worker_id, batch_size, lease, order
         )
         await declare_missing(self._runs, known_classes(type_name(one) for one in handled_types))
         return await self._runs.run(operation)
@@ -90,7 +86,7 @@ class AsyncGroups:
         again, after a lost answer, does nothing: until a later claim of the partition is given
         back.
         """
-        await self._runs.run(claims.ack(self._runs.context, claim, position))
+        await self._runs.run(claims.ack(claim, position))
 
     async def release(
         self, claim: Claim, *, delay: Duration = 0.0, error: str | None = None, park: bool = False
@@ -99,13 +95,11 @@ class AsyncGroups:
 
         With `park`, only after `resume`. `error` is kept for operators to see.
         """
-        await self._runs.run(
-            claims.release(self._runs.context, claim, delay=delay, error=error, park=park)
-        )
+        await self._runs.run(claims.release(claim, delay=delay, error=error, park=park))
 
     async def extend(self, claim: Claim, lease: Duration = 30.0) -> None:
         """Keep the claim for another `lease` from now."""
-        await self._runs.run(claims.extend(self._runs.context, claim, lease))
+        await self._runs.run(claims.extend(claim, lease))
 
     async def list(self) -> Sequence[GroupStatus]:
         """Return the state of each consumer group."""
@@ -118,3 +112,6 @@ class AsyncGroups:
     async def resume(self, group_id: str, partition_key: str | None = None) -> int:
         """Resume one parked partition, or all of the group, and return how many."""
         return await self._runs.run(operations.resume(self._runs.context, group_id, partition_key))
+
+    async def _change(self, name: str, group_id: str) -> None:
+        await self._runs.run(operations.change(self._runs.context, name, group_id))

@@ -5,13 +5,16 @@ The mechanism is described in `sql/penstock/33_groups.sql`; operations on claims
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import LiteralString
+from typing import LiteralString, TypeVar
 
-from penstock.database.operation import Operation, call, only_value
+from penstock.database.operation import Operation, Row, call, only_value
 from penstock.log.context import LogContext
 from penstock.message import check_text
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,53 +43,32 @@ class ParkedPartition:
     parked_at: datetime
 
 
-def register(context: LogContext, group_id: str) -> Operation[None]:
-    """Create a group, active; nothing if it exists."""
-    return _group_call(
-        context, "register_consumer_group", group_id, "select penstock.register_consumer_group(%s)"
-    )
+#: the SQL of the operations on one group, by their names
+_SQL: dict[str, LiteralString] = {
+    "register_consumer_group": "select penstock.register_consumer_group(%s)",
+    "stop_consumer_group": "select penstock.set_consumer_group_status(%s, 'stopped')",
+    "start_consumer_group": "select penstock.set_consumer_group_status(%s, 'active')",
+    "reset_consumer_group": "select penstock.reset_consumer_group(%s)",
+    "consumer_group_active": "select penstock.consumer_group_active(%s)",
+    "resume_partitions": "select penstock.resume_partitions(%s, %s)",
+    "parked_partitions": "select g.group_id, p.partition_key, s.attempts, s.error, s.parked_at"
+    " from penstock.find_group(%s) g"
+    " join penstock.partition_states s on s.group_pk = g.id and s.parked_at is not null"
+    " join penstock.partitions p on p.offset_id = s.offset_id order by s.parked_at",
+}
+
+
+def change(context: LogContext, name: str, group_id: str) -> Operation[None]:
+    """Register, stop, start or reset a group: the operation of this name."""
+    return _on_group(context, name, lambda _: None, group_id)
 
 
 def is_active(context: LogContext, group_id: str) -> Operation[bool]:
     """Whether the group exists and is active."""
-    check_group(context, group_id)
-    return call(
-        "consumer_group_active",
-        "select penstock.consumer_group_active(%s)",
-        (group_id,),
-        only_value,
-        group_id=group_id,
-    )
+    return _on_group(context, "consumer_group_active", only_value, group_id)
 
 
-def stop(context: LogContext, group_id: str) -> Operation[None]:
-    """Give out no more claims."""
-    return _group_call(
-        context,
-        "stop_consumer_group",
-        group_id,
-        "select penstock.set_consumer_group_status(%s, 'stopped')",
-    )
-
-
-def start(context: LogContext, group_id: str) -> Operation[None]:
-    """Give out claims again."""
-    return _group_call(
-        context,
-        "start_consumer_group",
-        group_id,
-        "select penstock.set_consumer_group_status(%s, 'active')",
-    )
-
-
-def reset(context: LogContext, group_id: str) -> Operation[None]:
-    """Delete all offsets."""
-    return _group_call(
-        context, "reset_consumer_group", group_id, "select penstock.reset_consumer_group(%s)"
-    )
-
-
-def clear(context: LogContext) -> Operation[None]:
+def clear() -> Operation[None]:
     """Delete all groups."""
     return call(
         "clear_consumer_groups", "select penstock.clear_consumer_groups()", (), lambda _: None
@@ -95,21 +77,14 @@ def clear(context: LogContext) -> Operation[None]:
 
 def resume(context: LogContext, group_id: str, partition_key: str | None = None) -> Operation[int]:
     """Resume parked partitions."""
-    check_group(context, group_id)
     if partition_key is not None:
         check_text("partition_key", partition_key)
-    return call(
-        "resume_partitions",
-        "select penstock.resume_partitions(%s, %s)",
-        (group_id, partition_key),
-        only_value,
-        group_id=group_id,
-    )
+    return _on_group(context, "resume_partitions", only_value, group_id, partition_key)
 
 
 def listing(context: LogContext) -> Operation[list[GroupStatus]]:
     """List all groups."""
-    check_group(context, "groups")
+    context.require_penstock("a consumer group")
     return call(
         "groups",
         "select * from penstock.groups()",
@@ -120,27 +95,18 @@ def listing(context: LogContext) -> Operation[list[GroupStatus]]:
 
 def parked(context: LogContext, group_id: str) -> Operation[list[ParkedPartition]]:
     """List the parked partitions of a group."""
-    check_group(context, group_id)
-    return call(
-        "parked_partitions",
-        "select g.group_id, p.partition_key, s.attempts, s.error, s.parked_at"
-        " from penstock.find_group(%s) g"
-        " join penstock.partition_states s on s.group_pk = g.id and s.parked_at is not null"
-        " join penstock.partitions p on p.offset_id = s.offset_id order by s.parked_at",
-        (group_id,),
-        lambda rows: [ParkedPartition(*row) for row in rows],
-        group_id=group_id,
+    return _on_group(
+        context, "parked_partitions", lambda rows: [ParkedPartition(*row) for row in rows], group_id
     )
 
 
-def check_group(context: LogContext, group_id: str) -> None:
-    """Refuse an invalid name, and a database that has no groups."""
+def _on_group(
+    context: LogContext,
+    name: str,
+    decode: Callable[[list[Row]], Result],
+    group_id: str,
+    *arguments: str | None,
+) -> Operation[Result]:
     check_text("group_id", group_id)
     context.require_penstock("a consumer group")
-
-
-def _group_call(
-    context: LogContext, name: str, group_id: str, sql: LiteralString
-) -> Operation[None]:
-    check_group(context, group_id)
-    return call(name, sql, (group_id,), lambda _: None, group_id=group_id)
+    return call(name, _SQL[name], (group_id, *arguments), decode, group_id=group_id)

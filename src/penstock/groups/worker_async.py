@@ -17,7 +17,6 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequen
 from contextlib import AbstractAsyncContextManager, suppress
 
 from penstock.errors import (
-    AuthenticationFailed,
     ConcurrencyError,
     DatabaseUnreachable,
     DeclarationBlocked,
@@ -28,20 +27,14 @@ from penstock.errors import (
     ValidationError,
     first_line,
 )
-from penstock.groups.claims import (
-    Claim,
-    ClaimOrder,
-    check_batch_size,
-    check_order,
-    checked_lease,
-    partition_attributes,
-)
+from penstock.groups import claims
+from penstock.groups.claims import Claim, ClaimOrder
 from penstock.groups.groups_async import AsyncGroups
 from penstock.log import paging
 from penstock.log.append import several
-from penstock.log.boundary import MessageType, check_types
+from penstock.log.boundary import MessageType
 from penstock.log.boundary_calls_async import Messages
-from penstock.log.declarations import classes_of
+from penstock.log.declarations import classes_of, known_classes
 from penstock.log.declare_async import declare_missing
 from penstock.log.runs_async import AsyncRunsTransactions
 from penstock.loops.concurrency_async import (
@@ -59,8 +52,8 @@ from penstock.loops.durations import Duration
 from penstock.loops.failure_policy import FailurePolicy, checked_policy
 from penstock.loops.outage import Outage
 from penstock.loops.signals import this_process
-from penstock.message import Message, check_text
-from penstock.message.typed import TypedMessage
+from penstock.message import Message
+from penstock.message.typed import TypedMessage, type_name
 
 logger = logging.getLogger("penstock")
 
@@ -113,31 +106,26 @@ class AsyncWorker:
         polling_interval_ms: int = 100,
     ) -> None:
         _check_store(store)
-        check_text("group_id", group_id)
         check_handler(handler, "Worker")
-        attributes = partition_attributes(partition_by)
-        check_types(handled_types)
-        if worker_id is not None:
-            check_text("worker_id", worker_id)
-        check_batch_size(batch_size)
-        check_order(order)
         paging.check_interval(polling_interval_ms)
+        worker_id = f"{this_process()}:{next(_numbers)}" if worker_id is None else worker_id
+        attributes = claims.partition_attributes(partition_by)
+        self._claim_next = claims.claim_next(
+            store.context, group_id, attributes, handled_types, worker_id, batch_size, lease, order
+        )
         self.group_id = group_id
-        self.worker_id = worker_id or f"{this_process()}:{next(_numbers)}"
+        self.worker_id = worker_id
+        self._types = [type_name(one) for one in handled_types]
+        self._lease = claims.checked_lease(lease)
         self._store = store
         self._groups = AsyncGroups(store)
         self._handler = handler
-        self._partition_by = attributes
-        self._handled_types = list(handled_types)
-        self._batch_size = batch_size
-        self._lease = checked_lease(lease)
-        self._order: ClaimOrder = order
         self._policy = checked_policy(on_failure, FailurePolicy.park())
         if not self._policy.parks:
             raise ValidationError("on_failure", on_failure, "a FailurePolicy.park(...)")
         self._polling_interval = polling_interval_ms / 1000
         self._stopping = StopEvent()
-        self._outage = Outage(f"worker {self.worker_id}", logger)
+        self._outage = Outage(f"worker {worker_id}", logger)
         self._is_registered = False
         self._conflicts: dict[int, int] = {}  # in a row, by partition
         _warn_of_unindexed(attributes, handled_types)
@@ -165,11 +153,12 @@ class AsyncWorker:
         claim = await self._claim()
         if claim is None:
             return False
-        failure = self._why_not_handled(claim)
-        if failure is None:
-            await self._handle(claim)
+        if claim.attempts > self._policy.attempts:
+            await self._fail(claim, RuntimeError("the workers that claimed it died, or hung"))
+        elif claim.undecodable is not None and not claim.messages:
+            await self._fail(claim, claim.undecodable)
         else:
-            await self._fail(claim, failure)
+            await self._handle(claim)
         return True
 
     def stop(self) -> None:
@@ -182,14 +171,9 @@ class AsyncWorker:
     async def _run_once_or_wait(self) -> bool:
         """Handle one partition, as `run_once` does. Log why it was not possible, if it was not."""
         try:
-            busy = await self.run_once()
-            self._outage.is_over()
-            return busy
-        except AuthenticationFailed:
-            raise
-        except UnavailableError as error:
-            self._outage.goes_on(error)
-        except (*NOT_THE_HANDLER, ConcurrencyError) as error:
+            with self._outage.tolerated():
+                return await self.run_once()
+        except IndexingUnfinished as error:
             logger.warning("worker %s waits: %s", self.worker_id, error)
         return False
 
@@ -197,21 +181,8 @@ class AsyncWorker:
         if not self._is_registered:
             await self._groups.register(self.group_id)
             self._is_registered = True
-        return await self._groups.claim_next(
-            self.group_id,
-            partition_by=self._partition_by,
-            handled_types=self._handled_types,
-            worker_id=self.worker_id,
-            batch_size=self._batch_size,
-            lease=self._lease,
-            order=self._order,
-        )
-
-    def _why_not_handled(self, claim: Claim) -> Exception | None:
-        """Return why the handler is not called, None if it is."""
-        if claim.attempts > self._policy.attempts:
-            return RuntimeError("the workers that claimed it died, or hung")
-        return None if claim.messages else claim.undecodable
+        await declare_missing(self._store, known_classes(self._types))
+        return await self._store.run(self._claim_next)
 
     async def _handle(self, claim: Claim) -> None:
         try:
@@ -315,14 +286,10 @@ def _check_store(store: AsyncRunsTransactions) -> None:
 
 def _warn_of_unindexed(attributes: Iterable[str], handled_types: Sequence[MessageType]) -> None:
     """Warn of attributes that no handled class indexes: a typing error would go unnoticed."""
-    indexed = {
-        name
-        for one in handled_types
-        if not isinstance(one, str)
-        for name in one.indexed_attribute_names
-    }
+    classes = [one for one in handled_types if not isinstance(one, str)]
+    indexed = {name for one in classes for name in one.indexed_attribute_names}
     missing = [name for name in attributes if name not in indexed]
-    if missing and not any(isinstance(one, str) for one in handled_types):
+    if missing and len(classes) == len(handled_types):
         logger.warning(
             "no handled type indexes %s: a partition is created by a message that has all "
             "attributes of partition_by",

@@ -428,7 +428,7 @@ EXACTLY_ONCE: tuple[Mutant, ...] = (
             Edit(
                 "consumers/progress.py",
                 """        except BaseException:  # Ctrl-C, or a task that was cancelled
-            self.forget_stored()
+            self.stored = None
 """,
                 """        except BaseException:  # Ctrl-C, or a task that was cancelled
 """,

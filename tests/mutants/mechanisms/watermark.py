@@ -253,7 +253,7 @@ begin
         (
             Edit("log/calls.py", "self.context.until(head),", "self.context,"),
             Edit("log/calls_async.py", "self.context.until(head),", "self.context,"),
-            Edit("consumers/subscription.py", "self.context.until(until),", "self.context,"),
+            Edit("consumers/progress.py", "wanted.context.until(until),", "wanted.context,"),
         ),
         (
             f"{WATERMARK_TESTS}::TestAWatermarkThatGoesBack"
