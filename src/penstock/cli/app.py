@@ -14,22 +14,20 @@ from typing import Annotated
 import typer
 
 import penstock
-from penstock.cli.consumers import consumers
+from penstock.cli.consumers import consumers, parked
 from penstock.cli.demo import demo
 from penstock.cli.doctor import doctor
 from penstock.cli.errors import ErrorReporting
 from penstock.cli.groups import groups
 from penstock.cli.init import init
-from penstock.cli.joins import joins
-from penstock.cli.outbox import outbox
-from penstock.cli.parked import parked
+from penstock.cli.outbox import joins, outbox
 from penstock.cli.pipelines import graph, pipelines
 from penstock.cli.pipelines import run as run_pipeline
 from penstock.cli.read import categories, read, streams
 from penstock.cli.retain import retain
 from penstock.cli.seek import replay, seek
 from penstock.cli.status import status, version
-from penstock.cli.target import Folder, Url, name_before_command
+from penstock.cli.target import Folder, Url, on_database, select_database
 from penstock.cli.write import write
 
 app = typer.Typer(
@@ -64,7 +62,7 @@ def main(
 
     --url and --folder can be given before or after the command.
     """
-    name_before_command(url, folder)
+    select_database(url, folder)
 
 
 #: in the order of the help
@@ -80,7 +78,8 @@ for panel, commands in PANELS.items():
         if isinstance(command, typer.Typer):
             app.add_typer(command, rich_help_panel=panel)
         else:
-            app.command(rich_help_panel=panel)(command)
+            local = command in (demo, graph)
+            app.command(rich_help_panel=panel)(command if local else on_database(command))
 
 
 def run() -> None:

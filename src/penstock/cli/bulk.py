@@ -11,17 +11,17 @@ from __future__ import annotations
 import stat
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from os import fstat
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from penstock import Message, PenstockError, Store
-from penstock.cli.printing import console, note
+from penstock.cli.printing import TerminalProgress, note
 from penstock.errors import DatabaseUnreachable, ValidationError
 from penstock.log.write import check_stream_name
 from penstock.message import as_uuid, new_id
@@ -53,25 +53,13 @@ class Numbered(NamedTuple):
 
 
 @dataclass(eq=False)
-class BadLine(PenstockError):
-    """A line is not a valid message."""
+class ImportStopped(PenstockError):
+    """A line is not a valid message, or writing stopped before the last line."""
 
-    line: int
     reason: str
 
     def __str__(self) -> str:
-        return f"line {self.line}: {self.reason}"
-
-
-@dataclass(eq=False)
-class Stopped(PenstockError):
-    """Writing stopped before the last line."""
-
-    reason: str
-    so_far: str
-
-    def __str__(self) -> str:
-        return f"{self.reason}; {self.so_far}"
+        return self.reason
 
 
 @dataclass
@@ -112,14 +100,9 @@ class Import:
         return known
 
 
-@contextmanager
-def opened(source: str) -> Iterator[BinaryIO]:
+def opened(source: str) -> AbstractContextManager[BinaryIO]:
     """Open a file; `-` is stdin."""
-    if source == "-":
-        yield sys.stdin.buffer
-        return
-    with Path(source).open("rb") as file:
-        yield file
+    return nullcontext(sys.stdin.buffer) if source == "-" else Path(source).open("rb")
 
 
 def write_lines(
@@ -127,7 +110,8 @@ def write_lines(
 ) -> Import:
     """Write all lines of a file, and return the finished import."""
     work = Import(store, stream_name, expected_version)
-    with _progress() as progress:
+    columns = "{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with TerminalProgress(*columns) as progress:
         try:
             total = _checked(work, file, progress)
             task = progress.add_task("writing", total=total)
@@ -137,7 +121,7 @@ def write_lines(
                 progress.advance(task, len(batch))
         except PenstockError as error:
             in_doubt = isinstance(error, DatabaseUnreachable)
-            raise Stopped(str(error), work.so_far(in_doubt=in_doubt)) from error
+            raise ImportStopped(f"{error}; {work.so_far(in_doubt=in_doubt)}") from error
         except KeyboardInterrupt:
             progress.stop()
             note(f"interrupted: {work.so_far(in_doubt=True)}")
@@ -156,7 +140,7 @@ def _checked(work: Import, file: BinaryIO, progress: Progress) -> int | None:
 
 
 def _valid_messages(work: Import, file: BinaryIO) -> Iterator[Numbered]:
-    """Yield the messages. One that cannot be encoded raises `BadLine`."""
+    """Yield the messages. One that cannot be encoded raises `ImportStopped`."""
     for one in _messages(work, file):
         with _at_line(one.line):
             work.store.context.encode(one.stream_name, one.message)
@@ -165,12 +149,14 @@ def _valid_messages(work: Import, file: BinaryIO) -> Iterator[Numbered]:
 
 def _messages(work: Import, file: BinaryIO) -> Iterator[Numbered]:
     for number, text in enumerate(file, start=1):
-        if text.strip():
-            with _at_line(number):
-                line = msgspec.json.decode(text, type=Line)
-                stream_name = work.stream_name or _stream_name(line)
-                message = _message(line)
-            yield Numbered(number, len(text), stream_name, message)
+        if not text.strip():
+            continue
+        with _at_line(number):
+            line = msgspec.json.decode(text, type=Line)
+            stream_name = work.stream_name or _stream_name(line)
+            id = new_id() if line.id is None else as_uuid(line.id)
+            message = Message(line.type, line.data, line.metadata, id=id)
+        yield Numbered(number, len(text), stream_name, message)
 
 
 def _stream_name(line: Line) -> str:
@@ -178,11 +164,6 @@ def _stream_name(line: Line) -> str:
         raise ValidationError("stream_name", None, "in the line, or STREAM in the command")
     check_stream_name(line.stream_name)
     return str(line.stream_name)
-
-
-def _message(line: Line) -> Message:
-    id = new_id() if line.id is None else as_uuid(line.id)
-    return Message(line.type, line.data, line.metadata, id=id)
 
 
 def _batches(messages: Iterable[Numbered]) -> Iterator[list[Numbered]]:
@@ -204,9 +185,9 @@ def _at_line(number: int) -> Iterator[None]:
     try:
         yield
     except UnicodeError:
-        raise BadLine(number, "not valid UTF-8") from None
+        raise ImportStopped(f"line {number}: not valid UTF-8") from None
     except (PenstockError, msgspec.DecodeError) as error:
-        raise BadLine(number, str(error)) from None
+        raise ImportStopped(f"line {number}: {error}") from None
 
 
 def _is_regular(file: BinaryIO) -> bool:
@@ -215,17 +196,3 @@ def _is_regular(file: BinaryIO) -> bool:
         return stat.S_ISREG(fstat(file.fileno()).st_mode)
     except OSError:  # not a file, but a buffer in memory
         return False
-
-
-def _progress() -> Progress:
-    """Return the progress bar, which is shown in a terminal only."""
-    out = console(stderr=True)
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=out,
-        disable=not out.is_terminal,
-        transient=True,
-    )

@@ -1,41 +1,49 @@
-"""`penstock consumers`: positions and lag of category consumers and queue sessions."""
+"""`penstock consumers` and `penstock parked`: the lag of readers, and messages set aside."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Annotated
 
 import msgspec
 import typer
 
-from penstock.admin.readers import ConsumerStatus, SessionStatus
+from penstock import Store
+from penstock.admin import ConsumerStatus, SessionStatus
 from penstock.cli.printing import (
     console,
+    counted,
     note,
     print_json,
-    printable,
+    print_list,
+    print_table,
     shown_age,
-    table,
 )
-from penstock.cli.target import Folder, Json, Url, open_existing, settings_for
+from penstock.cli.target import Json, command_group, open_existing
+
+Category = Annotated[
+    str, typer.Argument(help="The consumer's category, '$all', or a queue's stream (queue-mail).")
+]
+ConsumerId = Annotated[str, typer.Argument(help="The consumer's id.")]
+Positions = Annotated[
+    list[int] | None,
+    typer.Argument(metavar="POSITION...", help="Global positions of parked messages."),
+]
+All = Annotated[bool, typer.Option("--all", help="All parked messages.")]
 
 
 def consumers(
     count_up_to: Annotated[
-        int,
-        typer.Option(min=1, metavar="N", help="Stop counting waiting messages at this number."),
+        int, typer.Option(min=1, metavar="N", help="Stop counting waiting messages at this number.")
     ] = 10_000,
     json: Json = False,
-    url: Url = None,
-    folder: Folder = None,
 ) -> None:
     """List consumers with a stored position, and sessions of queues.
 
     `behind` is the number of messages of the category after the position, or of records of the
     queue from the next offset. `for` is how long the first of them has been waiting.
     """
-    with open_existing(settings_for(url, folder)) as store:
+    with open_existing() as store:
         found = store.admin.consumers(count_up_to)
         sessions = store.admin.sessions(count_up_to)
     if json:
@@ -43,47 +51,93 @@ def consumers(
         for one in readers:
             print_json(msgspec.to_builtins(one) | {"seconds_behind": one.seconds_behind})
         return
-    _print_consumers(found, count_up_to)
-    if sessions:
-        console().print()
-        _print_sessions(sessions, count_up_to)
-
-
-def _print_consumers(found: Sequence[ConsumerStatus], count_up_to: int) -> None:
-    names = dict.fromkeys(("category", "consumer", "kept_in"), "left")
-    numbers = dict.fromkeys(("position", "head", "behind", "for", "updated"), "right")
-    listed = table(**names, **numbers)
-    for one in found:
-        listed.add_row(
-            printable(one.category),
-            printable(one.consumer_id),
-            one.kept_in,
-            "?" if one.position is None else str(one.position),
-            str(one.head),
-            *_backlog(one, count_up_to),
-        )
-    console().print(listed)
+    print_table(
+        "category consumer kept_in >position >head >behind >for >updated",
+        (
+            (
+                one.category,
+                one.consumer_id,
+                one.kept_in,
+                "?" if one.position is None else one.position,
+                one.head,
+                *_backlog(one, count_up_to),
+            )
+            for one in found
+        ),
+    )
     if any(one.position is None for one in found):
         note("? is an invalid position: that consumer cannot start; set one with `penstock seek`")
-
-
-def _print_sessions(found: Sequence[SessionStatus], count_up_to: int) -> None:
-    numbers = dict.fromkeys(("next_offset", "tail", "behind", "for", "updated"), "right")
-    listed = table(queue="left", consumer="left", **numbers)
-    for one in found:
-        listed.add_row(
-            printable(one.queue),
-            printable(one.consumer_id),
-            str(one.next_offset),
-            str(one.tail),
-            *_backlog(one, count_up_to),
+    if sessions:
+        console().print()
+        print_table(
+            "queue consumer >next_offset >tail >behind >for >updated",
+            (
+                (one.queue, one.consumer_id, one.next_offset, one.tail, *_backlog(one, count_up_to))
+                for one in sessions
+            ),
         )
-    console().print(listed)
 
 
-def _backlog(one: ConsumerStatus | SessionStatus, count_up_to: int) -> tuple[str, str, str]:
+def _backlog(one: ConsumerStatus | SessionStatus, count_up_to: int) -> tuple[str, object, str]:
     return (
         f"{one.behind}+" if one.behind == count_up_to else str(one.behind),
-        shown_age(timedelta(seconds=one.seconds_behind)) if one.behind else "-",
+        timedelta(seconds=one.seconds_behind) if one.behind else "-",
         f"{shown_age(one.as_of - one.updated_at)} ago",
     )
+
+
+def list_parked(category: Category, consumer_id: ConsumerId, json: Json = False) -> None:
+    """List parked messages with their errors."""
+    with open_existing() as store:
+        found = store.admin.parked(category, consumer_id)
+    print_list(
+        found,
+        json,
+        ">position type stream >attempts error parked",
+        lambda one: (
+            one.message.global_position,
+            one.message.type,
+            one.message.stream_name,
+            f"{one.attempts}{', retry requested' if one.retry_requested else ''}",
+            one.error,
+            one.parked_at,
+        ),
+    )
+
+
+def retry_parked(
+    category: Category, consumer_id: ConsumerId, positions: Positions = None, every: All = False
+) -> None:
+    """Retry parked messages, as soon as the consumer runs and is idle."""
+    with open_existing() as store:
+        chosen = _chosen(store, category, consumer_id, positions, every)
+        for position in chosen:
+            store.admin.retry_parked(category, consumer_id, position)
+    note(f"{counted(len(chosen), 'message')} will be retried")
+
+
+def drop_parked(
+    category: Category, consumer_id: ConsumerId, positions: Positions = None, every: All = False
+) -> None:
+    """Drop parked messages, so that the consumer never handles them."""
+    with open_existing() as store:
+        chosen = _chosen(store, category, consumer_id, positions, every)
+        for position in chosen:
+            store.admin.drop_parked(category, consumer_id, position)
+    note(f"{counted(len(chosen), 'message')} dropped")
+
+
+def _chosen(
+    store: Store, category: str, consumer_id: str, positions: list[int] | None, every: bool
+) -> list[int]:
+    if bool(positions) == every:
+        raise typer.BadParameter("give global positions or --all")
+    parked = store.admin.parked(category, consumer_id) if every else []
+    return positions or [one.message.global_position for one in parked]
+
+
+parked = command_group(
+    "parked",
+    "List, retry and drop messages that a consumer has parked.",
+    {"list": list_parked, "retry": retry_parked, "drop": drop_parked},
+)

@@ -7,17 +7,14 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TimeElapsedColumn
 
 import penstock
 from penstock.cli.pipelines import need_spark
-from penstock.cli.printing import console, note, table
-
-if TYPE_CHECKING:
-    from penstock.demo.findings import Findings
+from penstock.cli.printing import TerminalProgress, console, note, print_table
 
 KEPT = Path("penstock-demo")
 
@@ -41,7 +38,13 @@ def demo(
     with _folder(keep) as folder, penstock.connect(folder=folder / "database") as store:
         with _ShownProgress() as progress:
             story, findings, truth = play(store, folder, orders, progress)
-        _print_checks(findings)
+        print_table(
+            "check >expected >found result",
+            (
+                (name, f"{expected:,}", f"{found:,}", "ok" if expected == found else "WRONG")
+                for name, expected, found in findings.checks
+            ),
+        )
         page = Path("penstock-demo.html") if not keep else folder / "report.html"
         page.write_text(report(story, findings, truth, as_svg(pipe)), encoding="utf-8")
     console().print(
@@ -66,45 +69,22 @@ def _folder(keep: bool) -> Iterator[Path]:
         yield Path(folder)
 
 
-class _ShownProgress:
+class _ShownProgress(TerminalProgress):
     """Shows the progress: bars in a terminal, lines elsewhere."""
 
     def __init__(self) -> None:
-        self._console = console(stderr=True)
-        self._bars = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=30),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            console=self._console,
-            disable=not self._console.is_terminal,
-        )
-        self._tasks: dict[str, int] = {}
+        columns = "{task.description}", BarColumn(bar_width=30), MofNCompleteColumn()
+        super().__init__(*columns, TimeElapsedColumn(), transient=False)
+        self._bars: dict[str, TaskID] = {}
         self._tenths: dict[str, int] = {}
 
     def __call__(self, what: str, done: int, total: int) -> None:
         if total == 0:
-            self._bars.console.print(what, style="bold")
-        elif self._console.is_terminal:
-            task = self._tasks.get(what)
-            if task is None:
-                task = self._tasks[what] = self._bars.add_task(what, total=total)
-            self._bars.update(task, completed=done, total=max(done, total))  # type: ignore[arg-type]
+            self.console.print(what, style="bold")
+        elif self.console.is_terminal:
+            if what not in self._bars:
+                self._bars[what] = self.add_task(what)
+            self.update(self._bars[what], completed=done, total=max(done, total))
         elif (tenth := 10 * done // total) > self._tenths.get(what, -1):
             self._tenths[what] = tenth
-            self._console.print(f"{what}: {done:,} of {max(done, total):,}")
-
-    def __enter__(self) -> _ShownProgress:
-        self._bars.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bars.stop()
-
-
-def _print_checks(findings: Findings) -> None:
-    shown = table(check="left", expected="right", found="right", result="left")
-    for name, expected, found in findings.checks:
-        result = "ok" if expected == found else "WRONG"
-        shown.add_row(name, f"{expected:,}", f"{found:,}", result)
-    console().print(shown)
+            self.console.print(f"{what}: {done:,} of {max(done, total):,}")

@@ -2,123 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
-from penstock.admin import GroupStatus, ParkedPartition
-from penstock.cli.printing import console, note, print_json, printable, shown_age, shown_time, table
-from penstock.cli.target import Folder, Json, Url, open_existing, settings_for
+from penstock.cli.printing import console, counted, note, print_json, print_table
+from penstock.cli.target import Json, command_group, open_existing
 from penstock.errors import ValidationError
 from penstock.log.overview import server_time
 
-groups = typer.Typer(name="groups", help="List and control partitioned consumer groups.")
-
-GroupId = Annotated[str, typer.Argument(metavar="GROUP", help="The group.", show_default=False)]
+GroupId = Annotated[str, typer.Argument(metavar="GROUP", help="The group.")]
 
 
-@groups.callback(invoke_without_command=True)
-def overview(
-    context: typer.Context, json: Json = False, url: Url = None, folder: Folder = None
-) -> None:
+def overview(json: Json = False) -> None:
     """List consumer groups and their parked partitions.
 
     A partition is pending while it has unacknowledged messages. `waiting` is the age of the oldest
     of them.
     """
-    if context.invoked_subcommand:
-        return
-    with open_existing(settings_for(url, folder)) as store:
+    with open_existing() as store:
         found = store.groups.list()
         parked = [one for group in found for one in store.groups.parked(group.group_id)]
         now = store.run(server_time())
     if json:
         print_json({"groups": found, "parked": parked})
         return
-    _print_groups(found, now)
+    print_table(
+        "group status partitioned_by >partitions >pending >claimed >parked >waiting",
+        (
+            (
+                one.group_id,
+                one.status,
+                ", ".join(one.partition_by or []),
+                one.partitions,
+                one.pending,
+                one.claimed,
+                one.parked,
+                one.oldest_pending and now - one.oldest_pending,
+            )
+            for one in found
+        ),
+    )
     if parked:
         console().print()
-        _print_parked(parked)
+        print_table(
+            "group parked_partition >attempts error since",
+            (
+                (one.group_id, one.partition_key, one.attempts, one.error, one.parked_at)
+                for one in parked
+            ),
+        )
 
 
-@groups.command("stop")
-def stop(group_id: GroupId, url: Url = None, folder: Folder = None) -> None:
+def stop(group_id: GroupId) -> None:
     """Stop giving out claims. Claims in flight can finish."""
-    with open_existing(settings_for(url, folder)) as store:
+    with open_existing() as store:
         store.groups.stop(group_id)
-    note(f"{printable(group_id)} stopped")
+    note(f"{group_id} stopped")
 
 
-@groups.command("start")
-def start(group_id: GroupId, url: Url = None, folder: Folder = None) -> None:
+def start(group_id: GroupId) -> None:
     """Start giving out claims again."""
-    with open_existing(settings_for(url, folder)) as store:
+    with open_existing() as store:
         store.groups.start(group_id)
-    note(f"{printable(group_id)} started")
+    note(f"{group_id} started")
 
 
-@groups.command("reset")
-def reset(group_id: GroupId, url: Url = None, folder: Folder = None) -> None:
+def reset(group_id: GroupId) -> None:
     """Delete all offsets, so that every partition starts again and claims become stale."""
-    with open_existing(settings_for(url, folder)) as store:
+    with open_existing() as store:
         store.groups.reset(group_id)
-    note(f"{printable(group_id)} reset to the beginning of the log")
+    note(f"{group_id} reset to the beginning of the log")
 
 
-@groups.command("retry")
 def retry(
     group_id: GroupId,
     partition_key: Annotated[
-        str | None,
-        typer.Argument(metavar="PARTITION", help="The partition; all if not given."),
+        str | None, typer.Argument(metavar="PARTITION", help="The partition; all if not given.")
     ] = None,
-    url: Url = None,
-    folder: Folder = None,
 ) -> None:
     """Resume parked partitions, at the message that failed."""
-    with open_existing(settings_for(url, folder)) as store:
+    with open_existing() as store:
         resumed = store.groups.resume(group_id, partition_key)
     if partition_key is not None and not resumed:
         raise ValidationError("PARTITION", partition_key, f"a parked partition of {group_id}")
-    note(f"{resumed} {'partition' if resumed == 1 else 'partitions'} resumed")
+    note(f"{counted(resumed, 'partition')} resumed")
 
 
-def _print_groups(found: Sequence[GroupStatus], now: datetime) -> None:
-    listed = table(
-        group="left",
-        status="left",
-        partitioned_by="left",
-        partitions="right",
-        pending="right",
-        claimed="right",
-        parked="right",
-        waiting="right",
-    )
-    for one in found:
-        listed.add_row(
-            printable(one.group_id),
-            one.status,
-            printable(", ".join(one.partition_by or [])),
-            str(one.partitions),
-            str(one.pending),
-            str(one.claimed),
-            str(one.parked),
-            shown_age(now - one.oldest_pending) if one.oldest_pending else "",
-        )
-    console().print(listed)
-
-
-def _print_parked(parked: list[ParkedPartition]) -> None:
-    listed = table(group="left", parked_partition="left", attempts="right", error="left")
-    listed.add_column("since")
-    for one in parked:
-        listed.add_row(
-            printable(one.group_id),
-            printable(one.partition_key),
-            str(one.attempts),
-            printable(one.error or ""),
-            shown_time(one.parked_at.astimezone(UTC)),
-        )
-    console().print(listed)
+groups = command_group(
+    "groups",
+    "List and control partitioned consumer groups.",
+    {"stop": stop, "start": start, "reset": reset, "retry": retry},
+    overview,
+)

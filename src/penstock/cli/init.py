@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import SpinnerColumn, TimeElapsedColumn
 from rich.text import Text
 
 import penstock
-from penstock.cli.printing import console, print_wrapped, printable
-from penstock.cli.target import Folder, Url, has_database, place, settings_for
+from penstock.cli.printing import TerminalProgress, console, print_wrapped, printable
+from penstock.cli.target import has_database, place, selected_settings
 from penstock.database.edition import Edition
 from penstock.database.install import Plan
 
@@ -39,19 +39,18 @@ def init(
             "--take-over", help="Replace the functions of a genuine Message DB with Penstock's."
         ),
     ] = False,
-    url: Url = None,
-    folder: Folder = None,
 ) -> None:
     """Install or upgrade the message store.
 
     Safe to repeat and to run while clients are connected. A genuine Message DB keeps its functions
     and messages.
     """
-    settings = settings_for(url, folder)
+    settings = selected_settings()
     if check and not has_database(settings):
         plan = _NEW
     else:
-        with _spinner() as spinner:
+        columns = SpinnerColumn(), "{task.description}", TimeElapsedColumn()
+        with TerminalProgress(*columns) as spinner:
             task = spinner.add_task("")
             plan = penstock.install(
                 settings,
@@ -61,13 +60,6 @@ def init(
             )
     _print(plan, place(settings), check)
     raise typer.Exit(1 if check and plan.needed else 0)
-
-
-def _spinner() -> Progress:
-    """Return a line that shows the current action, in a terminal only."""
-    out = console(stderr=True)
-    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
-    return Progress(*columns, console=out, transient=True, disable=not out.is_terminal)
 
 
 def _print(plan: Plan, where: str, check: bool) -> None:

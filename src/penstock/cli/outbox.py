@@ -1,107 +1,64 @@
-"""`penstock outbox`: count, show and retry messages of the outbox."""
+"""`penstock outbox` and `penstock joins`: count, show, retry and cancel what is in the outbox."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
-from datetime import datetime
-from typing import Annotated
+from dataclasses import asdict, fields
+from typing import Annotated, Any
 
-import msgspec
 import typer
 
-from penstock import OutboxMessage, TopicState
+from penstock import Join, JoinMember, OutboxMessage, Store, TopicState
 from penstock.cli.printing import (
     console,
-    facts,
+    counted,
     note,
+    print_facts,
     print_json,
-    printable,
-    shown_time,
-    table,
+    print_list,
+    print_table,
 )
-from penstock.cli.target import Folder, Json, Url, open_existing, settings_for
+from penstock.cli.target import Json, command_group, open_existing
+from penstock.errors import OutboxMessageNotFound
 from penstock.outbox.messages import STATES
-
-outbox = typer.Typer(name="outbox", help="Count, show and retry messages of the outbox.")
 
 Failures = Annotated[
     int, typer.Option(metavar="N", min=1, help="The number of failed messages to show.")
 ]
-
-MessageId = Annotated[
-    str, typer.Argument(metavar="ID", help="The message's id.", show_default=False)
-]
+MessageId = Annotated[str, typer.Argument(metavar="ID", help="The message's id.")]
+JoinIdArgument = Annotated[str, typer.Argument(metavar="ID", help="The join's id.")]
 
 
-@outbox.callback(invoke_without_command=True)
-def overview(
-    context: typer.Context,
-    failures: Failures = 20,
-    json: Json = False,
-    url: Url = None,
-    folder: Folder = None,
-) -> None:
+def overview(failures: Failures = 20, json: Json = False) -> None:
     """Count the messages of the outbox by topic and state, and list failed ones.
 
     `oldest ready` is when the first message that waits for a handler became due. `last error` is
     the error of that message, for instance that no dispatcher has a handler for its topic.
     """
-    if context.invoked_subcommand:
-        return
-    with open_existing(settings_for(url, folder)) as store:
-        topics = by_topic(store.outbox.summary())
+    with open_existing() as store:
+        topics = _by_topic(store.outbox.summary())
         failed = store.outbox.list(state="failed", limit=failures)
     if json:
         print_json({"topics": topics, "failed": failed})
         return
-    _print_topics(topics)
+    columns = ("topic", *STATES, "oldest_ready", "last_error")
+    print_table(
+        "topic >ready >in_progress >done >failed oldest_ready last_error",
+        ([row[name] for name in columns] for row in topics),
+    )
     if failed:
-        _print_failures(failed, sum(int(str(row["failed"])) for row in topics))
+        console().print()
+        print_table(
+            "failed topic >attempts error",
+            ((one.id, one.topic, one.attempts, one.last_error) for one in failed),
+        )
+        if len(failed) < (in_all := sum(row["failed"] for row in topics)):
+            note(f"the oldest {len(failed)} of {in_all} failed messages: --failures N shows more")
 
 
-@outbox.command()
-def show(id: MessageId, json: Json = False, url: Url = None, folder: Folder = None) -> None:
-    """Show one message, in any state."""
-    with open_existing(settings_for(url, folder)) as store:
-        message = store.outbox.get(id)
-    if json:
-        print_json(message)
-        return
-    shown = {
-        field.name.replace("_", " "): _shown(getattr(message, field.name))
-        for field in fields(message)
-        if getattr(message, field.name) is not None or field.name == "payload"
-    }
-    console().print(facts(shown))
-
-
-@outbox.command()
-def retry(
-    ids: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="ID...", help="Failed messages.", show_default=False),
-    ] = None,
-    topic: Annotated[
-        str | None, typer.Option(metavar="TOPIC", help="All failed messages of this topic.")
-    ] = None,
-    every: Annotated[bool, typer.Option("--all", help="All failed messages.")] = False,
-    url: Url = None,
-    folder: Folder = None,
-) -> None:
-    """Retry failed messages."""
-    if bool(ids) + (topic is not None) + every != 1:
-        raise typer.BadParameter("give message ids, --topic or --all")
-    with open_existing(settings_for(url, folder)) as store:
-        retried = store.outbox.retry_failed(ids or None, topic=topic)
-    note(f"{retried} {'message' if retried == 1 else 'messages'} will be retried")
-    if ids and retried < len(set(ids)):
-        raise typer.Exit(1)
-
-
-def by_topic(summary: Sequence[TopicState]) -> list[dict[str, object]]:
+def _by_topic(summary: Sequence[TopicState]) -> list[dict[str, Any]]:
     """Return one row per topic: the number of messages in each state, and the oldest ready."""
-    rows: dict[str, dict[str, object]] = {}
+    rows: dict[str, dict[str, Any]] = {}
     for one in summary:
         row = rows.setdefault(one.topic, {"topic": one.topic, **dict.fromkeys(STATES, 0)})
         row[one.state] = one.count
@@ -110,41 +67,117 @@ def by_topic(summary: Sequence[TopicState]) -> list[dict[str, object]]:
     return [{"oldest_ready": None, "last_error": None, **row} for row in rows.values()]
 
 
-def _print_topics(topics: list[dict[str, object]]) -> None:
-    listed = table(
-        topic="left",
-        ready="right",
-        in_progress="right",
-        done="right",
-        failed="right",
-        oldest_ready="left",
-        last_error="left",
+def show_message(id: MessageId, json: Json = False) -> None:
+    """Show one message, in any state."""
+    with open_existing() as store:
+        message = store.outbox.get(id)
+    if json:
+        print_json(message)
+    else:
+        _print_fields(message)
+
+
+def retry(
+    ids: Annotated[
+        list[str] | None, typer.Argument(metavar="ID...", help="Failed messages.")
+    ] = None,
+    topic: Annotated[
+        str | None, typer.Option(metavar="TOPIC", help="All failed messages of this topic.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="All failed messages.")] = False,
+) -> None:
+    """Retry failed messages."""
+    if bool(ids) + (topic is not None) + every != 1:
+        raise typer.BadParameter("give message ids, --topic or --all")
+    with open_existing() as store:
+        retried = store.outbox.retry_failed(ids or None, topic=topic)
+    note(f"{counted(retried, 'message')} will be retried")
+    if ids and retried < len(set(ids)):
+        raise typer.Exit(1)
+
+
+def list_joins(
+    grouping_key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Only joins with this grouping key.")
+    ] = None,
+    status: Annotated[
+        str | None,
+        typer.Option(
+            metavar="STATUS", help="Only this status: pending, completed, failed or cancelled."
+        ),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option(min=1, metavar="N", help="The maximum number of joins.")
+    ] = 100,
+    json: Json = False,
+) -> None:
+    """List joins, oldest first, with their completed, failed and expected steps."""
+    with open_existing() as store:
+        found = store.joins.list(grouping_key=grouping_key, status=status, limit=limit)
+    print_list(
+        found,
+        json,
+        "join grouping_key status >completed >failed >expected",
+        lambda one: (
+            one.join_id,
+            one.grouping_key,
+            one.status,
+            one.completed_steps,
+            one.failed_steps,
+            one.expected_steps,
+        ),
     )
-    for row in topics:
-        counts = [str(row[state]) for state in STATES]
-        oldest = row["oldest_ready"]
-        since = shown_time(oldest) if isinstance(oldest, datetime) else ""
-        error = printable(str(row["last_error"] or ""))
-        listed.add_row(printable(str(row["topic"])), *counts, since, error)
-    console().print(listed)
+    if len(found) == limit and not json:
+        note("there may be more: raise --limit")
 
 
-def _print_failures(failed: Sequence[OutboxMessage], in_all: int) -> None:
-    listed = table(failed="left", topic="left", attempts="right", error="left")
-    for one in failed:
-        listed.add_row(
-            str(one.id), printable(one.topic), str(one.attempts), printable(one.last_error or "")
-        )
-    out = console()
-    out.print()
-    out.print(listed)
-    if len(failed) < in_all:
-        note(f"the oldest {len(failed)} of {in_all} failed messages: --failures N shows more")
+def show_join(id: JoinIdArgument, json: Json = False) -> None:
+    """Show a join and its members."""
+    with open_existing() as store:
+        join, members = store.joins.get(id), store.joins.members(id)
+        if json:
+            print_json({**asdict(join), "members": members})
+            return
+        rows = [(one.message_id, one.status, *_message_of(store, one)) for one in members]
+    _print_fields(join)
+    if rows:
+        console().print()
+        print_table("member status topic error", rows)
 
 
-def _shown(value: object) -> str:
-    if isinstance(value, datetime):
-        return shown_time(value)
-    if isinstance(value, dict | list | bool) or value is None:
-        return printable(msgspec.json.encode(value).decode())
-    return printable(str(value))
+def _message_of(store: Store, member: JoinMember) -> tuple[str, str | None]:
+    """Return topic and error of a member's message, unless it was cleaned up."""
+    try:
+        message = store.outbox.get(member.message_id)
+    except OutboxMessageNotFound:
+        return "(cleaned up)", ""
+    return message.topic, message.last_error
+
+
+def cancel(id: JoinIdArgument) -> None:
+    """Cancel a join, so that it has no follow-up. Its steps continue."""
+    with open_existing() as store:
+        store.joins.cancel(id)
+    note(f"join {id} cancelled")
+
+
+def _print_fields(record: OutboxMessage | Join) -> None:
+    """Print the fields that have a value; a payload may be null."""
+    values = {field.name: getattr(record, field.name) for field in fields(record)}
+    if "payload" in values and values["payload"] is None:
+        values["payload"] = "null"
+    print_facts({k.replace("_", " "): v for k, v in values.items() if v is not None})
+
+
+outbox = command_group(
+    "outbox",
+    "Count, show and retry messages of the outbox.",
+    {"show": show_message, "retry": retry},
+    overview,
+)
+joins = command_group(
+    "joins",
+    "List, show and cancel joins of the outbox.",
+    {"show": show_join, "cancel": cancel},
+    list_joins,
+)

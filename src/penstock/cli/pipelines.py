@@ -6,22 +6,21 @@ import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import penstock
-from penstock.cli.printing import console, note, print_json, printable, shown_age, table
-from penstock.cli.target import Folder, Json, Url, duration, open_existing, settings_for
+from penstock.cli.printing import console, note, print_json, print_table, shown_age
+from penstock.cli.target import Json, command_group, duration, open_existing, selected_settings
 from penstock.errors import SetupError, SparkNotRunning
 from penstock.log.overview import server_time
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.pipeline import Pipeline, Summary
     from penstock.pipeline.status import ProcessorStatus
 
 File = Annotated[
@@ -29,7 +28,6 @@ File = Annotated[
     typer.Argument(
         metavar="FILE[:NAME]",
         help="The file that defines the pipeline, and which one if there are several.",
-        show_default=False,
     ),
 ]
 
@@ -45,7 +43,6 @@ def run(
         typer.Option(
             metavar="MASTER",
             help="Where Spark runs; PENSTOCK_SPARK_MASTER, or local[*], if not given.",
-            show_default=False,
         ),
     ] = None,
     from_scratch: Annotated[
@@ -67,8 +64,6 @@ def run(
             help="With --follow: how long to retry a processor that fails before the run ends.",
         ),
     ] = "5min",  # type: ignore[assignment]
-    url: Url = None,
-    folder: Folder = None,
 ) -> None:
     """Run a pipeline on Spark, exactly once.
 
@@ -79,7 +74,7 @@ def run(
     from penstock.cli.progress import ShownProgress
     from penstock.pipeline import Runner, load
 
-    settings = settings_for(url, folder)
+    settings = selected_settings()
     with _spark(file, master) as spark:
         pipeline = load(file)
         with penstock.connect(settings) as store, ShownProgress(pipeline, store) as shown:
@@ -90,7 +85,23 @@ def run(
                 summary = runner.run(wait=wait, check=False, retry_for=retry_for)
             else:
                 summary = runner.run_until_idle(wait=wait, check=False)
-    _print_summary(summary)
+    print_table(
+        "processor >steps >read >wrote >errors >seconds state",
+        (
+            (
+                one.processor,
+                f"{one.steps:,}",
+                f"{one.messages_in:,}",
+                f"{one.messages_out:,}",
+                f"{one.failed:,}",
+                f"{one.seconds:.1f}",
+                one.error,
+            )
+            for one in summary.progress.values()
+        ),
+    )
+    done = "done" if summary.succeeded else "stopped by an error; the next run goes on from here"
+    print(f"{summary.pipeline}: {done}, {summary.seconds:.1f} s", file=sys.stderr)
     if not summary.succeeded:
         raise typer.Exit(1)
 
@@ -98,42 +109,36 @@ def run(
 def graph(
     file: File,
     output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE.svg", help="Draw it to a file.", show_default=False
-        ),
+        Path | None, typer.Option("--output", "-o", metavar="FILE.svg", help="Draw it to a file.")
     ] = None,
 ) -> None:
     """Check a pipeline and draw its graph: as text, or as an SVG file."""
-    pipeline = _load(file)
+    need_spark()
+    from penstock.pipeline import load
     from penstock.pipeline.checks import check
     from penstock.pipeline.drawing import as_svg, as_text
 
+    try:
+        pipeline = load(file)
+    except SparkNotRunning:  # the file needs it while it is loaded
+        with _spark(file, "local[1]"):
+            pipeline = load(file)
     check(pipeline)
     if output is None:
         console().print(as_text(pipeline), soft_wrap=True)
-    elif output.suffix.lower() == ".svg":
-        output.write_text(as_svg(pipeline), encoding="utf-8")
-    else:
-        raise typer.BadParameter(f"{output}: the file has to end in .svg, which browsers show")
-    if output is not None:
-        note(f"wrote {output}")
-
-
-pipelines = typer.Typer(name="pipelines", help="List and retire pipelines.")
-
-
-@pipelines.callback(invoke_without_command=True)
-def overview(
-    context: typer.Context, json: Json = False, url: Url = None, folder: Folder = None
-) -> None:
-    """List the pipelines that have run on this database: their progress, lag and errors."""
-    if context.invoked_subcommand:
         return
+    if output.suffix.lower() != ".svg":
+        raise typer.BadParameter(f"{output}: the file has to end in .svg, which browsers show")
+    output.write_text(as_svg(pipeline), encoding="utf-8")
+    note(f"wrote {output}")
+
+
+def overview(json: Json = False) -> None:
+    """List the pipelines that have run on this database: their progress, lag and errors."""
     need_spark()
     from penstock.pipeline.status import processors
 
-    with open_existing(settings_for(url, folder)) as store:
+    with open_existing() as store:
         found = processors(store)
         now = store.run(server_time())
     if json:
@@ -141,15 +146,34 @@ def overview(
     elif not found:
         note("no pipeline has run on this database yet")
     else:
-        _print_processors(found, now)
+        print_table(
+            "pipeline processor kind >steps >read >wrote >lag last_step state",
+            (
+                (
+                    one.pipeline,
+                    one.processor,
+                    one.kind,
+                    f"{one.steps:,}",
+                    f"{one.messages_in:,}",
+                    f"{one.messages_out:,}",
+                    f"{one.lag:,}",
+                    one.last_step_at and f"{shown_age(now - one.last_step_at)} ago",
+                    _state(one),
+                )
+                for one in found
+            ),
+        )
 
 
-@pipelines.command("retire")
+def _state(processor: ProcessorStatus) -> str:
+    if processor.retired_at is not None:
+        return "retired"
+    return processor.error or ("rebuilding" if processor.rebuilding else "")
+
+
 def retire(
-    pipeline: Annotated[str, typer.Argument(help="The pipeline.", show_default=False)],
-    processor: Annotated[str, typer.Argument(help="The processor.", show_default=False)],
-    url: Url = None,
-    folder: Folder = None,
+    pipeline: Annotated[str, typer.Argument(help="The pipeline.")],
+    processor: Annotated[str, typer.Argument(help="The processor.")],
 ) -> None:
     """Retire a processor that was removed from its pipeline.
 
@@ -159,21 +183,9 @@ def retire(
     need_spark()
     from penstock.pipeline.status import retire as retire_processor
 
-    with open_existing(settings_for(url, folder)) as store:
+    with open_existing() as store:
         retire_processor(store, pipeline, processor)
-    note(f"{printable(f'{pipeline}.{processor}')} is retired")
-
-
-def _load(file: str) -> Pipeline:
-    """Return a file's pipeline; start Spark only if the file needs it while it is loaded."""
-    need_spark()
-    from penstock.pipeline import load
-
-    try:
-        return load(file)
-    except SparkNotRunning:
-        with _spark(file, "local[1]"):
-            return load(file)
+    note(f"{pipeline}.{processor} is retired")
 
 
 @contextmanager
@@ -209,38 +221,4 @@ def need_spark() -> None:
         raise SetupError(f"pipelines need Spark: {error}") from None
 
 
-def _print_processors(found: list[ProcessorStatus], now: datetime) -> None:
-    shown = table(
-        pipeline="left", processor="left", kind="left", steps="right", read="right", wrote="right",
-        lag="right", last_step="left", state="left",
-    )  # fmt: skip
-    for one in found:
-        last = "" if one.last_step_at is None else f"{shown_age(now - one.last_step_at)} ago"
-        state = _state(one)
-        shown.add_row(
-            one.pipeline, one.processor, one.kind, f"{one.steps:,}", f"{one.messages_in:,}",
-            f"{one.messages_out:,}", f"{one.lag:,}", last, printable(state),
-        )  # fmt: skip
-    console().print(shown)
-
-
-def _state(processor: ProcessorStatus) -> str:
-    if processor.retired_at is not None:
-        return "retired"
-    return processor.error or ("rebuilding" if processor.rebuilding else "")
-
-
-def _print_summary(summary: Summary) -> None:
-    shown = table(
-        processor="left", steps="right", read="right", wrote="right", errors="right",
-        seconds="right", state="left",
-    )  # fmt: skip
-    for one in summary.progress.values():
-        state = "" if one.error is None else printable(str(one.error))
-        shown.add_row(
-            one.processor, f"{one.steps:,}", f"{one.messages_in:,}", f"{one.messages_out:,}",
-            f"{one.failed:,}", f"{one.seconds:.1f}", state,
-        )  # fmt: skip
-    console().print(shown)
-    done = "done" if summary.succeeded else "stopped by an error; the next run goes on from here"
-    print(f"{summary.pipeline}: {done}, {summary.seconds:.1f} s", file=sys.stderr)
+pipelines = command_group("pipelines", "List and retire pipelines.", {"retire": retire}, overview)

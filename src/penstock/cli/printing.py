@@ -9,15 +9,18 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
-from datetime import datetime, timedelta
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
 
 import msgspec
 from rich.console import Console, ConsoleDimensions
 from rich.highlighter import JSONHighlighter
+from rich.progress import Progress, ProgressColumn
 from rich.table import Table
 from rich.text import Text
+
+T = TypeVar("T")
 
 _UNWRAPPED = 1_000_000
 INDENT = "    "
@@ -38,6 +41,14 @@ def console(*, stderr: bool = False) -> Console:
     if not made.is_terminal and "COLUMNS" not in os.environ:
         made.size = ConsoleDimensions(_UNWRAPPED, 25)
     return made
+
+
+class TerminalProgress(Progress):
+    """Progress on stderr, which is shown in a terminal only."""
+
+    def __init__(self, *columns: str | ProgressColumn, transient: bool = True) -> None:
+        out = console(stderr=True)
+        super().__init__(*columns, console=out, transient=transient, disable=not out.is_terminal)
 
 
 def note(text: str) -> None:
@@ -84,33 +95,63 @@ def print_object(out: Console, value: Mapping[str, Any], label: str = "") -> Non
     print_wrapped(out, Text.assemble((label, "dim"), text), INDENT, INDENT)
 
 
-def facts(rows: Mapping[str, str | Text]) -> Table:
-    """Return a table of names and values."""
+def print_facts(rows: Mapping[str, object]) -> None:
+    """Print names and values."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="cyan", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in rows.items():
-        table.add_row(name, value)
-    return table
+        table.add_row(name, value if isinstance(value, Text) else shown(value))
+    console().print(table)
 
 
-def table(**columns: str) -> Table:
-    """Return a table with these columns; each value is `left` or `right`."""
-    made = Table(box=None, padding=(0, 2, 0, 0), header_style="cyan", pad_edge=False)
-    for name, justify in columns.items():
-        made.add_column(name.replace("_", " "), justify=justify, overflow="fold")  # type: ignore[arg-type]
-    return made
+def print_table(columns: str, rows: Iterable[Iterable[object]]) -> None:
+    """Print rows below the names of their columns; `>` before a name aligns its column right."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="cyan", pad_edge=False)
+    for name in columns.split():
+        title = name.removeprefix(">").replace("_", " ")
+        table.add_column(title, justify="left" if name[0] != ">" else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*map(shown, row))
+    console().print(table)
+
+
+def print_list(
+    found: Iterable[T], json: bool, columns: str, row: Callable[[T], Iterable[object]]
+) -> None:
+    """Print values as JSON, one per line, or as a table with the `row` of each."""
+    if not json:
+        print_table(columns, map(row, found))
+        return
+    for one in found:
+        print_json(one)
+
+
+def shown(value: object) -> str:
+    """Return a value as people read it, with control characters escaped; nothing for None."""
+    if value is None:
+        return ""
+    if isinstance(value, datetime):
+        return shown_time(value)
+    if isinstance(value, timedelta):
+        return shown_age(value)
+    if isinstance(value, dict | list | bool):
+        return printable(msgspec.json.encode(value).decode())
+    return printable(str(value))
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, in the plural unless it is 1."""
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def shown_time(time: datetime) -> str:
     """Return a UTC time with milliseconds."""
-    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def shown_age(age: timedelta | None) -> str:
+def shown_age(age: timedelta) -> str:
     """Return a duration in its two largest units."""
-    if age is None:
-        return "?"
     seconds = int(age.total_seconds())
     for unit, size, smaller, smaller_size in _UNITS:
         if seconds >= size:

@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Any, Self
-
 import psycopg
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn
 
 import penstock
-from penstock.cli.printing import console
+from penstock.cli.printing import TerminalProgress
 from penstock.errors import PenstockError
 from penstock.pipeline import Pipeline, StepReport
 from penstock.pipeline.status import processors
 
 
-class ShownProgress:
+class ShownProgress(TerminalProgress):
     """Shows the progress of a run on stderr: bars in a terminal, a line for each step elsewhere."""
 
     def __init__(self, pipeline: Pipeline, store: penstock.Store) -> None:
-        self._console = console(stderr=True)
-        self._bars = Progress(
+        super().__init__(
             SpinnerColumn(),
-            TextColumn("{task.description}"),
+            "{task.description}",
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
-            TextColumn(
-                "out {task.fields[out]:,}  step {task.fields[took]:.2f} s{task.fields[more]}"
-            ),
-            console=self._console,
-            disable=not self._console.is_terminal,
+            "out {task.fields[out]:,}  step {task.fields[took]:.2f} s{task.fields[more]}",
+            transient=False,
         )
-        self._tasks = {
-            name: self._bars.add_task(name, total=0, out=0, took=0.0, more="")
+        self._bars = {
+            name: self.add_task(name, total=0, out=0, took=0.0, more="")
             for name in pipeline.processors
         }
         self._pipeline = pipeline.name
@@ -40,18 +33,19 @@ class ShownProgress:
 
     def step(self, report: StepReport) -> None:
         """Show what a step did."""
-        if not self._console.is_terminal:
-            self._console.print(_line(report), soft_wrap=True)
+        if not self.console.is_terminal:
+            self.console.print(_line(report), soft_wrap=True)
             return
-        task = self._bars.tasks[self._tasks[report.processor]]
-        done = int(task.completed) + report.messages_in
-        fields: dict[str, Any] = {
-            "out": task.fields["out"] + report.messages_out,
-            "took": report.seconds,
-            "more": "  searching for a bad message" if report.split else "",
-        }
-        total = done + self._lag(report.processor)
-        self._bars.update(self._tasks[report.processor], completed=done, total=total, **fields)
+        bar = self.tasks[self._bars[report.processor]]
+        done = int(bar.completed) + report.messages_in
+        self.update(
+            bar.id,
+            completed=done,
+            total=done + self._lag(report.processor),
+            out=bar.fields["out"] + report.messages_out,
+            took=report.seconds,
+            more="  searching for a bad message" if report.split else "",
+        )
 
     def _lag(self, processor: str) -> int:
         try:
@@ -59,18 +53,6 @@ class ShownProgress:
         except (PenstockError, psycopg.Error):
             return 0  # the run goes on without this number
         return found.get((self._pipeline, processor), 0)
-
-    def __enter__(self) -> Self:
-        self._bars.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._bars.stop()
 
 
 def _line(report: StepReport) -> str:

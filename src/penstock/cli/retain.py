@@ -6,18 +6,17 @@ from datetime import timedelta
 from typing import Annotated
 
 import typer
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import SpinnerColumn, TimeElapsedColumn
 
-from penstock.cli.printing import console, note
-from penstock.cli.target import Folder, Url, duration, open_existing, settings_for
+from penstock.cli.printing import TerminalProgress, counted, note
+from penstock.cli.target import duration, open_existing
 
 
 def retain(
     target: Annotated[
         str,
         typer.Argument(
-            help="A stream (account-123), a category (account) or a queue's stream (queue-mail).",
-            show_default=False,
+            help="A stream (account-123), a category (account) or a queue's stream (queue-mail)."
         ),
     ],
     keep_count: Annotated[
@@ -45,8 +44,6 @@ def retain(
             "--ignore-consumers", help="Also remove messages that consumers have not read yet."
         ),
     ] = False,
-    url: Url = None,
-    folder: Folder = None,
 ) -> None:
     """Remove the oldest messages of a stream, a category or a queue.
 
@@ -55,7 +52,8 @@ def retain(
     """
     if [keep_count, keep_for, keep_from].count(None) != 2:
         raise typer.BadParameter("give one of --keep-count, --keep-for and --keep-from")
-    with open_existing(settings_for(url, folder)) as store, _bar() as bar:
+    columns = SpinnerColumn(), "removing {task.completed}", TimeElapsedColumn()
+    with open_existing() as store, TerminalProgress(*columns) as bar:
         task = bar.add_task("removing", total=None)
         retained = store.admin.retain(
             target,
@@ -65,22 +63,9 @@ def retain(
             ignore_consumers=ignore_consumers,
             progress=lambda removed: bar.update(task, completed=removed),
         )
-    print(f"removed {retained.removed} {'message' if retained.removed == 1 else 'messages'}")
+    print(f"removed {counted(retained.removed, 'message')}")
     if retained.held_back_by is not None:
         note(
             f"{retained.held_back_by} has not read the following messages, so they are kept; "
             "--ignore-consumers removes them"
         )
-
-
-def _bar() -> Progress:
-    """Return a line that shows the progress, in a terminal only."""
-    out = console(stderr=True)
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description} {task.completed}"),
-        TimeElapsedColumn(),
-        console=out,
-        transient=True,
-        disable=not out.is_terminal,
-    )

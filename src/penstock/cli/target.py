@@ -8,11 +8,13 @@ command in the wrong folder does not show an empty log.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from datetime import timedelta
+from functools import update_wrapper
+from inspect import Signature, signature
 from typing import Annotated, Any
 
 import psycopg
@@ -26,18 +28,13 @@ from penstock.settings import Settings
 
 Url = Annotated[
     str | None,
-    typer.Option(
-        metavar="URL",
-        help="The database, postgresql://…; default: PENSTOCK_URL.",
-        show_default=False,
-    ),
+    typer.Option(metavar="URL", help="The database, postgresql://…; default: PENSTOCK_URL."),
 ]
 Folder = Annotated[
     str | None,  # not a Path: an empty string would become the current folder
     typer.Option(
         metavar="FOLDER",
         help="The folder of the embedded server; default without a URL: .penstock.",
-        show_default=False,
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
@@ -45,19 +42,53 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per li
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,6})?) ?(s|min|h|d|w)")
 _UNITS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
-#: --url and --folder as they were given before the command
-_before: ContextVar[tuple[str | None, str | None]] = ContextVar("before", default=(None, None))
+#: --url and --folder
+_selected: ContextVar[tuple[str | None, str | None]] = ContextVar("selected")
 
 
-def name_before_command(url: str | None, folder: str | None) -> None:
-    """Keep the options given before the command, for commands without their own."""
-    _before.set((url, folder))
+def select_database(url: str | None, folder: str | None) -> None:
+    """Keep --url and --folder for `selected_settings`."""
+    _selected.set((url, folder))
 
 
-def settings_for(url: str | None, folder: str | None) -> Settings:
+def on_database(command: Callable[..., None]) -> Callable[..., None]:
+    """Return the command with the options --url and --folder, which win over those before it.
+
+    The command of a group only runs if none of the group's commands is given.
+    """
+
+    def run(
+        context: typer.Context, url: Url = None, folder: Folder = None, **arguments: object
+    ) -> None:
+        if url is not None or folder is not None:
+            select_database(url, folder)
+        if context.invoked_subcommand is None:
+            command(**arguments)
+
+    context, url, folder, _ = signature(run, eval_str=True).parameters.values()
+    own = signature(command, eval_str=True).parameters.values()
+    run.__signature__ = Signature([context, *own, url, folder])  # type: ignore[attr-defined]
+    return update_wrapper(run, command)
+
+
+def command_group(
+    name: str,
+    help: str,
+    commands: Mapping[str, Callable[..., None]],
+    overview: Callable[..., None] | None = None,
+) -> typer.Typer:
+    """Return a group of commands, and what it does without one: `overview`, or show the help."""
+    group = typer.Typer(name=name, help=help, no_args_is_help=overview is None)
+    if overview is not None:
+        group.callback(invoke_without_command=True)(on_database(overview))
+    for command_name, command in commands.items():
+        group.command(command_name)(on_database(command))
+    return group
+
+
+def selected_settings() -> Settings:
     """Return the settings; options override the environment."""
-    if url is None and folder is None:
-        url, folder = _before.get()
+    url, folder = _selected.get()
     if url is not None and folder is not None:
         raise typer.BadParameter("give --url or --folder, not both")
     if url is not None:
@@ -79,8 +110,9 @@ def has_database(settings: Settings) -> bool:
     return not settings.embedded or (settings.folder / "data").exists()
 
 
-def open_existing(settings: Settings) -> penstock.Store:
+def open_existing() -> penstock.Store:
     """Return a store on an existing database."""
+    settings = selected_settings()
     if not has_database(settings):
         raise NotInstalled(
             f"no database in {settings.folder}: give --url, --folder or PENSTOCK_URL, or create "
@@ -92,15 +124,11 @@ def open_existing(settings: Settings) -> penstock.Store:
 @contextmanager
 def bare_connection(settings: Settings) -> Iterator[psycopg.Connection[Any]]:
     """Connect to the database, with or without a message store."""
-    if not settings.embedded:
-        with pool.connect(settings) as connection:
-            yield connection
-        return
-    with (
-        start(settings.folder) as server,
-        pool.connect(replace(settings, database_url=server.url)) as connection,
-    ):
-        yield connection
+    with ExitStack() as stack:
+        if settings.embedded:
+            server = stack.enter_context(start(settings.folder))
+            settings = replace(settings, database_url=server.url)
+        yield stack.enter_context(pool.connect(settings))
 
 
 def duration(text: str) -> timedelta:

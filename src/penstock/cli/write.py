@@ -12,8 +12,8 @@ from rich.text import Text
 import penstock
 from penstock import Message, Settings
 from penstock.cli.bulk import opened, write_lines
-from penstock.cli.printing import console, printable
-from penstock.cli.target import Folder, Url, settings_for
+from penstock.cli.printing import console, counted, printable
+from penstock.cli.target import selected_settings
 from penstock.log.write import check_stream_name
 from penstock.message import as_uuid, new_id
 
@@ -21,14 +21,9 @@ from penstock.message import as_uuid, new_id
 def write(
     stream: Annotated[
         str | None,
-        typer.Argument(
-            help="The stream; optional with --from if each line has a stream_name.",
-            show_default=False,
-        ),
+        typer.Argument(help="The stream; optional with --from if each line has a stream_name."),
     ] = None,
-    type: Annotated[
-        str | None, typer.Argument(help="The message type, such as Opened.", show_default=False)
-    ] = None,
+    type: Annotated[str | None, typer.Argument(help="The message type, such as Opened.")] = None,
     data: Annotated[
         str | None,
         typer.Option(metavar="JSON", help="The data, a JSON object; - reads it from stdin."),
@@ -56,14 +51,12 @@ def write(
             help="A file of JSON lines with type, data, metadata, id, stream_name; - is stdin.",
         ),
     ] = None,
-    url: Url = None,
-    folder: Folder = None,
 ) -> None:
     """Write a message to a stream, or many from a file.
 
     Creates the embedded database if there is none and no other is given.
     """
-    settings = settings_for(url, folder)
+    settings = selected_settings()
     if stream is not None:
         check_stream_name(stream)
     if source is not None:
@@ -71,7 +64,7 @@ def write(
             raise typer.BadParameter("with --from, type, data, metadata and id are in the file")
         if stream is None and expected_version is not None:
             raise typer.BadParameter("--expected-version requires STREAM")
-        _write_many(settings, stream, source, expected_version)
+        wrote = _write_many(settings, stream, source, expected_version)
     elif stream is None or type is None:
         raise typer.BadParameter("give STREAM and TYPE, or a file with --from")
     else:
@@ -81,30 +74,21 @@ def write(
             _json("--metadata", metadata),
             id=new_id() if id is None else as_uuid(id),
         )
-        _write_one(settings, stream, message, expected_version)
-
-
-def _write_one(
-    settings: Settings, stream_name: str, message: Message, expected_version: int | None
-) -> None:
-    with penstock.connect(settings) as store:
-        (position,) = store.write_messages(
-            stream_name, [message], expected_version=expected_version
-        )
-    _print_written(f"{stream_name} #{position}  {message.id}")
+        with penstock.connect(settings) as store:
+            [position] = store.write_messages(stream, [message], expected_version=expected_version)
+        wrote = f"{stream} #{position}  {message.id}"
+    console().print(Text(f"wrote {printable(wrote)}"), soft_wrap=True)
 
 
 def _write_many(
     settings: Settings, stream_name: str | None, source: str, expected_version: int | None
-) -> None:
+) -> str:
     with opened(source) as file, penstock.connect(settings) as store:
         work = write_lines(store, stream_name, file, expected_version)
-    if work.count:
-        plural = "" if work.count == 1 else "s"
-        where = "" if stream_name is None else f"{stream_name} #{work.first} to #{work.last}: "
-        _print_written(f"{where}{work.count} message{plural}")
-    else:
-        _print_written("nothing: the input has no messages")
+    if not work.count:
+        return "nothing: the input has no messages"
+    where = "" if stream_name is None else f"{stream_name} #{work.first} to #{work.last}: "
+    return f"{where}{counted(work.count, 'message')}"
 
 
 def _json(name: str, text: str | bytes | None) -> Any:
@@ -114,7 +98,3 @@ def _json(name: str, text: str | bytes | None) -> Any:
         raise typer.BadParameter(f"{name} is not valid UTF-8") from None
     except msgspec.DecodeError as error:
         raise typer.BadParameter(f"{name} is not valid JSON: {error}") from None
-
-
-def _print_written(what: str) -> None:
-    console().print(Text(f"wrote {printable(what)}"), soft_wrap=True)

@@ -1,11 +1,16 @@
-"""The shop's files: customers and products as CSV, orders as JSON lines, a few of them invalid."""
+"""The shop's files.
+
+customers.csv  an id and a discount in percent
+products.csv   an id, a price in cents, and the stock of those that are scarce
+orders/        orders, one JSON object per line; a few are invalid
+"""
 
 from __future__ import annotations
 
 import csv
 import json
 import random
-from dataclasses import dataclass
+from collections.abc import Iterable
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -17,54 +22,24 @@ INVALID = ("many", "", "-3", "two", "1e9", "?", "0")
 _PARTS = 4
 
 
-@dataclass(frozen=True)
-class Files:
-    """The paths of the shop's files."""
-
-    folder: Path
-
-    @property
-    def customers(self) -> Path:
-        """Customers: an id and a discount in percent."""
-        return self.folder / "customers.csv"
-
-    @property
-    def products(self) -> Path:
-        """Products: an id, a price in cents, and the stock of those that are scarce."""
-        return self.folder / "products.csv"
-
-    @property
-    def orders(self) -> Path:
-        """A folder of orders, one JSON object per line."""
-        return self.folder / "orders"
-
-
-def generate(folder: Path, orders: int) -> Files:
+def generate(folder: Path, orders: int) -> None:
     """Write the files, which depend only on the number of orders."""
     chance = random.Random(SEED)
-    files = Files(folder)
-    files.orders.mkdir(parents=True, exist_ok=True)
-    _write_csv(
-        files.customers,
-        ("customer_id", "discount"),
-        ((f"c{n}", chance.choice((0, 0, 0, 5, 10))) for n in range(CUSTOMERS)),
+    (folder / "orders").mkdir(parents=True, exist_ok=True)
+    customers = ((f"c{n}", chance.choice((0, 0, 0, 5, 10))) for n in range(CUSTOMERS))
+    _write_csv(folder / "customers.csv", ("customer_id", "discount"), customers)
+    products = (
+        (f"p{n}", chance.randrange(199, 20_000), STOCK if n < SCARCE else "")
+        for n in range(PRODUCTS)
     )
-    _write_csv(
-        files.products,
-        ("product_id", "price_cents", "stock"),
-        (
-            (f"p{n}", chance.randrange(199, 20_000), STOCK if n < SCARCE else "")
-            for n in range(PRODUCTS)
-        ),
-    )
+    _write_csv(folder / "products.csv", ("product_id", "price_cents", "stock"), products)
     invalid = dict(
         zip(chance.sample(range(orders), min(len(INVALID), orders)), INVALID, strict=False)
     )
     for part in range(_PARTS):
-        with (files.orders / f"part-{part}.jsonl").open("w") as file:
+        with (folder / "orders" / f"part-{part}.jsonl").open("w") as file:
             for number in range(part, orders, _PARTS):
                 file.write(json.dumps(_order(number, chance, invalid.get(number))) + "\n")
-    return files
 
 
 def _order(number: int, chance: random.Random, invalid: str | None) -> dict[str, str]:
@@ -81,8 +56,8 @@ def _order(number: int, chance: random.Random, invalid: str | None) -> dict[str,
     }
 
 
-def _write_csv(path: Path, header: tuple[str, ...], rows: object) -> None:
+def _write_csv(path: Path, header: tuple[str, ...], rows: Iterable[Iterable[object]]) -> None:
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(header)
-        writer.writerows(rows)  # type: ignore[arg-type]
+        writer.writerows(rows)

@@ -45,46 +45,34 @@ def report(story: Story, findings: Findings, truth: Truth, graph: str) -> str:
 
 
 def _checks(findings: Findings) -> str:
-    rows = "".join(
-        f"<tr><td>{escape(name)}</td><td class=n>{_number(expected)}</td>"
-        f"<td class=n>{_number(found)}</td><td>{_mark(expected == found)}</td></tr>"
-        for name, expected, found in findings.checks
-    )
-    return f"<table><tr><th>check</th><th>expected</th><th>found</th><th></th></tr>{rows}</table>"
+    marks = {True: '<span class="ok">ok</span>', False: '<span class="wrong">wrong</span>'}
+    rows = [(*check, marks[check[1] == check[2]]) for check in findings.checks]
+    return _table(["check", "expected", "found", ""], rows)
 
 
 def _stock(findings: Findings, truth: Truth) -> str:
-    rows = "".join(
-        f"<tr><td>{escape(name)}</td><td class=n>{truth.stock[name]}</td><td class=n>{pieces}</td>"
-        f"<td class=n>{granted}</td><td class=n>{refused}</td></tr>"
-        for name, (pieces, granted, refused) in sorted(findings.stock.items())
-    )
-    head = "<th>product</th><th>stock</th><th>reserved</th><th>granted</th><th>refused</th>"
-    return f"<table><tr>{head}</tr>{rows}</table>"
+    rows = [(name, truth.stock[name], *counts) for name, counts in sorted(findings.stock.items())]
+    return _table(["product", "stock", "reserved", "granted", "refused"], rows)
 
 
-def _mark(correct: bool) -> str:
-    return '<span class="ok">ok</span>' if correct else '<span class="wrong">wrong</span>'
+def _table(head: list[str], rows: Sequence[tuple[str | int, ...]]) -> str:
+    lines = ["".join(f"<th>{name}</th>" for name in head)]
+    for row in rows:
+        cells = (f"<td class=n>{one:,}" if isinstance(one, int) else f"<td>{one}" for one in row)
+        lines.append("".join(f"{cell}</td>" for cell in cells))
+    return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
 
 
-def _number(value: object) -> str:
-    return f"{value:,}" if isinstance(value, int) else escape(str(value))
-
-
-def _line(points: Sequence[tuple[float, int]], mark: float | None) -> str:
-    if len(points) < 2:
-        return "<p>(too quick to draw)</p>"
-    last, most = points[-1][0] or 1.0, max(count for _, count in points) or 1
+def _line(points: Sequence[tuple[float, int]], mark: float) -> str:
+    last, most = points[-1][0], max(count for _, count in points) or 1
     path = " ".join(
         f"{_WIDTH * at / last:.1f},{_HEIGHT - _HEIGHT * count / most:.1f}" for at, count in points
     )
-    killed = ""
-    if mark is not None:
-        x = _WIDTH * mark / last
-        killed = (
-            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{_HEIGHT}" stroke="#b71c1c" '
-            f'stroke-dasharray="4 3"/><text x="{x + 5:.1f}" y="14" fill="#b71c1c">kill -9</text>'
-        )
+    x = _WIDTH * mark / last
+    killed = (
+        f'<line x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{_HEIGHT}" stroke="#b71c1c" '
+        f'stroke-dasharray="4 3"/><text x="{x + 5:.1f}" y="14" fill="#b71c1c">kill -9</text>'
+    )
     drawn = f'<polyline points="{path}" fill="none" stroke="#1565c0" stroke-width="2"/>{killed}'
     return _svg(drawn, f"0 s to {last:.0f} s, up to {most:,} invoices")
 

@@ -13,13 +13,14 @@ from pyspark.sql import functions as f
 from penstock import RecordedMessage
 from penstock.pipeline import Pipeline, messages
 
+CUSTOMER = "customer_id string, discount int"
+PRODUCT = "product_id string, price_cents long, stock int"
+ORDER = "order_id string, customer_id string, product_id string, quantity string, day string"
+
 pipe = Pipeline("shop")
-pipe.schema("customer", "customer_id string, discount int")
-pipe.schema("product", "product_id string, price_cents long, stock int")
-pipe.schema(
-    "order",
-    "order_id string, customer_id string, product_id string, quantity string, day string",
-)
+pipe.schema("customer", CUSTOMER)
+pipe.schema("product", PRODUCT)
+pipe.schema("order", ORDER)
 pipe.schema("invoice", "order_id string, product_id string, quantity int, total_cents long")
 
 

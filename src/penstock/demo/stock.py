@@ -45,7 +45,10 @@ class Refused(TypedMessage, type="stock.refused", unindexed=["order_id", "quanti
 def reserve(store: Store, claim: Claim) -> list[Reserved | Refused]:
     """Decide the requests for one product, in order."""
     product_id = claim.partition_value["product_id"]
-    left = _stock(store, product_id) - _reserved(store, product_id)
+    offered = store.get_last_stream_message(f"product-{product_id}")
+    before, _ = store.read(Reserved.to_conditions(product_id=product_id))
+    left = 0 if offered is None else int(offered.data["stock"])
+    left -= sum(int(one.data["quantity"]) for one in before)
     decided: list[Reserved | Refused] = []
     for message in claim.messages:
         order_id, quantity = message.data["order_id"], message.data["quantity"]
@@ -60,7 +63,7 @@ def reserve(store: Store, claim: Claim) -> list[Reserved | Refused]:
 
 
 @contextmanager
-def workers(store: Store, count: int = WORKERS) -> Iterator[None]:
+def workers(store: Store) -> Iterator[None]:
     """Run workers during the block, and until no request is left."""
     store.declare(Requested, Reserved, Refused)
     made = [
@@ -73,7 +76,7 @@ def workers(store: Store, count: int = WORKERS) -> Iterator[None]:
             worker_id=f"worker {number}",
             batch_size=200,
         )
-        for number in range(count)
+        for number in range(WORKERS)
     ]
     threads = [threading.Thread(target=one.run, daemon=True) for one in made]
     for thread in threads:
@@ -87,13 +90,3 @@ def workers(store: Store, count: int = WORKERS) -> Iterator[None]:
             one.stop()
         for thread in threads:
             thread.join()
-
-
-def _stock(store: Store, product_id: str) -> int:
-    offered = store.get_last_stream_message(f"product-{product_id}")
-    return 0 if offered is None else int(offered.data["stock"])
-
-
-def _reserved(store: Store, product_id: str) -> int:
-    before, _ = store.read(Reserved.to_conditions(product_id=product_id))
-    return sum(int(one.data["quantity"]) for one in before)

@@ -10,8 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-
-from penstock.demo.files import Files
+from pathlib import Path
 
 
 @dataclass
@@ -32,18 +31,21 @@ class Truth:
     requests: Counter[str] = field(default_factory=Counter)
 
 
-def compute(files: Files) -> Truth:
+def compute(folder: Path) -> Truth:
     """Compute the expected result from the files."""
     truth = Truth()
-    discounts = {row["customer_id"]: int(row["discount"]) for row in _csv(files, "customers")}
+    customers = _csv(folder / "customers.csv")
+    discounts = {row["customer_id"]: int(row["discount"]) for row in customers}
     prices = {}
-    for row in _csv(files, "products"):
+    for row in _csv(folder / "products.csv"):
         prices[row["product_id"]] = int(row["price_cents"])
         if row["stock"]:
             truth.stock[row["product_id"]] = int(row["stock"])
     truth.customers, truth.products = len(discounts), len(prices)
-    for order in _orders(files):
-        _count(truth, order, discounts, prices)
+    for part in sorted((folder / "orders").glob("*.jsonl")):
+        with part.open() as lines:
+            for order in map(json.loads, lines):
+                _count(truth, order, discounts, prices)
     return truth
 
 
@@ -65,12 +67,6 @@ def _count(
         truth.requests[product] += 1
 
 
-def _csv(files: Files, table: str) -> Iterator[dict[str, str]]:
-    with getattr(files, table).open(newline="") as file:
+def _csv(path: Path) -> Iterator[dict[str, str]]:
+    with path.open(newline="") as file:
         yield from csv.DictReader(file)
-
-
-def _orders(files: Files) -> Iterator[dict[str, str]]:
-    for part in sorted(files.orders.glob("*.jsonl")):
-        with part.open() as file:
-            yield from map(json.loads, file)

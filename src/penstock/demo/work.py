@@ -16,34 +16,37 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import penstock
-from penstock import ClaimedMessage, Dispatcher, JoinId, Store
-from penstock.demo.files import Files
-from penstock.demo.shop import pipe
+from penstock import ClaimedMessage, Dispatcher, Store
+from penstock.demo.shop import CUSTOMER, ORDER, PRODUCT, pipe
 from penstock.pipeline import messages
 from penstock.spark import Frames, on_spark, session
 
-TABLES = ("customers", "products", "orders")
+#: of each file's messages, the category, the type and the fields
+TABLES = {
+    "customers": ("customer", "Registered", CUSTOMER),
+    "products": ("product", "Offered", PRODUCT),
+    "orders": ("order", "Ordered", ORDER),
+}
 LEASE = 5.0  # seconds until another process takes over
 
 
-def start(store: Store) -> JoinId:
+def start(store: Store) -> None:
     """Enqueue the extractions and the transformation after them, in one transaction."""
     with store.transaction() as tx:
         join_id = tx.joins.start(grouping_key="shop", expected_steps=len(TABLES))
         for table in TABLES:
             tx.outbox.enqueue(f"extract.{table}", {"table": table}, joins=[join_id])
         tx.joins.enqueue_wait(join_id, on_complete_topic="shop.transform")
-    return join_id
 
 
-def dispatcher(store: Store, spark: SparkSession, files: Files) -> Dispatcher:
+def dispatcher(store: Store, spark: SparkSession, folder: Path) -> Dispatcher:
     """Return the dispatcher with its handlers."""
     extracting = Dispatcher(store, concurrency=1, lease=LEASE)
 
     @on_spark(spark)
     def extract(message: ClaimedMessage) -> None:
         table = message.topic.removeprefix("extract.")
-        frame = messages_of(spark, files, table)
+        frame = messages_of(spark, folder, table)
         Frames(store, spark).write(frame, delivery=f"{message.topic} {message.id}")
 
     @on_spark(spark)
@@ -56,24 +59,14 @@ def dispatcher(store: Store, spark: SparkSession, files: Files) -> Dispatcher:
     return extracting
 
 
-def messages_of(spark: SparkSession, files: Files, table: str) -> DataFrame:
+def messages_of(spark: SparkSession, folder: Path, table: str) -> DataFrame:
     """Return the rows of a file as messages, one stream per entity."""
+    category, type, fields = TABLES[table]
+    reader = spark.read.schema(fields)
     if table == "orders":
-        fields = (
-            "order_id string, customer_id string, product_id string, quantity string, day string"
-        )
-        rows = spark.read.schema(fields).json(str(files.orders))
-        return _of_entities(rows, "order", "Ordered")
-    if table == "products":
-        fields = "product_id string, price_cents long, stock int"
-        rows = spark.read.schema(fields).option("header", True).csv(str(files.products))
-        return _of_entities(rows, "product", "Offered")
-    fields = "customer_id string, discount int"
-    rows = spark.read.schema(fields).option("header", True).csv(str(files.customers))
-    return _of_entities(rows, "customer", "Registered")
-
-
-def _of_entities(rows: DataFrame, category: str, type: str) -> DataFrame:
+        rows = reader.json(str(folder / table))
+    else:
+        rows = reader.option("header", True).csv(str(folder / f"{table}.csv"))
     stream = f.concat(f.lit(f"{category}-"), f.col(f"{category}_id"))
     return messages(rows, type=type, data=rows.columns, stream=stream)
 
@@ -82,7 +75,7 @@ def main(url: str, folder: str) -> None:
     """Run until the outbox is empty."""
     spark = session("penstock demo", master="local[*]")
     with penstock.connect(url) as store:
-        dispatcher(store, spark, Files(Path(folder))).run_until_idle()
+        dispatcher(store, spark, Path(folder)).run_until_idle()
     spark.stop()
 
 
