@@ -52,26 +52,20 @@ class Numbered(NamedTuple):
     message: Message
 
 
-@dataclass(eq=False)
 class BadLine(PenstockError):
     """A line is not a valid message."""
 
     line: int
     reason: str
-
-    def __str__(self) -> str:
-        return f"line {self.line}: {self.reason}"
+    template = "line {line}: {reason}"
 
 
-@dataclass(eq=False)
 class Stopped(PenstockError):
     """Writing stopped before the last line."""
 
     reason: str
     so_far: str
-
-    def __str__(self) -> str:
-        return f"{self.reason}; {self.so_far}"
+    template = "{reason}; {so_far}"
 
 
 @dataclass
