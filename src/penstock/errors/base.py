@@ -57,7 +57,9 @@ class _Text(Formatter):
     def convert_field(self, value: Any, conversion: Any) -> Any:
         if conversion == "r":
             return shown(value)
-        return ", ".join(value) or "none" if isinstance(value, list | tuple) else value
+        if isinstance(value, list | tuple):
+            return ", ".join(value) or "none"
+        return value
 
 
 def _in_spark() -> bool:

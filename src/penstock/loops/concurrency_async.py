@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -149,7 +149,7 @@ class Handlers(Generic[Item]):
         self._handle = handle
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: deque[Item] = deque()
-        self._ended: deque[Item] = deque()
+        self._ended: list[Item] = []
         self._running: set[asyncio.Future[None]] = set()
         self._is_cancelled = False
 
@@ -160,12 +160,14 @@ class Handlers(Generic[Item]):
 
     def take_back(self) -> list[Item]:
         """Return the items whose call has not begun. They will not be handled."""
-        return list(_drained(self._waiting))
+        unbegun, self._waiting = list(self._waiting), deque()
+        return unbegun
 
     def ended(self) -> list[Item]:
         """Return the items whose call has ended since the last time."""
         self._woken.clear()
-        return list(_drained(self._ended))
+        ended, self._ended = self._ended, []
+        return ended
 
     async def wait(self, timeout: float) -> None:
         """Wait until a call has ended or `wake()` is called, for at most `timeout` seconds."""
@@ -207,8 +209,3 @@ class Handlers(Generic[Item]):
         if self._running:
             await asyncio.wait(self._running)
         self._loop = None
-
-
-def _drained(items: deque[Item]) -> Iterator[Item]:
-    while items:
-        yield items.popleft()
