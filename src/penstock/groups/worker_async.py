@@ -280,7 +280,9 @@ class AsyncWorker:
         self, claim: Claim, delay: float = 0.0, error: str | None = None, park: bool = False
     ) -> None:
         try:
-            await run_to_end(lambda: self._groups.release(claim, delay=delay, error=error, park=park))
+            await run_to_end(
+                lambda: self._groups.release(claim, delay=delay, error=error, park=park)
+            )
         except StaleClaim as stale:
             logger.warning("worker %s: %s", self.worker_id, stale)
 

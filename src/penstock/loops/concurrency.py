@@ -83,9 +83,7 @@ def is_interrupt(error: BaseException) -> bool:
     return isinstance(error, KeyboardInterrupt)
 
 
-def run_to_end(
-    work: Callable[[], Result], on_cancel: Callable[[], None] = lambda: None
-) -> Result:
+def run_to_end(work: Callable[[], Result], on_cancel: Callable[[], None] = lambda: None) -> Result:
     """Return the result of `work`. A thread cannot be cancelled."""
     return work()
 
