@@ -3,7 +3,7 @@
     python tools/generate_errors_page.py
 
 The text comes from the classes in `penstock.errors`: the first paragraph of a docstring describes
-what happened, the second what to do.
+what happened, the second what to do; a group of errors has the first only.
 """
 
 from __future__ import annotations
@@ -53,9 +53,10 @@ def _table(module: str, errors: list[type[PenstockError]]) -> str:
 
 def _row(error: type[PenstockError]) -> str:
     paragraphs = (inspect.getdoc(error) or "").split("\n\n")
-    happened, advice = (" ".join(one.split()) for one in paragraphs)
+    happened, *advice = (" ".join(one.split()) for one in paragraphs)
+    to_do = " ".join(advice) or "See the errors below."
     retry = "yes" if error.retryable else "no"
-    return f"| `{error.__name__}` | {happened} | {retry} | {advice} |"
+    return f"| `{error.__name__}` | {happened} | {retry} | {to_do} |"
 
 
 if __name__ == "__main__":

@@ -293,7 +293,7 @@ class TestAsyncInABlockingConsumer:
         consumer = Consumer(blocking_store, "order", "mailer", handlers={"Placed": handler})
 
         for run in (consumer.run, consumer.run_once, consumer.run_until_idle):
-            with pytest.raises(ValidationError, match="async form"):
+            with pytest.raises(ValidationError, match="AsyncConsumer takes async ones"):
                 run()
 
     def test_one_in_disguise_is_not_taken_for_done(self, blocking_store: Store) -> None:

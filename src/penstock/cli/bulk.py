@@ -52,14 +52,11 @@ class Numbered(NamedTuple):
     message: Message
 
 
-@dataclass(eq=False)
 class ImportStopped(PenstockError):
     """A line is not a valid message, or writing stopped before the last line."""
 
     reason: str
-
-    def __str__(self) -> str:
-        return self.reason
+    template = "{reason}"
 
 
 @dataclass

@@ -29,11 +29,10 @@ from penstock.errors import (
 )
 from penstock.log.runs import Runs, RunsTransactions
 from penstock.loops.concurrency import (
-    HANDLERS,
     IS_ASYNC,
     StopEvent,
+    check_handler,
     is_coroutine_function,
-    is_supported,
     stopping_on_signals,
 )
 from penstock.loops.durations import Duration
@@ -141,7 +140,7 @@ class Consumer:
 
     def run(self) -> None:
         """Handle messages as they come, until `stop()`, SIGTERM or SIGINT."""
-        self._routes.check(is_supported, HANDLERS)
+        self._routes.check(check_handler)
         with stopping_on_signals(self.stop):
             try:
                 while not self._stopping.is_set():
@@ -152,7 +151,7 @@ class Consumer:
 
     def run_once(self) -> int:
         """Handle one page of messages, save the position, and return how many are done with."""
-        self._routes.check(is_supported, HANDLERS)
+        self._routes.check(check_handler)
         try:
             return self._handle_page()
         finally:
@@ -164,7 +163,7 @@ class Consumer:
         Also retries the parked messages for which a retry was requested. Ends earlier on `stop()`,
         SIGTERM or SIGINT.
         """
-        self._routes.check(is_supported, HANDLERS)
+        self._routes.check(check_handler)
         with stopping_on_signals(self.stop):
             try:
                 return self._handle_pages() + self._retries.run()

@@ -28,11 +28,10 @@ from penstock.errors import (
 )
 from penstock.log.runs_async import AsyncRuns, AsyncRunsTransactions
 from penstock.loops.concurrency_async import (
-    HANDLERS,
     IS_ASYNC,
     StopEvent,
+    check_handler,
     is_coroutine_function,
-    is_supported,
     stopping_on_signals,
 )
 from penstock.loops.durations import Duration
@@ -140,7 +139,7 @@ class AsyncConsumer:
 
     async def run(self) -> None:
         """Handle messages as they come, until `stop()`, SIGTERM or SIGINT."""
-        self._routes.check(is_supported, HANDLERS)
+        self._routes.check(check_handler)
         with stopping_on_signals(self.stop):
             try:
                 while not self._stopping.is_set():
@@ -151,7 +150,7 @@ class AsyncConsumer:
 
     async def run_once(self) -> int:
         """Handle one page of messages, save the position, and return how many are done with."""
-        self._routes.check(is_supported, HANDLERS)
+        self._routes.check(check_handler)
         try:
             return await self._handle_page()
         finally:
@@ -163,7 +162,7 @@ class AsyncConsumer:
         Also retries the parked messages for which a retry was requested. Ends earlier on `stop()`,
         SIGTERM or SIGINT.
         """
-        self._routes.check(is_supported, HANDLERS)
+        self._routes.check(check_handler)
         with stopping_on_signals(self.stop):
             try:
                 return await self._handle_pages() + await self._retries.run()

@@ -81,15 +81,14 @@ class Routes:
             raise UnhandledMessageType(message.type, message.stream_name, message.global_position)
         return handler
 
-    def check(self, is_supported: Callable[[Handler], bool], supported: str) -> None:
+    def check(self, check_handler: Callable[[Handler, str], None]) -> None:
         """Refuse to run without handlers, or with handlers that this consumer cannot call."""
         handlers = [*self._by_type.values(), *([self._catch_all] if self._catch_all else [])]
         if not handlers and not self._refuses_unknown:
             # every message would be ignored, without an error
             raise ValidationError("handlers", {}, "at least one")
         for handler in handlers:
-            if not is_supported(handler):
-                raise ValidationError("handler", handler, supported)
+            check_handler(handler, "Consumer")
 
     def _add_marked(self, handlers: object) -> None:
         if isinstance(handlers, type):

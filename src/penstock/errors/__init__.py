@@ -5,8 +5,10 @@ whether a retry can succeed. Server errors that have no class here reach the cal
 raised them.
 
 A new error is one class in one of these modules. Its docstring has two paragraphs: what happened,
-and what to do. `sqlstates` are the codes with which the server raises it. The names exported here,
-the table in `translation`, and docs/errors.md (`make generate`) follow from the class.
+and what to do (of a group of errors, only the first). It names its fields, which are the arguments
+of the constructor, and its text as a `template` over them. `sqlstates` are the codes with which the
+server raises it. The names exported here, the table in `translation`, and docs/errors.md
+(`make generate`) follow from the class.
 """
 
 # ruff: noqa: F403

@@ -5,12 +5,15 @@ from __future__ import annotations
 import pickle
 import sys
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from functools import partial
+from string import Formatter
+from typing import Any, ClassVar, dataclass_transform
 
 #: how an error is marked whose text leaves a Python process of Spark: as Spark marks its own errors
 MARK = "PENSTOCK."
 
 
+@dataclass_transform(eq_default=False)
 @dataclass(eq=False)
 class PenstockError(Exception):
     """The base of every error that Penstock raises.
@@ -22,27 +25,47 @@ class PenstockError(Exception):
     retryable: ClassVar[bool] = False
     #: the codes with which the server raises this error; see `penstock.errors.translation`
     sqlstates: ClassVar[tuple[str, ...]] = ()
+    #: the text, with fields in braces: `{name!r}` is `shown`, and the items of a list are joined
+    template: ClassVar[str] = ""
+
+    def __init_subclass__(
+        cls, *, retryable: bool | None = None, sqlstates: tuple[str, ...] = ()
+    ) -> None:
+        """Make the class a dataclass. `retryable` is inherited, `sqlstates` are not."""
+        super().__init_subclass__()
+        cls.sqlstates = sqlstates
+        if retryable is not None:
+            cls.retryable = retryable
+        dataclass(eq=False)(cls)
 
     def __post_init__(self) -> None:
         if _in_spark():  # only the text of its traceback reaches the driver, notes included
             self.add_note(f"[{MARK}{type(self).__name__}] {first_line(self)}")
 
+    def __str__(self) -> str:
+        if not self.template:
+            return super().__str__()
+        return _Text().vformat(self.template, (), vars(self))
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the fields, so that an error can leave a worker process."""
-        return _rebuild, (
-            type(self),
-            {f.name: _picklable(getattr(self, f.name)) for f in fields(self)},
-        )
+        facts = {one.name: _picklable(getattr(self, one.name)) for one in fields(self)}
+        return partial(type(self), **facts), ()
+
+
+class _Text(Formatter):
+    def convert_field(self, value: Any, conversion: Any) -> Any:
+        if conversion == "r":
+            return shown(value)
+        if isinstance(value, list | tuple):
+            return ", ".join(value) or "none"
+        return value
 
 
 def _in_spark() -> bool:
     """Whether this is a Python process of Spark, which runs tasks or plans reads."""
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
     return main is not None and main.name.startswith("pyspark.")
-
-
-def _rebuild(error_class: type[PenstockError], facts: dict[str, Any]) -> PenstockError:
-    return error_class(**facts)
 
 
 def _picklable(value: object) -> object:
@@ -54,7 +77,6 @@ def _picklable(value: object) -> object:
     return value
 
 
-@dataclass(eq=False)
 class ValidationError(PenstockError, ValueError):
     """A value is invalid: not a UUID, not a JSON object, a negative position. Nothing was sent.
 
@@ -65,9 +87,7 @@ class ValidationError(PenstockError, ValueError):
     name: str
     value: object
     expected: str
-
-    def __str__(self) -> str:
-        return f"{self.name} must be {self.expected}; got {shown(self.value)}"
+    template = "{name} must be {expected}; got {value!r}"
 
 
 def shown(value: object, limit: int = 120) -> str:

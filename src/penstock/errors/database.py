@@ -2,53 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from penstock.errors.base import PenstockError
 
 
-@dataclass(eq=False)
-class UnavailableError(PenstockError):
+class UnavailableError(PenstockError, retryable=True):
     """The database is unavailable at the moment.
 
     Retry after a pause, with the same message ids.
     """
 
-    retryable: ClassVar[bool] = True
-
     where: str
     reason: str
-
-    def __str__(self) -> str:
-        return f"{self.where}: {self.reason}"
+    template = "{where}: {reason}"
 
 
-@dataclass(eq=False)
 class DatabaseUnreachable(UnavailableError):
     """No connection could be made, or the one in use was lost.
 
     Retry after a pause. `where` and `reason` name the server and the cause.
     """
 
-    def __str__(self) -> str:
-        return f"PostgreSQL at {self.where} cannot be reached: {self.reason}"
+    template = "PostgreSQL at {where} cannot be reached: {reason}"
 
 
-@dataclass(eq=False)
-class AuthenticationFailed(UnavailableError):
+class AuthenticationFailed(UnavailableError, retryable=False):
     """The server refused the user or the password.
 
     Check the user, the password and `pg_hba.conf`.
     """
 
-    retryable: ClassVar[bool] = False
-
-    def __str__(self) -> str:
-        return f"PostgreSQL at {self.where} refused the login: {self.reason}"
+    template = "PostgreSQL at {where} refused the login: {reason}"
 
 
-@dataclass(eq=False)
 class PoolExhausted(UnavailableError):
     """The server is available, but all connections of the pool remained in use.
 
@@ -56,27 +41,20 @@ class PoolExhausted(UnavailableError):
     """
 
 
-@dataclass(eq=False)
-class CommandTimeout(UnavailableError):
+class CommandTimeout(UnavailableError, sqlstates=("57014",)):
     """A statement took longer than `command_timeout_ms`, or was cancelled.
 
     Find out which lock it waited for; use a smaller batch or a longer timeout.
     """
 
-    sqlstates: ClassVar[tuple[str, ...]] = ("57014",)
 
-
-@dataclass(eq=False)
-class TransactionTimeout(UnavailableError):
+class TransactionTimeout(UnavailableError, sqlstates=("25P03", "25P04")):
     """A transaction took longer than its timeout and was rolled back.
 
     Do less in one transaction, or use a longer `timeout`.
     """
 
-    sqlstates: ClassVar[tuple[str, ...]] = ("25P03", "25P04")
 
-
-@dataclass(eq=False)
 class LockTableFull(UnavailableError):
     """PostgreSQL's lock table, which all transactions share, is full. Nothing was written.
 
@@ -84,28 +62,20 @@ class LockTableFull(UnavailableError):
     `max_locks_per_transaction` and restart the server.
     """
 
-    def __str__(self) -> str:
-        return (
-            f"{self.where}: PostgreSQL's lock table is full ({self.reason}): retry, let fewer "
-            "transactions write to many streams or under many conditions at once, or raise "
-            "max_locks_per_transaction and restart the server"
-        )
+    template = (
+        "{where}: PostgreSQL's lock table is full ({reason}): retry, let fewer transactions write "
+        "to many streams or under many conditions at once, or raise max_locks_per_transaction and "
+        "restart the server"
+    )
 
 
-@dataclass(eq=False)
 class SetupError(PenstockError):
-    """This client cannot use this database as it is set up.
-
-    See the errors below.
-    """
+    """This client cannot use this database as it is set up."""
 
     reason: str
-
-    def __str__(self) -> str:
-        return self.reason
+    template = "{reason}"
 
 
-@dataclass(eq=False)
 class NotInstalled(SetupError):
     """The database contains no message store.
 
@@ -113,7 +83,6 @@ class NotInstalled(SetupError):
     """
 
 
-@dataclass(eq=False)
 class IncompatibleVersion(SetupError):
     """PostgreSQL, Message DB or Penstock's schema is too old or too new for this client.
 
@@ -121,7 +90,6 @@ class IncompatibleVersion(SetupError):
     """
 
 
-@dataclass(eq=False)
 class UnsupportedEdition(SetupError):
     """A genuine Message DB does not support this.
 
@@ -129,7 +97,6 @@ class UnsupportedEdition(SetupError):
     """
 
 
-@dataclass(eq=False)
 class PreparedStatementLost(SetupError):
     """A prepared statement is missing: a pooler switched sessions, or it was deallocated.
 
@@ -137,7 +104,6 @@ class PreparedStatementLost(SetupError):
     """
 
 
-@dataclass(eq=False)
 class UnsafeSequence(SetupError):
     """The log's sequence has a cache, so messages would get positions out of order.
 
@@ -145,7 +111,6 @@ class UnsafeSequence(SetupError):
     """
 
 
-@dataclass(eq=False)
 class EmbeddedServerError(SetupError):
     """The embedded PostgreSQL could not be set up or started.
 

@@ -2,102 +2,73 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
 from uuid import UUID
 
 from penstock.errors.base import PenstockError, shown
 
 
-@dataclass(eq=False)
-class ConcurrencyError(PenstockError):
+class ConcurrencyError(PenstockError, retryable=True):
     """A concurrent transaction was faster.
 
     Read again, decide again, and write again.
     """
 
-    retryable: ClassVar[bool] = True
 
-
-@dataclass(eq=False)
-class WrongExpectedVersion(ConcurrencyError):
+class WrongExpectedVersion(ConcurrencyError, sqlstates=("PS001",)):
     """The stream is at version `actual`, not at `expected`. Nothing was written.
 
     Read `stream_name` again, and decide again.
     """
 
-    sqlstates: ClassVar[tuple[str, ...]] = ("PS001",)
-
     stream_name: str
     expected: int
     actual: int
-
-    def __str__(self) -> str:
-        return f"stream {self.stream_name} is at version {self.actual}, not {self.expected}"
+    template = "stream {stream_name} is at version {actual}, not {expected}"
 
 
-@dataclass(eq=False)
-class TransactionConflict(ConcurrencyError):
+class TransactionConflict(ConcurrencyError, sqlstates=("40001", "40P01", "55P03")):
     """PostgreSQL aborted this transaction: a deadlock or a serialization failure.
 
     Run the whole transaction again. Writing to streams in one order avoids deadlocks.
     """
 
-    sqlstates: ClassVar[tuple[str, ...]] = ("40001", "40P01", "55P03")
-
     reason: str
-
-    def __str__(self) -> str:
-        return f"the transaction conflicted with another one and was rolled back: {self.reason}"
+    template = "the transaction conflicted with another one and was rolled back: {reason}"
 
 
-@dataclass(eq=False)
-class CategoryBusy(ConcurrencyError):
+class CategoryBusy(ConcurrencyError, sqlstates=("PS004",)):
     """A transaction that writes to very many streams needs an exclusive lock on `category`.
 
     Call `tx.lock_categories()` first, or retry.
     """
 
-    sqlstates: ClassVar[tuple[str, ...]] = ("PS004",)
-
     category: str
-
-    def __str__(self) -> str:
-        return (
-            "this transaction writes to so many streams that it needs an exclusive lock on "
-            f"category {self.category}, and others are writing to it: call lock_categories() "
-            "first, or retry"
-        )
+    template = (
+        "this transaction writes to so many streams that it needs an exclusive lock on category "
+        "{category}, and others are writing to it: call lock_categories() first, or retry"
+    )
 
 
-@dataclass(eq=False)
-class ConcurrentAppendError(ConcurrencyError):
+class ConcurrentAppendError(ConcurrencyError, sqlstates=("PS043",)):
     """A message that matches the guard was written after it was read. Nothing was appended.
 
     Read again, decide again, and append with the new guard.
     """
 
-    sqlstates: ClassVar[tuple[str, ...]] = ("PS043",)
-
     type: str
     position: int
-
-    def __str__(self) -> str:
-        return (
-            f"a message of type {self.type} was written at {self.position} since the decision "
-            "was made: read again and decide again"
-        )
+    template = (
+        "a message of type {type} was written at {position} since the decision was made: read "
+        "again and decide again"
+    )
 
 
-@dataclass(eq=False)
-class LogChanged(PenstockError):
+class LogChanged(PenstockError, sqlstates=("PS009",)):
     """The log no longer contains what a reader has read: it was restored or truncated.
 
     Read again from where the backup ended: [Backup and restore](operations.md#backup-and-restore).
     A `Consumer` does so automatically, and logs a warning.
     """
-
-    sqlstates: ClassVar[tuple[str, ...]] = ("PS009",)
 
     #: the last position that was read
     position: int
@@ -119,29 +90,21 @@ class LogChanged(PenstockError):
         )
 
 
-@dataclass(eq=False)
-class SizeLimitExceeded(PenstockError):
+class SizeLimitExceeded(PenstockError, sqlstates=("54000",)):
     """A name of several thousand characters, or a message of hundreds of megabytes.
 
     Use a shorter name. Store large contents elsewhere, and their address in the message.
     """
 
-    sqlstates: ClassVar[tuple[str, ...]] = ("54000",)
-
     reason: str
-
-    def __str__(self) -> str:
-        return f"too large for PostgreSQL: {self.reason}"
+    template = "too large for PostgreSQL: {reason}"
 
 
-@dataclass(eq=False)
-class DuplicateMessageId(PenstockError):
+class DuplicateMessageId(PenstockError, sqlstates=("PS002",)):
     """The id belongs to a message of another stream, or to a part of the batch only.
 
     Give each message its own id. `stream_name` is the stream of the existing message.
     """
-
-    sqlstates: ClassVar[tuple[str, ...]] = ("PS002",)
 
     id: UUID | str
     stream_name: str | None = None
@@ -151,7 +114,6 @@ class DuplicateMessageId(PenstockError):
         return f"message id {self.id} exists already{where}"
 
 
-@dataclass(eq=False)
 class DecodingError(PenstockError):
     """The serializer cannot decode a stored message.
 
@@ -162,38 +124,31 @@ class DecodingError(PenstockError):
     position: int
     global_position: int
     reason: str
-
-    def __str__(self) -> str:
-        return (
-            f"message {self.global_position} (stream {self.stream_name}, position {self.position}) "
-            f"cannot be decoded: {self.reason}"
-        )
+    template = (
+        "message {global_position} (stream {stream_name}, position {position}) cannot be decoded: "
+        "{reason}"
+    )
 
 
-@dataclass(eq=False)
 class UndecodableRecord(DecodingError):
     """A record of a queue cannot be decoded.
 
     Correct the serializer, or call `session.skip()`.
     """
 
+    template = "record {position} of {stream_name} cannot be decoded: {reason}"
+
     @property
     def offset(self) -> int:
         """The record's offset."""
         return self.position
 
-    def __str__(self) -> str:
-        return f"record {self.offset} of {self.stream_name} cannot be decoded: {self.reason}"
 
-
-@dataclass(eq=False)
-class ConditionNotActivated(PenstockError):
+class ConditionNotActivated(PenstockError, sqlstates=("PS008",)):
     """`condition` was given, and SQL conditions are disabled.
 
     Connect with `sql_condition=True` to allow them: [SQL conditions](guides/conditions.md).
     """
-
-    sqlstates: ClassVar[tuple[str, ...]] = ("PS008",)
 
     condition: str = ""
 
@@ -209,85 +164,63 @@ class ConditionNotActivated(PenstockError):
         )
 
 
-@dataclass(eq=False)
-class WatermarkRequired(PenstockError):
+class WatermarkRequired(PenstockError, sqlstates=("PS003",)):
     """A category was read in a snapshot that is older than the watermark.
 
     Use `store.transaction(...)`, `store.using(connection, watermark=...)`, or READ COMMITTED.
     """
 
-    sqlstates: ClassVar[tuple[str, ...]] = ("PS003",)
-
     reason: str
-
-    def __str__(self) -> str:
-        return self.reason
+    template = "{reason}"
 
 
-@dataclass(eq=False)
-class StandbyRefused(PenstockError):
+class StandbyRefused(PenstockError, sqlstates=("PS005",)):
     """A category or `$all` was read on a standby, where open transactions are not visible.
 
     Read it on the primary. Single streams can be read on a standby.
     """
 
-    sqlstates: ClassVar[tuple[str, ...]] = ("PS005",)
-
     where: str
-
-    def __str__(self) -> str:
-        return (
-            f"{self.where} is a standby, on which open transactions are not visible: read "
-            "categories on the primary"
-        )
+    template = (
+        "{where} is a standby, on which open transactions are not visible: read categories on the "
+        "primary"
+    )
 
 
-@dataclass(eq=False)
-class UnannouncedPosition(PenstockError):
+class UnannouncedPosition(PenstockError, sqlstates=("PS006",)):
     """A row was inserted with an explicit `global_position`.
 
     Let the sequence assign it.
     """
 
-    sqlstates: ClassVar[tuple[str, ...]] = ("PS006",)
-
     global_position: int
-
-    def __str__(self) -> str:
-        return (
-            f"global position {self.global_position} was set explicitly: let the sequence of "
-            "message_store.messages assign it"
-        )
+    template = (
+        "global position {global_position} was set explicitly: let the sequence of "
+        "message_store.messages assign it"
+    )
 
 
-@dataclass(eq=False)
 class TransactionClosed(PenstockError):
     """The transaction was already committed or rolled back, or its connection was lost.
 
     Begin another transaction.
     """
 
-    def __str__(self) -> str:
-        return "this transaction has ended already: begin another one"
+    template = "this transaction has ended already: begin another one"
 
 
-@dataclass(eq=False)
-class TransactionAborted(PenstockError):
+class TransactionAborted(PenstockError, sqlstates=("25P02",)):
     """An earlier statement of the transaction failed, so nothing is written.
 
     Let the error leave the block, or use `tx.nested()` around a statement that may fail.
     """
 
-    sqlstates: ClassVar[tuple[str, ...]] = ("25P02",)
-
-    def __str__(self) -> str:
-        return (
-            "an earlier statement of this transaction failed, so all of it was rolled back: "
-            "use a savepoint around a statement that may fail"
-        )
+    template = (
+        "an earlier statement of this transaction failed, so all of it was rolled back: use a "
+        "savepoint around a statement that may fail"
+    )
 
 
-@dataclass(eq=False)
 class StoreClosed(PenstockError):
     """The store was closed, or was created before this process was forked.
 
@@ -295,9 +228,7 @@ class StoreClosed(PenstockError):
     """
 
     where: str
-
-    def __str__(self) -> str:
-        return (
-            f"this store ({self.where}) was closed, or was created before this process was "
-            "forked: connect again"
-        )
+    template = (
+        "this store ({where}) was closed, or was created before this process was forked: connect "
+        "again"
+    )

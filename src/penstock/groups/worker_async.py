@@ -45,7 +45,7 @@ from penstock.loops.concurrency_async import (
     is_coroutine_function,
     is_interrupt,
     run_handler,
-    shielded,
+    run_to_end,
     stopping_on_signals,
 )
 from penstock.loops.durations import Duration
@@ -251,7 +251,9 @@ class AsyncWorker:
         self, claim: Claim, delay: float = 0.0, error: str | None = None, park: bool = False
     ) -> None:
         try:
-            await shielded(lambda: self._groups.release(claim, delay=delay, error=error, park=park))
+            await run_to_end(
+                lambda: self._groups.release(claim, delay=delay, error=error, park=park)
+            )
         except StaleClaim as stale:
             logger.warning("worker %s: %s", self.worker_id, stale)
 

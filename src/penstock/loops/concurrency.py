@@ -6,46 +6,25 @@ written twice; every other `x.py` beside an `x_async.py` is generated.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from time import sleep
+from time import sleep as sleep
 from typing import Any, Generic, Self, TypeVar
 
 from penstock.errors import ValidationError
-from penstock.loops.event_loop import HandlerLoop
-from penstock.loops.signals import StopEvent, Wakeup, stopping_on_signals
+from penstock.loops.signals import StopEvent as StopEvent
+from penstock.loops.signals import Wakeup
+from penstock.loops.signals import stopping_on_signals as stopping_on_signals
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-__all__ = [
-    "HANDLERS",
-    "IS_ASYNC",
-    "HandlerLoop",
-    "Handlers",
-    "StopEvent",
-    "background",
-    "check_handler",
-    "is_coroutine_function",
-    "is_interrupt",
-    "is_supported",
-    "run_handler",
-    "run_in_thread",
-    "run_to_end",
-    "shielded",
-    "side_by_side",
-    "sleep",
-    "stopping_on_signals",
-    "wait_for",
-]
-
 IS_ASYNC = False
-#: what a handler may be, for error messages
-HANDLERS = "a plain function; async ones need the async form of this class"
 
 
 def wait_for(future: Future[Result], timeout: float) -> Result:
@@ -79,13 +58,9 @@ def run_handler(handler: Callable[..., Any], *arguments: Any) -> Any:
     if result is not None and inspect.isawaitable(result):  # None is the rule
         if inspect.iscoroutine(result):
             result.close()
-        raise ValidationError("handler", result, HANDLERS)
+        expected = "a plain function; async ones need the async form of this class"
+        raise ValidationError("handler", result, expected)
     return result
-
-
-def is_supported(handler: Callable[..., Any]) -> bool:
-    """Whether `run_handler` can run the handler."""
-    return callable(handler) and not is_coroutine_function(handler)
 
 
 def is_coroutine_function(function: Any) -> bool:
@@ -97,14 +72,10 @@ def is_coroutine_function(function: Any) -> bool:
 
 def check_handler(handler: Callable[..., Any], class_name: str) -> None:
     """Refuse a handler that `run_handler` cannot run. The error names the class that can."""
-    if not is_supported(handler) or inspect.isasyncgenfunction(handler):
+    is_async = is_coroutine_function(handler) or inspect.isasyncgenfunction(handler)
+    if is_async or not callable(handler):
         expected = f"a plain function; Async{class_name} takes async ones"
         raise ValidationError("handler", handler, expected)
-
-
-def shielded(work: Callable[[], Result]) -> Result:
-    """Run work that must be completed."""
-    return work()
 
 
 def is_interrupt(error: BaseException) -> bool:
@@ -112,7 +83,7 @@ def is_interrupt(error: BaseException) -> bool:
     return isinstance(error, KeyboardInterrupt)
 
 
-def run_to_end(work: Callable[[], Result], on_cancel: Callable[[], None]) -> Result:
+def run_to_end(work: Callable[[], Result], on_cancel: Callable[[], None] = lambda: None) -> Result:
     """Return the result of `work`. A thread cannot be cancelled."""
     return work()
 
@@ -123,6 +94,59 @@ def side_by_side(functions: Sequence[Callable[[], Result]]) -> list[Result]:
         return [functions[0]()]
     with ThreadPoolExecutor(len(functions)) as threads:
         return list(threads.map(lambda function: function(), functions))
+
+
+class HandlerLoop:
+    """Calls handlers. Async handlers run on one event loop, which the first of them starts.
+
+    In asyncio, a SystemExit or KeyboardInterrupt of a task ends the loop, and with it the tasks of
+    all other handlers. So the loop is then run again, and only the task gets the error.
+    """
+
+    def __init__(self) -> None:
+        self._starting = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._closing = False
+
+    def call(self, handler: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a handler, plain or async, and return its result."""
+        result = handler(*arguments)
+        if inspect.isawaitable(result):
+            return asyncio.run_coroutine_threadsafe(_awaited(result), self._running()).result()
+        return result
+
+    def close(self) -> None:
+        """Stop the loop and cancel its tasks. The next async handler starts a new loop."""
+        if self._loop and self._thread:
+            self._closing = True
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop = None
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        with self._starting:
+            if self._loop is None:
+                self._closing = False
+                runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+                self._loop = runner.get_loop()
+                self._thread = threading.Thread(
+                    target=self._run, args=(runner, self._loop), name="penstock handlers"
+                )
+                self._thread.daemon = True
+                self._thread.start()
+            return self._loop
+
+    def _run(self, runner: asyncio.Runner, loop: asyncio.AbstractEventLoop) -> None:
+        while not self._closing:
+            with suppress(SystemExit, KeyboardInterrupt):
+                loop.run_forever()
+        with suppress(SystemExit, KeyboardInterrupt):
+            runner.close()  # cancels the remaining tasks
+
+
+async def _awaited(awaitable: Any) -> Any:
+    return await awaitable
 
 
 class Handlers(Generic[Item]):

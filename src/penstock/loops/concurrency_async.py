@@ -9,44 +9,22 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Generic, Self, TypeVar
 
 from penstock.errors import ValidationError
-from penstock.loops.concurrency import is_coroutine_function
-from penstock.loops.signals import stopping_loop_on_signals as stopping_on_signals
+from penstock.loops.concurrency import is_coroutine_function as is_coroutine_function
+from penstock.loops.signals import stopping_loop_on_signals
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-__all__ = [
-    "HANDLERS",
-    "IS_ASYNC",
-    "HandlerLoop",
-    "Handlers",
-    "StopEvent",
-    "background",
-    "check_handler",
-    "is_coroutine_function",
-    "is_interrupt",
-    "is_supported",
-    "run_handler",
-    "run_in_thread",
-    "run_to_end",
-    "shielded",
-    "side_by_side",
-    "sleep",
-    "stopping_on_signals",
-    "wait_for",
-]
-
 IS_ASYNC = True
-#: what a handler may be, for error messages
-HANDLERS = "a function, async or plain"
 sleep = asyncio.sleep
+stopping_on_signals = stopping_loop_on_signals
 
 
 class StopEvent(asyncio.Event):
@@ -107,30 +85,10 @@ async def run_handler(handler: Callable[..., Any], *arguments: Any) -> Any:
     return result
 
 
-def is_supported(handler: Callable[..., Any]) -> bool:
-    """Whether `run_handler` can run the handler."""
-    return callable(handler)
-
-
 def check_handler(handler: Callable[..., Any], class_name: str) -> None:
     """Refuse a handler that `run_handler` cannot run."""
-    if not is_supported(handler):
-        raise ValidationError("handler", handler, HANDLERS)
-
-
-async def shielded(work: Callable[[], Awaitable[Result]]) -> Result:
-    """Run work that must be completed. A cancellation is raised after it has ended."""
-    task = asyncio.ensure_future(work())
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        task.exception()  # or asyncio would log it as never retrieved
-        raise cancelled
-    return task.result()
+    if not callable(handler):
+        raise ValidationError("handler", handler, "a function, async or plain")
 
 
 def is_interrupt(error: BaseException) -> bool:
@@ -142,7 +100,7 @@ def is_interrupt(error: BaseException) -> bool:
 
 
 async def run_to_end(
-    work: Callable[[], Awaitable[Result]], on_cancel: Callable[[], None]
+    work: Callable[[], Awaitable[Result]], on_cancel: Callable[[], None] = lambda: None
 ) -> Result:
     """Return the result of `work`, which is not cancelled with the task.
 
@@ -155,10 +113,9 @@ async def run_to_end(
         except asyncio.CancelledError as error:
             cancellation = error
             on_cancel()
-    result = running.result()
     if cancellation is not None:
-        raise cancellation
-    return result
+        raise cancellation from running.exception()
+    return running.result()
 
 
 async def side_by_side(functions: Sequence[Callable[[], Awaitable[Result]]]) -> list[Result]:
@@ -192,7 +149,7 @@ class Handlers(Generic[Item]):
         self._handle = handle
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: deque[Item] = deque()
-        self._ended: deque[Item] = deque()
+        self._ended: list[Item] = []
         self._running: set[asyncio.Future[None]] = set()
         self._is_cancelled = False
 
@@ -203,12 +160,14 @@ class Handlers(Generic[Item]):
 
     def take_back(self) -> list[Item]:
         """Return the items whose call has not begun. They will not be handled."""
-        return list(_drained(self._waiting))
+        unbegun, self._waiting = list(self._waiting), deque()
+        return unbegun
 
     def ended(self) -> list[Item]:
         """Return the items whose call has ended since the last time."""
         self._woken.clear()
-        return list(_drained(self._ended))
+        ended, self._ended = self._ended, []
+        return ended
 
     async def wait(self, timeout: float) -> None:
         """Wait until a call has ended or `wake()` is called, for at most `timeout` seconds."""
@@ -250,8 +209,3 @@ class Handlers(Generic[Item]):
         if self._running:
             await asyncio.wait(self._running)
         self._loop = None
-
-
-def _drained(items: deque[Item]) -> Iterator[Item]:
-    while items:
-        yield items.popleft()

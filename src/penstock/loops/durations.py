@@ -16,11 +16,8 @@ def seconds(name: str, value: Duration, *, least: float = 0.0, most: float = YEA
     length = value.total_seconds() if isinstance(value, timedelta) else value
     is_number = isinstance(length, int | float) and not isinstance(length, bool)
     if not is_number or not least <= length <= most:
-        raise ValidationError(name, value, f"seconds or a timedelta, {_range(least, most)}")
+        limits = f"between {least:g} and {most:,.0f} seconds"
+        if most == float("inf"):
+            limits = f"of {least:g} seconds or more"
+        raise ValidationError(name, value, f"seconds or a timedelta, {limits}")
     return length
-
-
-def _range(least: float, most: float) -> str:
-    if most == float("inf"):
-        return f"of {least:g} seconds or more"
-    return f"between {least:g} and {most:,.0f} seconds"

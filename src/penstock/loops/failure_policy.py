@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.errors import ValidationError
 from penstock.loops.durations import Duration, seconds
@@ -25,7 +25,6 @@ class FailurePolicy:
     parks: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse invalid attempts and delays."""
         if not isinstance(self.attempts, int) or self.attempts < 1:
             raise ValidationError("attempts", self.attempts, "at least 1")
         if seconds("delay", self.delay) > seconds("longest_delay", self.longest_delay):
@@ -48,9 +47,7 @@ class FailurePolicy:
         cls, attempts: int = 5, delay: Duration = 0.1, longest_delay: Duration = 30.0
     ) -> FailurePolicy:
         """Retry; after the last attempt, park the message with its error and continue."""
-        return cls(
-            attempts, seconds("delay", delay), seconds("longest_delay", longest_delay), parks=True
-        )
+        return replace(cls.retry(attempts, delay, longest_delay), parks=True)
 
     def pause(self, attempt: int) -> float:
         """Return the seconds to wait after this attempt (the first is 1) has failed."""

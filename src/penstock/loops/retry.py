@@ -42,51 +42,37 @@ def retry(
     """
     if not isinstance(attempts, int) or isinstance(attempts, bool) or attempts < 1:
         raise ValidationError("attempts", attempts, "a whole number of at least 1")
-    pause, longest = seconds("delay", delay), seconds("longest_delay", longest_delay)
+    first, longest = seconds("delay", delay), seconds("longest_delay", longest_delay)
+
+    def pauses() -> Iterator[float]:
+        """Yield the pause after each attempt but the last."""
+        for attempt in range(attempts - 1):
+            yield min(longest, first * 2.0 ** min(attempt, 60)) * random.uniform(0.5, 1.5)
 
     def decorate(function: Function) -> Function:
-        if inspect.iscoroutinefunction(function):
-            return cast(Function, _retrying_async(function, attempts, pause, longest))
-        return cast(Function, _retrying(function, attempts, pause, longest))
+        @functools.wraps(function)
+        def retrying(*args: Any, **kwargs: Any) -> Any:
+            for pause in pauses():
+                try:
+                    return function(*args, **kwargs)
+                except PenstockError as error:
+                    if not error.retryable:
+                        raise
+                time.sleep(pause)
+            return function(*args, **kwargs)
+
+        @functools.wraps(function)
+        async def retrying_async(*args: Any, **kwargs: Any) -> Any:
+            for pause in pauses():
+                try:
+                    return await function(*args, **kwargs)
+                except PenstockError as error:
+                    if not error.retryable:
+                        raise
+                await asyncio.sleep(pause)
+            return await function(*args, **kwargs)
+
+        is_async = inspect.iscoroutinefunction(function)
+        return cast(Function, retrying_async if is_async else retrying)
 
     return decorate if function is None else decorate(function)
-
-
-def _retrying(
-    function: Callable[..., Any], attempts: int, delay: float, longest: float
-) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        for pause in _pauses(attempts, delay, longest):
-            try:
-                return function(*args, **kwargs)
-            except PenstockError as error:
-                if not error.retryable:
-                    raise
-            time.sleep(pause)
-        return function(*args, **kwargs)
-
-    return wrapper
-
-
-def _retrying_async(
-    function: Callable[..., Any], attempts: int, delay: float, longest: float
-) -> Callable[..., Any]:
-    @functools.wraps(function)
-    async def wrapper(*args: Any, **kwargs: Any) -> Any:
-        for pause in _pauses(attempts, delay, longest):
-            try:
-                return await function(*args, **kwargs)
-            except PenstockError as error:
-                if not error.retryable:
-                    raise
-            await asyncio.sleep(pause)
-        return await function(*args, **kwargs)
-
-    return wrapper
-
-
-def _pauses(attempts: int, delay: float, longest: float) -> Iterator[float]:
-    """Yield the pause after each attempt but the last."""
-    for attempt in range(attempts - 1):
-        yield min(longest, delay * 2.0 ** min(attempt, 60)) * random.uniform(0.5, 1.5)

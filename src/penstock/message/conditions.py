@@ -45,15 +45,12 @@ def checked_condition(type: str, name: str, value: str) -> QueryCondition:
 
 def attribute_text(name: str, value: object) -> str:
     """Return an attribute's value as the text that PostgreSQL's `->>` returns."""
-    if type(value) is str:
-        if value.isascii() and "\0" not in value:  # the usual case
-            return value
-        plain: object = value
-    else:
-        try:
-            plain = msgspec.to_builtins(value, builtin_types=(bytes, bytearray, memoryview))
-        except TypeError:
-            plain = None
+    if type(value) is str and value.isascii() and "\0" not in value:  # the usual case
+        return value
+    try:
+        plain = msgspec.to_builtins(value, builtin_types=(bytes, bytearray, memoryview))
+    except TypeError:
+        plain = None
     if isinstance(plain, bool):
         return "true" if plain else "false"
     if isinstance(plain, int):

@@ -18,27 +18,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Mapping
 from dataclasses import Field, dataclass, fields
-from typing import (
-    Any,
-    ClassVar,
-    Self,
-    TypeGuard,
-    dataclass_transform,
-    get_type_hints,
-)
+from typing import Any, ClassVar, Self, TypeGuard, dataclass_transform, get_type_hints
 from uuid import UUID
 
 import msgspec
 
 from penstock.errors import DecodingError, UnknownMessageType, ValidationError, first_line
-from penstock.message import (
-    Message,
-    RecordedMessage,
-    as_uuid,
-    check_text,
-    checked_message,
-    new_id,
-)
+from penstock.message import Message, RecordedMessage, as_uuid, check_text, checked_message, new_id
 from penstock.message.conditions import QueryCondition, attribute_text, checked_condition
 from penstock.message.schema import (
     Upcaster,
@@ -257,16 +243,10 @@ def type_name(value: str | type[TypedMessage]) -> str:
 
 
 def _register(cls: type[TypedMessage]) -> None:
-    known = _registry.get(cls.message_type)
-    if known is not None and (known.__module__, known.__qualname__) != (
-        cls.__module__,
-        cls.__qualname__,
-    ):
-        raise ValidationError(
-            "type",
-            cls.message_type,
-            f"unique; {known.__module__}.{known.__qualname__} has the same type",
-        )
+    classes = (_registry.get(cls.message_type, cls), cls)
+    known, new = (f"{one.__module__}.{one.__qualname__}" for one in classes)
+    if known != new:
+        raise ValidationError("type", cls.message_type, f"unique; {known} has the same type")
     _registry[cls.message_type] = cls
 
 
