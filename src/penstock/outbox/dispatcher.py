@@ -198,7 +198,6 @@ def _checked(store: RunsTransactions) -> RunsTransactions:
 
 
 def _calling(function: Callable[[ClaimedMessage], Any], loop: HandlerLoop) -> Handle:
-    """Call a function, plain or async, with the message."""
     if not callable(function):
         raise ValidationError("handler", function, "a function, plain or async")
 

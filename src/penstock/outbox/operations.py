@@ -238,7 +238,6 @@ def check_limit(limit: int, name: str = "limit") -> int:
 
 
 def _listed(name: str, several: Iterable[Item]) -> list[Item]:
-    """Return an iterable as a list; refuse a single text, and what is no iterable."""
     if isinstance(several, str | bytes) or not isinstance(several, Iterable):
         raise ValidationError(name, several, "an iterable, such as a list")
     return list(several)
