@@ -49,10 +49,10 @@ from penstock.outbox.messages import (
     OutboxMessage,
     OutboxMessageId,
     TopicState,
+    UndecodablePayload,
 )
 from penstock.outbox.outbox import Outbox
 from penstock.outbox.outbox_async import AsyncOutbox
-from penstock.outbox.payload import UndecodablePayload
 from penstock.outbox.provider import MappedStores, StoreProvider
 from penstock.queues.queue import Queue
 from penstock.queues.queue_async import AsyncQueue

@@ -2,6 +2,8 @@
 
 It notes what its handlers do in the table `handled`. What it does with a message is the payload's
 `do`: nothing, `fail` for good, fail `once`, or `wait` until the test says go.
+
+Each process imports this module, so it imports nothing of pytest's: that took most of the time.
 """
 
 from __future__ import annotations
@@ -13,25 +15,28 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import psycopg
 from psycopg_pool import ConnectionPool
 
 import penstock
 from penstock import AsyncDispatcher, ClaimedMessage, Dispatcher, FailurePolicy, Store
 from penstock.errors import PermanentFailure
-from tests.both_ways import Way
 from tests.docs.pages import ROOT
-from tests.outbox.outboxes import sql
 from tests.racing import wait_until
+
+if TYPE_CHECKING:
+    from tests.both_ways import Way
 
 TOPICS = ("step", "followed")
 
 
 def prepare(store: Store) -> None:
     """Make the tables that handlers and tests meet in."""
-    sql(store, "create table handled (message_id uuid, pid int)")
-    sql(store, "create table gone (said boolean)")
+    with psycopg.connect(store.settings.conninfo(), autocommit=True) as connection:
+        connection.execute("create table handled (message_id uuid, pid int)")
+        connection.execute("create table gone (said boolean)")
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import psycopg
 
 from penstock import ClaimedMessage, Dispatcher, Join, JoinId, OutboxMessageId, Store
-from penstock.outbox import routes, routes_async
+from penstock.outbox import dispatcher, dispatcher_async
 from penstock.outbox.dispatch_loop import DispatchLoop
 from penstock.outbox.dispatch_loop_async import AsyncDispatchLoop
 from penstock.outbox.in_progress import DispatchOptions
@@ -33,8 +33,8 @@ def sql(store: Store, statement: str, *arguments: object) -> list[tuple[Any, ...
 
 def new_dispatcher(store: Any, **options: Any) -> Dispatcher:
     """Return a dispatcher of the store's form, blocking or async; both have blocking methods."""
-    dispatcher: Dispatcher = way_of(store).Dispatcher(store, **options)
-    return dispatcher
+    made: Dispatcher = way_of(store).Dispatcher(store, **options)
+    return made
 
 
 def unwrapped(store: Any) -> Any:
@@ -45,10 +45,10 @@ def unwrapped(store: Any) -> Any:
 def new_dispatch_loop(store: Any, options: DispatchOptions) -> DispatchLoop:
     """Return the loop of a dispatcher that has no handlers, in the store's form."""
     if isinstance(store, BlockingFacade):
-        waiting = {WAIT_TOPIC: routes_async.WAITING}
+        waiting = {WAIT_TOPIC: dispatcher_async.WAITING}
         loop: Any = AsyncDispatchLoop(unwrapped(store), waiting, options)
         return BlockingFacade(store._thread, loop)  # type: ignore[return-value]
-    return DispatchLoop(store, {WAIT_TOPIC: routes.WAITING}, options)
+    return DispatchLoop(store, {WAIT_TOPIC: dispatcher.WAITING}, options)
 
 
 def end_leases(store: Store) -> None:

@@ -24,11 +24,10 @@ from penstock import (
     Interceptor,
     NewMessage,
     Store,
+    UndecodablePayload,
 )
 from penstock.errors import JoinNotFound, PermanentFailure, StaleLease, ValidationError
-from penstock.outbox.claim_cursor import ClaimCursor
-from penstock.outbox.in_progress import DispatchOptions
-from penstock.outbox.payload import UndecodablePayload
+from penstock.outbox.in_progress import ClaimCursor, DispatchOptions
 from tests.both_ways import Way, as_is, way_of
 from tests.conftest import Server
 from tests.log_output import logged

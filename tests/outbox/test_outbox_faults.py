@@ -272,7 +272,7 @@ def complaints(store: Store, plan: Plan) -> list[str]:
     return found
 
 
-def test_the_table_is_walked_from_the_floor_while_vacuum_is_held_back(store: Store) -> None:
+def test_the_table_is_walked_from_the_cursor_while_vacuum_is_held_back(store: Store) -> None:
     store.outbox.enqueue_many([NewMessage("mail", n) for n in range(3000)])
     holder = store.begin_transaction("repeatable read")
     holder.outbox.list(limit=1)
@@ -282,11 +282,11 @@ def test_the_table_is_walked_from_the_floor_while_vacuum_is_held_back(store: Sto
         last = claimed[-1]
     assert last is not None
 
-    from_the_floor = _pages_touched(store, "(o.due, o.id) >= (%s, %s)", last.due, last.id)
+    from_the_cursor = _pages_touched(store, "(o.due, o.id) >= (%s, %s)", last.due, last.id)
     from_the_start = _pages_touched(store, "true")
     holder.rollback()
 
-    assert from_the_floor * 3 < from_the_start
+    assert from_the_cursor * 3 < from_the_start
 
 
 def test_a_dispatcher_goes_on_from_its_cursor(database_url: str) -> None:

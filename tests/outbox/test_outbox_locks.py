@@ -69,7 +69,7 @@ def cleans_up_joins(log: BorrowedConnection) -> int:
 
 
 def reports(log: BorrowedConnection) -> int:
-    log.run(operations.report_unhandled(log.context, "me", ["bill"], 60))
+    log.run(operations.report_unhandled("me", ["bill"], 60))
     return sum(one.last_error is not None for one in log.outbox.list())
 
 

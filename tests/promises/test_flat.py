@@ -261,8 +261,8 @@ def test_the_topics_that_wait_are_found_without_reading_their_messages(store: St
     store.outbox.enqueue_many([NewMessage("ab"[n % 2]) for n in range(LARGE)])
 
     def look(log: BorrowedConnection) -> None:
-        found = log.run(operations.report_unhandled(log.context, "me", ["c"], 0))
-        assert [one.topic for one in found] == ["a", "b"]
+        found = log.run(operations.report_unhandled("me", ["c"], 0))
+        assert [topic for topic, _ in found] == ["a", "b"]
 
     assert entries_read(store, look) <= SLACK
 
@@ -307,11 +307,9 @@ def test_a_claim_of_the_outbox_goes_on_from_its_floor(store: Store) -> None:
     floor = (last.due, last.id)
 
     from_the_floor = entries_read(
-        store, lambda log: log.run(operations.claim(log.context, "me", 1, 30, None, floor))
+        store, lambda log: log.run(operations.claim("me", 1, 30, None, floor))
     )
-    from_the_start = entries_read(
-        store, lambda log: log.run(operations.claim(log.context, "me", 1, 30))
-    )
+    from_the_start = entries_read(store, lambda log: log.run(operations.claim("me", 1, 30)))
     holder.rollback()
 
     assert from_the_start >= LARGE

@@ -5,6 +5,10 @@ One round is: settle what handlers have finished, extend the leases of the rest,
 messages as there is room for, and give them to the handlers. A round makes one database call after
 the other; the handlers run beside it, `concurrency` at a time.
 
+A message is acknowledged, failed, or given back under the token of its claim. Each call is tried
+again if that may help. What cannot be done even then is left: the lease ends, and the message
+comes again.
+
 Only messages of topics that have a handler are claimed. A topic without one is reported once, when
 its first message has been due for a minute: in the log, and as that message's last error.
 """
@@ -13,22 +17,32 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 
-from penstock.errors import PermanentFailure
+from penstock.errors import PermanentFailure, StaleLease, first_line
 from penstock.log.runs import RunsTransactions
 from penstock.loops.concurrency import Handlers
+from penstock.loops.failure_policy import FailurePolicy
 from penstock.loops.outage import Outage
+from penstock.loops.retry import retry
 from penstock.outbox import operations
-from penstock.outbox.claim_cursor import ClaimCursor
-from penstock.outbox.in_progress import Attempt, DispatchOptions, InProgress
-from penstock.outbox.leases import Leases
-from penstock.outbox.messages import ClaimedMessage
-from penstock.outbox.payload import UndecodablePayload
-from penstock.outbox.routes import Route
+from penstock.outbox.in_progress import Attempt, ClaimCursor, DispatchOptions, InProgress
+from penstock.outbox.messages import ClaimedMessage, OutboxMessageId, UndecodablePayload
 
 logger = logging.getLogger("penstock")
+
+#: handles a message, and returns whether it has acknowledged it
+Handle = Callable[[ClaimedMessage, RunsTransactions], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What handles the messages of a topic, and what to do when that fails."""
+
+    handle: Handle
+    policy: FailurePolicy
 
 
 class DispatchLoop:
@@ -40,19 +54,17 @@ class DispatchLoop:
         routes: Mapping[str, Route],
         options: DispatchOptions,
     ) -> None:
+        store.context.require_penstock("the outbox")
         self._store = store
         self._routes = routes
         self._options = options
         self._outage = Outage(f"dispatcher {options.owner}", logger)
-        self._leases = Leases(store, options.owner, options.lease, self._outage)
         self._in_progress = InProgress(options)
         self._cursor = ClaimCursor()
         self._topics: list[str] = []
         self._reported: set[str] = set()
         self._is_stopped = False
-        self._next_extension = 0.0
-        self._next_clean_up = 0.0
-        self._next_report = 0.0
+        self._next_extension = self._next_clean_up = self._next_report = 0.0
         self.reset()
 
     def reset(self) -> None:
@@ -86,14 +98,11 @@ class DispatchLoop:
             while not self._is_ending:
                 claimed = self._round(from_start=is_idle)
                 handled += claimed
-                if self._in_progress:
-                    is_idle = False
-                    if not claimed:
-                        self._wait()
-                elif is_idle:
+                if is_idle and not self._in_progress:
                     break
-                else:
-                    is_idle = True  # unless a claim from the start finds something
+                is_idle = not self._in_progress  # unless a claim from the start finds something
+                if self._in_progress and not claimed:
+                    self._wait()
         return handled
 
     def stop(self) -> None:
@@ -128,50 +137,41 @@ class DispatchLoop:
         if self._in_progress.have_waited_too_long():
             self._give_back_waiting()
         self._extend()
-        self._warn()
+        self._warn_of_slow_handlers()
         self._clean_up()
         self._report_unhandled()
-        claimed = self._claim(from_start)
-        for message in claimed:
-            self._handlers.give(self._in_progress.add(message))
-        return len(claimed)
+        return self._claim(from_start)
 
-    def _claim(self, from_start: bool) -> list[ClaimedMessage]:
+    def _claim(self, from_start: bool) -> int:
+        """Claim as many messages as there is room for, and give them to the handlers."""
         room, options = self._in_progress.room(), self._options
         if not room:
-            return []
+            return 0
         if not self._in_progress:
             self._next_extension = time.monotonic() + options.lease / 3
         topics = sorted(self._routes)
         if topics != self._topics:  # the cursor may be past messages of a topic that is new
             self._topics, self._cursor = topics, ClaimCursor()
+        start = self._cursor.take(from_start=from_start)
         claimed = self._store.run(
-            operations.claim(
-                self._store.context,
-                options.owner,
-                room,
-                options.lease,
-                topics,
-                self._cursor.take(from_start=from_start),
-            )
+            operations.claim(options.owner, room, options.lease, topics, start)
         )
         self._cursor.advance(claimed)
-        return claimed
+        for message in claimed:
+            self._handlers.give(self._in_progress.add(message))
+        return len(claimed)
 
     def _handle(self, attempt: Attempt) -> None:
         """Handle one message, beside the loop, and keep what came of it."""
-        attempt.begun_at = time.monotonic()
+        message, attempt.begun_at = attempt.message, time.monotonic()
         try:
-            attempt.is_settled = self._call(attempt.message)
+            if isinstance(message.payload, UndecodablePayload):
+                raise PermanentFailure(f"the payload is {message.payload}")
+            attempt.is_settled = self._routes[message.topic].handle(message, self._store)
             attempt.is_handled = True
         except BaseException as error:
             attempt.error = error
         attempt.ended_at = time.monotonic()
-
-    def _call(self, message: ClaimedMessage) -> bool:
-        if isinstance(message.payload, UndecodablePayload):
-            raise PermanentFailure(f"the payload is {message.payload}")
-        return self._routes[message.topic].handle(message, self._store)
 
     def _wait(self) -> None:
         """Wait for a handler to end, or until it is time to look again."""
@@ -186,38 +186,68 @@ class DispatchLoop:
         self._settle()
         with self._outage.tolerated():
             self._extend()
-        self._warn()
+        self._warn_of_slow_handlers()
 
     def _settle(self) -> None:
         """Acknowledge, fail or give back the messages whose handlers have ended."""
         ended = self._handlers.ended()
-        for one in ended:
-            self._in_progress.remove(one)
+        self._in_progress.remove(ended)
         for one in ended:
             if one.error is not None and not self._is_cancelled:
-                policy = self._routes[one.message.topic].policy
-                self._leases.fail(one.message, one.error, policy)
-        self._leases.acknowledge(
-            one.message for one in ended if one.is_handled and not one.is_settled
-        )
+                self._fail(one.message, one.error)
+        handled = [one.message for one in ended if one.is_handled and not one.is_settled]
+        stale = self._end_leases(operations.acknowledge(handled))
+        if stale:
+            logger.warning("dispatcher %s: the leases of %s had ended", self._options.owner, stale)
         if self._is_cancelled:
-            self._leases.give_back(one.message for one in ended if not one.is_handled)
+            unhandled = [one.message for one in ended if not one.is_handled]
+            self._end_leases(operations.give_back(unhandled))
+
+    def _fail(self, message: ClaimedMessage, error: BaseException) -> None:
+        """Have a message tried again later or, after its last attempt, fail it for good."""
+        if isinstance(error, StaleLease) and str(message.id) in error.message_ids:
+            logger.warning("dispatcher %s: %s", self._options.owner, error)
+            return
+        policy = self._routes[message.topic].policy
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        if not isinstance(error, PermanentFailure):
+            logger.warning(
+                "dispatcher %s: attempt %d of %d on %s %s failed: %s",
+                self._options.owner,
+                message.attempts,
+                policy.attempts,
+                message.topic,
+                message.id,
+                reason,
+            )
+            if message.attempts < policy.attempts:
+                pause = policy.pause(message.attempts)
+                self._end_leases(operations.abandon(message, pause, reason))
+                return
+        self._end_leases(operations.fail(message, reason))
 
     def _give_back_waiting(self) -> None:
-        """Give back the messages that no handler has begun with."""
+        """Give back the messages that no handler has begun with. No attempt is used up."""
         unbegun = self._handlers.take_back()
-        for one in unbegun:
-            self._in_progress.remove(one)
-        self._leases.give_back(one.message for one in unbegun)
+        self._in_progress.remove(unbegun)
+        self._end_leases(operations.give_back(one.message for one in unbegun))
+
+    def _end_leases(self, calls: Iterable[operations.OnClaim]) -> list[OutboxMessageId]:
+        """Run operations on claims, and return the ids whose leases had ended before."""
+        stale: list[OutboxMessageId] = []
+        for one in calls:
+            with self._outage.tolerated():
+                stale += retry(self._store.run)(one)
+        return stale
 
     def _extend(self) -> None:
         """Extend the leases of the messages in progress, when a third of a lease has passed."""
         if self._in_progress and time.monotonic() >= self._next_extension:
             self._next_extension = time.monotonic() + self._options.lease / 3
-            self._leases.extend(self._in_progress.messages())
+            for one in operations.extend(self._in_progress.messages(), self._options.lease):
+                self._store.run(one)
 
-    def _warn(self) -> None:
-        """Name the handlers that run for too long."""
+    def _warn_of_slow_handlers(self) -> None:
         for message, seconds in self._in_progress.running_too_long():
             logger.warning(
                 "dispatcher %s: the handler of %s has been running for %.1f seconds on message %s",
@@ -233,20 +263,18 @@ class DispatchLoop:
         if began < self._next_report:
             return
         known = {*self._routes, *self._reported}
-        found = self._store.run(
-            operations.report_unhandled(self._store.context, options.owner, known, options.overdue)
-        )
+        found = self._store.run(operations.report_unhandled(options.owner, known, options.overdue))
         # rare where it takes long, as among many dead index entries
         now = time.monotonic()
         self._next_report = now + max(options.report_every, 20 * (now - began))
-        for one in found:
-            self._reported.add(one.topic)
+        for topic, due in found:
+            self._reported.add(topic)
             logger.warning(
                 "dispatcher %s: no handler for topic %s here, and its first message is due since"
                 " %s: it is left to other dispatchers",
                 options.owner,
-                one.topic,
-                one.due,
+                topic,
+                due,
             )
 
     def _clean_up(self) -> None:
@@ -254,8 +282,6 @@ class DispatchLoop:
         keep, batch, now = self._options.keep_done, self._options.clean_up_batch, time.monotonic()
         if keep is None or now < self._next_clean_up:
             return
-        removed = self._store.run(
-            operations.clean_up(self._store.context, keep, batch, failed=False)
-        )
-        if max(removed.messages, removed.joins) < batch:
+        messages, joins = self._store.run(operations.clean_up(keep, batch, failed=False))
+        if max(messages, joins) < batch:
             self._next_clean_up = now + self._options.clean_up_every

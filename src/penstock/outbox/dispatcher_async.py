@@ -16,8 +16,18 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
-from penstock.errors import ValidationError
-from penstock.log.context import is_whole
+import psycopg
+
+from penstock.database.operation import Operation
+from penstock.errors import (
+    DuplicateMessageId,
+    JoinNotFound,
+    PermanentFailure,
+    ValidationError,
+    first_line,
+)
+from penstock.log import write
+from penstock.log.context import LogContext, check_position
 from penstock.log.runs_async import AsyncRunsTransactions
 from penstock.loops.concurrency_async import (
     IS_ASYNC,
@@ -31,14 +41,15 @@ from penstock.loops.durations import Duration, seconds
 from penstock.loops.failure_policy import FailurePolicy, checked_policy
 from penstock.loops.signals import this_process
 from penstock.message import check_text
-from penstock.outbox import routes_async
-from penstock.outbox.dispatch_loop_async import AsyncDispatchLoop
+from penstock.outbox import join_operations, operations
+from penstock.outbox.dispatch_loop_async import AsyncDispatchLoop, AsyncRoute, Handle
 from penstock.outbox.in_progress import DispatchOptions
-from penstock.outbox.messages import WAIT_TOPIC
+from penstock.outbox.messages import WAIT_TOPIC, ClaimedMessage
 from penstock.outbox.operations import LONGEST_AGE, LONGEST_LEASE, SHORTEST_LEASE
 from penstock.outbox.provider import StoreProvider
-from penstock.outbox.routes_async import AsyncRoute, ToStream
 
+#: the name of a stream, or a function for it, plain or async
+ToStream = str | Callable[[ClaimedMessage], Any]
 Function = TypeVar("Function", bound=Callable[..., Any])
 Result = TypeVar("Result")
 
@@ -72,23 +83,16 @@ class AsyncDispatcher:
         keep_done: Duration | None = timedelta(days=7),
         warn_after: Duration = 300.0,
     ) -> None:
-        for name, value in (
-            ("concurrency", concurrency),
-            ("batch_size", batch_size),
-            ("polling_interval_ms", polling_interval_ms),
-        ):
-            if not is_whole(value) or value < 1:
-                raise ValidationError(name, value, "at least 1")
         self.owner = check_text("owner", owner or this_process())
         self._policy = checked_policy(on_failure, DEFAULT_POLICY)
-        self._routes: dict[str, AsyncRoute] = {WAIT_TOPIC: routes_async.WAITING}
+        self._routes: dict[str, AsyncRoute] = {WAIT_TOPIC: WAITING}
         self._handler_loop = HandlerLoop()
         options = DispatchOptions(
             owner=self.owner,
-            concurrency=concurrency,
-            batch_size=batch_size,
+            concurrency=check_position("concurrency", concurrency, 1),
+            batch_size=check_position("batch_size", batch_size, 1),
             lease=seconds("lease", lease, least=SHORTEST_LEASE, most=LONGEST_LEASE),
-            polling_interval=polling_interval_ms / 1000,
+            polling_interval=check_position("polling_interval_ms", polling_interval_ms, 1) / 1000,
             keep_done=None
             if keep_done is None
             else seconds("keep_done", keep_done, most=LONGEST_AGE),
@@ -105,7 +109,7 @@ class AsyncDispatcher:
         policy = checked_policy(on_failure, self._policy)
 
         def register(function: Function) -> Function:
-            self._add(topic, routes_async.calling(function, policy, self._handler_loop))
+            self._add(topic, _calling(function, self._handler_loop), policy)
             return function
 
         return register
@@ -125,8 +129,7 @@ class AsyncDispatcher:
         becomes the message's; `type` is the topic unless given. Writing and acknowledging are one
         transaction.
         """
-        policy = checked_policy(on_failure, self._policy)
-        self._add(topic, routes_async.publishing(to_stream, type, policy, self._handler_loop))
+        self._add(topic, _publishing(to_stream, type, self._handler_loop), on_failure)
 
     async def run(self) -> None:
         """Dispatch messages as they become due, until `stop()`, SIGTERM or SIGINT.
@@ -154,11 +157,11 @@ class AsyncDispatcher:
         for loop in self._loops:
             loop.stop()
 
-    def _add(self, topic: str, route: AsyncRoute) -> None:
+    def _add(self, topic: str, handle: Handle, on_failure: FailurePolicy | None) -> None:
         check_text("topic", topic)
         if topic in self._routes:
             raise ValidationError("topic", topic, "handled by one handler only")
-        self._routes[topic] = route
+        self._routes[topic] = AsyncRoute(handle, checked_policy(on_failure, self._policy))
 
     async def _run_loops(
         self, run: Callable[[AsyncDispatchLoop], Awaitable[Result]]
@@ -193,3 +196,62 @@ def _checked(store: AsyncRunsTransactions) -> AsyncRunsTransactions:
     if not callable(run) or is_coroutine_function(run) is not IS_ASYNC:
         raise ValidationError("store", store, "an AsyncStore, or a provider of AsyncStores")
     return store
+
+
+def _calling(function: Callable[[ClaimedMessage], Any], loop: HandlerLoop) -> Handle:
+    if not callable(function):
+        raise ValidationError("handler", function, "a function, plain or async")
+
+    async def handle(message: ClaimedMessage, store: AsyncRunsTransactions) -> bool:
+        await loop.call(function, message)
+        return False
+
+    return handle
+
+
+def _publishing(to_stream: ToStream, type: str | None, loop: HandlerLoop) -> Handle:
+    """Write the message to a stream of the log and acknowledge it, in one transaction."""
+    if isinstance(to_stream, str):
+        write.check_stream_name(to_stream)
+    elif not callable(to_stream):
+        raise ValidationError("to_stream", to_stream, "a stream's name, or a function for it")
+    if type is not None:
+        check_text("type", type)
+
+    async def handle(message: ClaimedMessage, store: AsyncRunsTransactions) -> bool:
+        try:
+            stream_name = await loop.call(to_stream, message) if callable(to_stream) else to_stream
+            operation = _write(message, stream_name, type, store.context)
+            async with store.transaction() as transaction:
+                await transaction.run(operation)
+                settled = [await transaction.run(one) for one in operations.acknowledge(message)]
+                operations.refuse_stale(settled)
+        except (ValidationError, DuplicateMessageId) as error:
+            raise PermanentFailure(f"it cannot be published: {error}") from error
+        return True
+
+    return handle
+
+
+def _write(
+    message: ClaimedMessage, stream_name: str, type: str | None, context: LogContext
+) -> Operation[int]:
+    if not isinstance(message.payload, dict):
+        raise ValidationError("payload", message.payload, "a JSON object")
+    metadata = {"correlation_id": message.correlation_id} if message.correlation_id else None
+    return write.write_message(
+        context, stream_name, type or message.topic, message.payload, metadata, id=message.id
+    )
+
+
+async def _resolve(message: ClaimedMessage, store: AsyncRunsTransactions) -> bool:
+    """Resolve the join, or let the wait sleep on until its last step."""
+    try:
+        await store.run(join_operations.resolve(message))
+    except (JoinNotFound, psycopg.DataError, psycopg.IntegrityError) as error:
+        raise PermanentFailure(first_line(error)) from error
+    return True
+
+
+#: A wait is never given up: nothing else would resolve its join.
+WAITING = AsyncRoute(_resolve, FailurePolicy.retry(attempts=2**31, delay=0.1, longest_delay=60.0))

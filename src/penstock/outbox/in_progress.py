@@ -1,19 +1,29 @@
-"""The messages that a dispatch loop has claimed and not settled, and its room for more.
+"""What a dispatch loop keeps: the messages in progress, its room for more, where it claims next.
 
 More is claimed than handlers can run at a time, so that they do not have to wait, but only what
 they finish within `claim_ahead` seconds: what is claimed here and waits is kept from other
 dispatchers. If handlers take longer than they did before, what has waited for more than
 `longest_wait` seconds goes back.
+
+While a long transaction elsewhere holds vacuum back, the index entries of handled messages stay at
+the head of the index, and every claim from the start reads all of them. So a dispatcher claims from
+the first message of its last claim on. A message that is committed late, or made due in the past,
+stands before that point, and such a claim does not look for leases that have ended: for both there
+are claims from the start. They take at most one twentieth of the time.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from uuid import UUID
 
 from penstock.outbox.messages import ClaimedMessage
+
+#: a claim from the start that took a second is repeated after so many seconds
+_PAUSE_FACTOR = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +79,13 @@ class InProgress:
         self._attempts[message.id] = attempt
         return attempt
 
-    def remove(self, attempt: Attempt) -> None:
-        """Remove an attempt that has ended or was never begun."""
-        self._attempts.pop(attempt.message.id, None)
-        if attempt.begun_at is not None and attempt.ended_at is not None:
-            seconds = attempt.ended_at - attempt.begun_at
-            self._seconds_each += (seconds - self._seconds_each) / 5
+    def remove(self, attempts: Iterable[Attempt]) -> None:
+        """Remove attempts that have ended or were never begun."""
+        for one in attempts:
+            self._attempts.pop(one.message.id, None)
+            if one.begun_at is not None and one.ended_at is not None:
+                seconds = one.ended_at - one.begun_at
+                self._seconds_each += (seconds - self._seconds_each) / 5
 
     def clear(self) -> None:
         """Remove all attempts; the leases of their messages end."""
@@ -116,3 +127,29 @@ class InProgress:
         now = time.monotonic()
         attempts = self._attempts.values()
         return [(one, now - one.begun_at) for one in attempts if one.begun_at is not None]
+
+
+@dataclass(slots=True)
+class ClaimCursor:
+    """Where to claim from next."""
+
+    due: datetime | None = None
+    id: UUID | None = None
+    #: by the monotonic clock
+    next_from_start: float = 0.0
+    _began: float = 0.0
+    _is_from_start: bool = True
+
+    def take(self, *, from_start: bool = False) -> tuple[datetime | None, UUID | None]:
+        """Return where to claim from this time: due and id, or None and None for the start."""
+        self._began = time.monotonic()
+        self._is_from_start = from_start or self.due is None or self._began >= self.next_from_start
+        return (None, None) if self._is_from_start else (self.due, self.id)
+
+    def advance(self, claimed: Sequence[ClaimedMessage]) -> None:
+        """Claim from the first of these on next time. A claim returns them in order."""
+        if self._is_from_start:
+            now = time.monotonic()
+            self.next_from_start = now + _PAUSE_FACTOR * (now - self._began)
+        if claimed:
+            self.due, self.id = claimed[0].due, claimed[0].id

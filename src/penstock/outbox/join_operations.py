@@ -14,17 +14,22 @@ from uuid import UUID
 
 import msgspec
 
-from penstock.database.operation import Operation, Row, call, only_value
+from penstock.database.operation import Operation, call, only_value
 from penstock.errors import PermanentFailure, ValidationError
-from penstock.log.context import LogContext, is_whole
 from penstock.loops.durations import Duration
 from penstock.message import as_uuid, check_text, new_id
-from penstock.outbox import payload as payloads
-from penstock.outbox.messages import ClaimedMessage, JoinId, OutboxMessageId, check_topic
-from penstock.outbox.operations import as_interval, check_edition, check_limit
-from penstock.outbox.payload import Payload
+from penstock.outbox.messages import (
+    ClaimedMessage,
+    JoinId,
+    OutboxMessageId,
+    Payload,
+    check_topic,
+    encode_payload,
+)
+from penstock.outbox.operations import as_interval, check_limit
 
-STATUSES = ("pending", "completed", "failed", "cancelled")
+#: the topic of a message that follows a join, if any, and its payload
+FollowUp = tuple[str | None, Payload]
 
 _COLUMNS = (
     "join_id, grouping_key, expected_steps, attached_steps, completed_steps, failed_steps,"
@@ -79,51 +84,38 @@ class JoinMember:
     created_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(msgspec.Struct, kw_only=True):
     """The payload of a join.wait message."""
 
-    join_id: str
+    join_id: UUID
     fail_if_any_step_failed: bool = True
     on_complete_topic: str | None = None
-    on_complete_payload: Any = None
+    #: its bytes and how to read them, so that it comes out as it went in
+    on_complete_payload: tuple[str, str]
     on_fail_topic: str | None = None
-    on_fail_payload: Any = None
+    on_fail_payload: tuple[str, str]
 
 
 def start(
-    context: LogContext,
-    grouping_key: str | None,
-    expected_steps: int,
-    metadata: str | None,
-    timeout: Duration | None,
+    grouping_key: str | None, expected_steps: int, metadata: str | None, timeout: Duration | None
 ) -> Operation[JoinId]:
     """Create a join; the result is its id."""
-    check_edition(context)
-    if grouping_key is not None:
-        check_text("grouping_key", grouping_key)
-    if metadata is not None:
-        check_text("metadata", metadata)
-    if not is_whole(expected_steps) or not 1 <= expected_steps < 2**31:
-        raise ValidationError("expected_steps", expected_steps, "at least 1")
+    for name, text in (("grouping_key", grouping_key), ("metadata", metadata)):
+        if text is not None:
+            check_text(name, text)
+    check_limit(expected_steps, "expected_steps")
+    times_out_after = None if timeout is None else as_interval("timeout", timeout)
     return call(
         "start_join",
         "select penstock.start_join(%s, %s, %s, %s, %s)",
-        (
-            new_id(),
-            grouping_key,
-            expected_steps,
-            metadata,
-            None if timeout is None else as_interval("timeout", timeout),
-        ),
+        (new_id(), grouping_key, expected_steps, metadata, times_out_after),
         only_value,
         grouping_key=grouping_key,
     )
 
 
-def attach(context: LogContext, join_id: UUID | str, message_id: UUID | str) -> Operation[None]:
+def attach(join_id: UUID | str, message_id: UUID | str) -> Operation[None]:
     """Make a message a member of a join."""
-    check_edition(context)
     return call(
         "attach_message_to_join",
         "select penstock.attach_to_joins(array[%s]::uuid[], array[%s]::uuid[])",
@@ -132,11 +124,8 @@ def attach(context: LogContext, join_id: UUID | str, message_id: UUID | str) -> 
     )
 
 
-def report(
-    context: LogContext, join_id: UUID | str, message_id: UUID | str, outcome: str
-) -> Operation[None]:
+def report(join_id: UUID | str, message_id: UUID | str, outcome: str) -> Operation[None]:
     """Report a member as 'done' or 'failed'."""
-    check_edition(context)
     return call(
         "report_step",
         "select penstock.report_step(%s, %s, %s)",
@@ -146,74 +135,26 @@ def report(
 
 
 def enqueue_wait(
-    context: LogContext, join_id: UUID | str, wait: Wait
+    join_id: UUID | str, fail_if_any_step_failed: bool, on_complete: FollowUp, on_fail: FollowUp
 ) -> Operation[OutboxMessageId]:
     """Enqueue the message that waits for a join."""
-    check_edition(context)
-    if not isinstance(wait.fail_if_any_step_failed, bool):
-        raise ValidationError(
-            "fail_if_any_step_failed", wait.fail_if_any_step_failed, "True or False"
-        )
-    if wait.on_complete_topic is None and wait.on_fail_topic is None:
+    if not isinstance(fail_if_any_step_failed, bool):
+        raise ValidationError("fail_if_any_step_failed", fail_if_any_step_failed, "True or False")
+    if on_complete[0] is None and on_fail[0] is None:
         raise ValidationError("on_complete_topic", None, "a topic, unless on_fail_topic is given")
-    for name in ("on_complete_topic", "on_fail_topic"):
-        if getattr(wait, name) is not None:
-            check_topic(name, getattr(wait, name))
+    wait: dict[str, Any] = {
+        "join_id": as_uuid(join_id),
+        "fail_if_any_step_failed": fail_if_any_step_failed,
+    }
+    for name, (topic, payload) in (("on_complete", on_complete), ("on_fail", on_fail)):
+        wait[f"{name}_topic"] = None if topic is None else check_topic(f"{name}_topic", topic)
+        encoded, encoding = encode_payload(payload, f"{name}_payload")
+        wait[f"{name}_payload"] = encoded.decode("latin-1"), encoding
     return call(
         "enqueue_join_wait",
         "select penstock.enqueue_join_wait(%s, %s, %s)",
-        (new_id(), as_uuid(join_id), _encode_wait(wait)),
+        (new_id(), wait["join_id"], msgspec.json.encode(wait)),
         only_value,
-    )
-
-
-def cancel(context: LogContext, join_id: UUID | str) -> Operation[bool]:
-    """Cancel a join; the result is False if it was cancelled already."""
-    check_edition(context)
-    return call("cancel_join", "select penstock.cancel_join(%s)", (as_uuid(join_id),), only_value)
-
-
-def get(context: LogContext, join_id: UUID | str) -> Operation[Join | None]:
-    """Look up a join."""
-    check_edition(context)
-    return call(
-        "get_join",
-        f"select {_COLUMNS} from penstock.join_progress where join_id = %s",  # noqa: S608
-        (as_uuid(join_id),),
-        lambda rows: _join(rows[0]) if rows else None,
-    )
-
-
-def listing(
-    context: LogContext, grouping_key: str | None, status: str | None, limit: int
-) -> Operation[list[Join]]:
-    """List joins, oldest first."""
-    check_edition(context)
-    if status is not None and status not in STATUSES:
-        raise ValidationError("status", status, f"one of {', '.join(STATUSES)}")
-    if grouping_key is not None:
-        check_text("grouping_key", grouping_key)
-    by_key: LiteralString = "" if grouping_key is None else " and grouping_key = %s"
-    by_status: LiteralString = "" if status is None else _WITH_STATUS[status]
-    return call(
-        "list_joins",
-        f"select {_COLUMNS} from penstock.join_progress"  # noqa: S608
-        f" where true{by_key}{by_status} order by created_at, join_id limit %s",
-        (*([] if grouping_key is None else [grouping_key]), check_limit(limit)),
-        lambda rows: [_join(row) for row in rows],
-    )
-
-
-def members(context: LogContext, join_id: UUID | str) -> Operation[list[JoinMember]]:
-    """List the members of a join."""
-    check_edition(context)
-    return call(
-        "members",
-        "select join_id, message_id, status, penstock.readable_moment(created_at)"
-        " from penstock.join_members"
-        " where join_id = %s order by created_at, message_id",
-        (as_uuid(join_id),),
-        lambda rows: [JoinMember(*row) for row in rows],
     )
 
 
@@ -221,10 +162,11 @@ def resolve(message: ClaimedMessage) -> Operation[str]:
     """Resolve the join that a claimed join.wait message waits for; the result is its status."""
     try:
         wait = msgspec.convert(message.payload, Wait)
-        join_id = UUID(wait.join_id)
-        on_complete = _follow_up(wait.on_complete_topic, wait.on_complete_payload)
-        on_fail = _follow_up(wait.on_fail_topic, wait.on_fail_payload)
-    except (ValueError, TypeError) as error:
+        on_complete, on_fail = (
+            (payload.encode("latin-1"), encoding)
+            for payload, encoding in (wait.on_complete_payload, wait.on_fail_payload)
+        )
+    except ValueError as error:
         raise PermanentFailure(f"this is no wait for a join: {error}") from error
     return call(
         "resolve_join",
@@ -232,40 +174,56 @@ def resolve(message: ClaimedMessage) -> Operation[str]:
         (
             message.id,
             message.token,
-            join_id,
+            wait.join_id,
             wait.fail_if_any_step_failed,
             new_id(),
+            wait.on_complete_topic,
             *on_complete,
+            wait.on_fail_topic,
             *on_fail,
         ),
         only_value,
-        join_id=wait.join_id,
+        join_id=str(wait.join_id),
     )
 
 
-def _follow_up(topic: str | None, stored: Any) -> tuple[str | None, bytes, str]:
-    payload, encoding = stored
-    return topic, payload.encode("latin-1"), encoding
+def cancel(join_id: UUID | str) -> Operation[bool]:
+    """Cancel a join; the result is False if it was cancelled already."""
+    return call("cancel_join", "select penstock.cancel_join(%s)", (as_uuid(join_id),), only_value)
 
 
-def _encode_wait(wait: Wait) -> bytes:
-    """Keep each payload as its bytes and how to read them, so that it comes out as it went in."""
-    return msgspec.json.encode(
-        {
-            "join_id": wait.join_id,
-            "fail_if_any_step_failed": wait.fail_if_any_step_failed,
-            "on_complete_topic": wait.on_complete_topic,
-            "on_complete_payload": _kept("on_complete_payload", wait.on_complete_payload),
-            "on_fail_topic": wait.on_fail_topic,
-            "on_fail_payload": _kept("on_fail_payload", wait.on_fail_payload),
-        }
+def get(join_id: UUID | str) -> Operation[Join | None]:
+    """Look up a join."""
+    return call(
+        "get_join",
+        f"select {_COLUMNS} from penstock.join_progress where join_id = %s",  # noqa: S608
+        (as_uuid(join_id),),
+        lambda rows: Join(*rows[0]) if rows else None,
     )
 
 
-def _kept(name: str, payload: Payload) -> list[str]:
-    encoded, encoding = payloads.encode(payload, name)
-    return [encoded.decode("latin-1"), encoding]
+def listing(grouping_key: str | None, status: str | None, limit: int) -> Operation[list[Join]]:
+    """List joins, oldest first."""
+    if status is not None and status not in tuple(_WITH_STATUS):
+        raise ValidationError("status", status, f"one of {', '.join(_WITH_STATUS)}")
+    by_key: LiteralString = "" if grouping_key is None else " and grouping_key = %s"
+    by_status: LiteralString = "" if status is None else _WITH_STATUS[status]
+    keys = [] if grouping_key is None else [check_text("grouping_key", grouping_key)]
+    return call(
+        "list_joins",
+        f"select {_COLUMNS} from penstock.join_progress"  # noqa: S608
+        f" where true{by_key}{by_status} order by created_at, join_id limit %s",
+        (*keys, check_limit(limit)),
+        lambda rows: [Join(*row) for row in rows],
+    )
 
 
-def _join(row: Row) -> Join:
-    return Join(*row)
+def members(join_id: UUID | str) -> Operation[list[JoinMember]]:
+    """List the members of a join."""
+    return call(
+        "members",
+        "select join_id, message_id, status, penstock.readable_moment(created_at)"
+        " from penstock.join_members where join_id = %s order by created_at, message_id",
+        (as_uuid(join_id),),
+        lambda rows: [JoinMember(*row) for row in rows],
+    )

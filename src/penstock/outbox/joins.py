@@ -11,17 +11,17 @@ from collections.abc import Sequence
 from penstock.errors import JoinNotFound
 from penstock.log.runs import Runs
 from penstock.loops.durations import Duration
-from penstock.outbox import join_operations
-from penstock.outbox.join_operations import Join, JoinMember, Wait
-from penstock.outbox.messages import JoinId, OutboxMessageId
-from penstock.outbox.payload import Payload
+from penstock.outbox import join_operations as operations
+from penstock.outbox.join_operations import Join, JoinMember
+from penstock.outbox.messages import JoinId, OutboxMessageId, Payload
 
 
 class Joins:
     """Count the steps of joins, and enqueue what follows."""
 
     def __init__(self, runner: Runs) -> None:
-        self._runner = runner
+        runner.context.require_penstock("the outbox")
+        self._run = runner.run
 
     def start(
         self,
@@ -35,34 +35,26 @@ class Joins:
 
         With a `timeout`, in seconds, a join that is not complete by then fails.
         """
-        return self._runner.run(
-            join_operations.start(
-                self._runner.context, grouping_key, expected_steps, metadata, timeout
-            )
-        )
+        return self._run(operations.start(grouping_key, expected_steps, metadata, timeout))
 
     def attach(self, join_id: JoinId | str, outbox_message_id: OutboxMessageId | str) -> None:
         """Make a message a step of a join. One that is finished counts at once.
 
         To attach a message again changes nothing.
         """
-        self._runner.run(join_operations.attach(self._runner.context, join_id, outbox_message_id))
+        self._run(operations.attach(join_id, outbox_message_id))
 
     def report_completed(
         self, join_id: JoinId | str, outbox_message_id: OutboxMessageId | str
     ) -> None:
         """Count a step as completed, for work that is done elsewhere. Its first outcome stands."""
-        self._runner.run(
-            join_operations.report(self._runner.context, join_id, outbox_message_id, "done")
-        )
+        self._run(operations.report(join_id, outbox_message_id, "done"))
 
     def report_failed(
         self, join_id: JoinId | str, outbox_message_id: OutboxMessageId | str
     ) -> None:
         """Count a step as failed, for work that is done elsewhere. Its first outcome stands."""
-        self._runner.run(
-            join_operations.report(self._runner.context, join_id, outbox_message_id, "failed")
-        )
+        self._run(operations.report(join_id, outbox_message_id, "failed"))
 
     def enqueue_wait(
         self,
@@ -78,23 +70,22 @@ class Joins:
         This adds a message that a dispatcher handles when the last step is finished; its id is
         returned.
         """
-        wait = Wait(
-            str(join_id),
-            fail_if_any_step_failed,
-            on_complete_topic,
-            on_complete_payload,
-            on_fail_topic,
-            on_fail_payload,
+        return self._run(
+            operations.enqueue_wait(
+                join_id,
+                fail_if_any_step_failed,
+                (on_complete_topic, on_complete_payload),
+                (on_fail_topic, on_fail_payload),
+            )
         )
-        return self._runner.run(join_operations.enqueue_wait(self._runner.context, join_id, wait))
 
     def cancel(self, join_id: JoinId | str) -> None:
         """Cancel a join for good: no message follows."""
-        self._runner.run(join_operations.cancel(self._runner.context, join_id))
+        self._run(operations.cancel(join_id))
 
     def get(self, join_id: JoinId | str) -> Join:
         """Return a join, or raise `JoinNotFound`."""
-        found = self._runner.run(join_operations.get(self._runner.context, join_id))
+        found = self._run(operations.get(join_id))
         if found is None:
             raise JoinNotFound(str(join_id))
         return found
@@ -103,11 +94,9 @@ class Joins:
         self, *, grouping_key: str | None = None, status: str | None = None, limit: int = 100
     ) -> Sequence[Join]:
         """Return joins, oldest first, of a grouping key or with a status."""
-        return self._runner.run(
-            join_operations.listing(self._runner.context, grouping_key, status, limit)
-        )
+        return self._run(operations.listing(grouping_key, status, limit))
 
     def members(self, join_id: JoinId | str) -> Sequence[JoinMember]:
         """Return the members of a join and their outcomes."""
         self.get(join_id)
-        return self._runner.run(join_operations.members(self._runner.context, join_id))
+        return self._run(operations.members(join_id))

@@ -1,22 +1,27 @@
-"""Outbox messages: new ones, claimed ones, and those in the table."""
+"""Outbox messages: new ones, claimed ones, and those in the table; and their payloads.
+
+A payload is text, bytes, or a JSON value. SQL can enqueue bytes that do not match their encoding.
+Such a payload is read as an `UndecodablePayload`, so that its message can be listed, and fails
+without affecting others.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NewType, TypeVar
 from uuid import UUID
 
+import msgspec
+
 from penstock.database.operation import Row
-from penstock.errors import StaleLease, ValidationError
+from penstock.errors import ValidationError, first_line, shown
 from penstock.message import as_uuid, check_text, new_id
-from penstock.outbox import payload as payloads
-from penstock.outbox.payload import Payload
+from penstock.message.serializer import JsonSerializer, encode_object
 
 OutboxMessageId = NewType("OutboxMessageId", UUID)
 JoinId = NewType("JoinId", UUID)
-Item = TypeVar("Item")
+Stored = TypeVar("Stored", "ClaimedMessage", "OutboxMessage")
 
 #: the topic of messages that wait for a join, which dispatchers resolve
 WAIT_TOPIC = "join.wait"
@@ -27,12 +32,22 @@ _LATEST = datetime(9999, 12, 30, tzinfo=UTC)
 
 STATES = ("ready", "in_progress", "done", "failed")
 
-#: of the table, in the order of `OutboxMessage`; another client may have put any moment there
-COLUMNS = (
-    "id, topic, payload, encoding, state, penstock.readable_moment(due), correlation_id,"
-    " dedupe_key, owner, penstock.readable_moment(lease_until), attempts, last_error,"
-    " penstock.readable_moment(created_at), penstock.readable_moment(finished_at)"
-)
+_JSON = JsonSerializer()
+
+
+@dataclass(frozen=True, slots=True)
+class UndecodablePayload:
+    """The bytes of a payload that do not match their encoding, and the reason."""
+
+    raw: bytes
+    encoding: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{shown(self.raw)}, which is not {self.encoding}: {self.reason}"
+
+
+Payload = str | bytes | dict[str, Any] | list[Any] | int | float | bool | UndecodablePayload | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +98,6 @@ class OutboxMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class CleanedUp:
-    """How many messages and joins a batch of cleaning up has removed."""
-
-    messages: int
-    joins: int
-
-
-@dataclass(frozen=True, slots=True)
 class TopicState:
     """How many messages of a topic are in a state, and since when the oldest."""
 
@@ -102,60 +109,28 @@ class TopicState:
     last_error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class UnhandledTopic:
-    """A topic that a dispatcher has no handler for, and when its first message became due."""
-
-    topic: str
-    due: datetime
+def check_topic(name: str, topic: str) -> str:
+    """Return a checked topic for a message."""
+    if check_text(name, topic) == WAIT_TOPIC:
+        raise ValidationError(name, topic, "another topic: joins.enqueue_wait makes such messages")
+    return topic
 
 
 def as_row(message: NewMessage) -> tuple[Any, ...]:
     """Return the values of a new message for its row; refuse a message that is not valid."""
     if not isinstance(message, NewMessage):
         raise ValidationError("message", message, "a NewMessage")
-    check_topic("topic", message.topic)
     for name in ("correlation_id", "dedupe_key"):
         if getattr(message, name) is not None:
             check_text(name, getattr(message, name))
-    payload, encoding = payloads.encode(message.payload)
     return (
         new_id() if message.id is None else as_uuid(message.id),
-        message.topic,
-        payload,
-        encoding,
+        check_topic("topic", message.topic),
+        *encode_payload(message.payload),
         _check_due(message.due),
         message.correlation_id,
         message.dedupe_key,
     )
-
-
-def as_claimed(row: Row) -> ClaimedMessage:
-    """Return the claimed message that a row stands for."""
-    id, topic, payload, encoding, correlation_id, due, attempts, token, created_at = row
-    return ClaimedMessage(
-        id,
-        topic,
-        payloads.decode(payload, encoding),
-        correlation_id,
-        due,
-        attempts,
-        token,
-        created_at,
-    )
-
-
-def as_message(row: Row) -> OutboxMessage:
-    """Return the message that a row stands for."""
-    id, topic, payload, encoding, *rest = row
-    return OutboxMessage(id, topic, payloads.decode(payload, encoding), *rest)
-
-
-def check_topic(name: str, topic: str) -> str:
-    """Return a checked topic for a message."""
-    if check_text(name, topic) == WAIT_TOPIC:
-        raise ValidationError(name, topic, "another topic: joins.enqueue_wait makes such messages")
-    return topic
 
 
 def _check_due(due: datetime | None) -> datetime | None:
@@ -168,27 +143,38 @@ def _check_due(due: datetime | None) -> datetime | None:
     return due
 
 
-def listed(name: str, several: Iterable[Item]) -> list[Item]:
-    """Return an iterable as a list; refuse a single text, and what is no iterable."""
-    if isinstance(several, str | bytes) or not isinstance(several, Iterable):
-        raise ValidationError(name, several, "several, such as a list of them")
-    return list(several)
+def from_row(kind: type[Stored], row: Row) -> Stored:
+    """Return the message that a row stands for."""
+    id, topic, payload, encoding, *rest = row
+    return kind(id, topic, decode_payload(payload, encoding), *rest)
 
 
-def ids_by_token(
-    messages: ClaimedMessage | Iterable[ClaimedMessage],
-) -> list[tuple[UUID, list[UUID]]]:
-    """Return the ids of claimed messages, by the token of their claim."""
-    several = [messages] if isinstance(messages, ClaimedMessage) else listed("messages", messages)
-    tokens: dict[UUID, list[UUID]] = {}
-    for one in several:
-        if not isinstance(one, ClaimedMessage):
-            raise ValidationError("message", one, "a message that claim() returned")
-        tokens.setdefault(one.token, []).append(one.id)
-    return list(tokens.items())
+def encode_payload(payload: object, name: str = "payload") -> tuple[bytes, str]:
+    """Return the payload's bytes and their encoding: text, json or bytes."""
+    if isinstance(payload, bytes | bytearray | memoryview):
+        return bytes(payload), "bytes"
+    if isinstance(payload, str):
+        try:
+            return payload.encode(), "text"
+        except UnicodeEncodeError:
+            raise ValidationError(name, payload, "text without unpaired surrogates") from None
+    try:
+        wrapped = encode_object(_JSON, "", name, {"payload": payload})
+    except ValidationError as error:
+        raise ValidationError(name, payload, error.expected) from None
+    encoded = wrapped[len('{"payload":') : -1].encode()
+    if msgspec.json.decode(encoded) != payload:  # as of a UUID, a set, a tuple, keys of numbers
+        raise ValidationError(name, payload, "text, bytes, or what JSON gives back as it was")
+    return encoded, "json"
 
 
-def refuse_stale(stale: list[UUID]) -> None:
-    """Raise `StaleLease` if the leases of some messages had ended."""
-    if stale:
-        raise StaleLease(tuple(str(one) for one in stale))
+def decode_payload(payload: bytes, encoding: str) -> Payload:
+    """Return the payload as it was enqueued, or an `UndecodablePayload`."""
+    if encoding == "bytes":
+        return payload
+    try:
+        if encoding == "text":
+            return payload.decode()
+        return msgspec.json.decode(payload)  # type: ignore[no-any-return]
+    except (ValueError, RecursionError) as error:
+        return UndecodablePayload(payload, encoding, first_line(error))

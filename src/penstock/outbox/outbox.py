@@ -20,20 +20,18 @@ from penstock.outbox.messages import (
     NewMessage,
     OutboxMessage,
     OutboxMessageId,
+    Payload,
     TopicState,
-    ids_by_token,
-    refuse_stale,
 )
-from penstock.outbox.payload import Payload
-
-Claimed = ClaimedMessage | Iterable[ClaimedMessage]
+from penstock.outbox.operations import Claimed, refuse_stale
 
 
 class Outbox:
     """Messages to handle after the transaction that enqueued them has committed."""
 
     def __init__(self, runner: Runs) -> None:
-        self._runner = runner
+        runner.context.require_penstock("the outbox")
+        self._run = runner.run
 
     def enqueue(
         self,
@@ -53,14 +51,14 @@ class Outbox:
         it a member of these joins in the same transaction.
         """
         message = NewMessage(topic, payload, due, correlation_id, id, dedupe_key)
-        ids = self._runner.run(operations.enqueue(self._runner.context, [message], joins))
-        return ids[0]
+        [added] = self._run(operations.enqueue([message], joins))
+        return added
 
     def enqueue_many(
         self, messages: Iterable[NewMessage], *, joins: Iterable[JoinId | str] = ()
     ) -> list[OutboxMessageId]:
         """Put several messages into the outbox, all or none, and return their ids in order."""
-        return self._runner.run(operations.enqueue(self._runner.context, messages, joins))
+        return self._run(operations.enqueue(messages, joins))
 
     def claim(
         self,
@@ -74,7 +72,7 @@ class Outbox:
 
         Until the lease ends, no other owner can claim them.
         """
-        return self._runner.run(operations.claim(self._runner.context, owner, limit, lease, topics))
+        return self._run(operations.claim(owner, limit, lease, topics))
 
     def ack(self, messages: Claimed) -> None:
         """Acknowledge claimed messages: they are done. Joins count them in the same transaction.
@@ -82,39 +80,27 @@ class Outbox:
         Raises `StaleLease` with the ids of those whose lease has ended, if any; they stay as they
         are.
         """
-        stale: list[UUID] = []
-        for token, ids in ids_by_token(messages):
-            stale += self._runner.run(operations.finish(ids, token, "done"))
-        refuse_stale(stale)
+        refuse_stale([self._run(one) for one in operations.acknowledge(messages)])
 
     def fail(self, messages: Claimed, error: str) -> None:
         """Fail claimed messages for good. Joins count them in the same transaction."""
-        stale: list[UUID] = []
-        for token, ids in ids_by_token(messages):
-            stale += self._runner.run(operations.finish(ids, token, "failed", error))
-        refuse_stale(stale)
+        refuse_stale([self._run(one) for one in operations.fail(messages, error)])
 
     def abandon(self, messages: Claimed, delay: Duration = 0.0, error: str | None = None) -> None:
         """Give claimed messages back, to be claimed again after `delay` seconds."""
-        stale: list[UUID] = []
-        for token, ids in ids_by_token(messages):
-            stale += self._runner.run(operations.abandon(ids, token, delay, error))
-        refuse_stale(stale)
+        refuse_stale([self._run(one) for one in operations.abandon(messages, delay, error)])
 
     def extend(self, messages: Claimed, lease: Duration = 30.0) -> None:
         """Extend the lease of claimed messages to `lease` seconds from now."""
-        stale: list[UUID] = []
-        for token, ids in ids_by_token(messages):
-            stale += self._runner.run(operations.extend(ids, token, lease))
-        refuse_stale(stale)
+        refuse_stale([self._run(one) for one in operations.extend(messages, lease)])
 
     def reap_expired(self) -> int:
         """Make messages ready whose lease has ended, and return how many. Claims do so too."""
-        return self._runner.run(operations.reap(self._runner.context))
+        return self._run(operations.reap())
 
     def get(self, id: OutboxMessageId | str) -> OutboxMessage:
         """Return a message, whatever its state, or raise `OutboxMessageNotFound`."""
-        found = self._runner.run(operations.get(self._runner.context, id))
+        found = self._run(operations.get(id))
         if found is None:
             raise OutboxMessageNotFound(str(id))
         return found
@@ -123,13 +109,13 @@ class Outbox:
         self, *, topic: str | None = None, state: str | None = None, limit: int = 100
     ) -> Sequence[OutboxMessage]:
         """Return messages, oldest first, of a topic or in a state."""
-        return self._runner.run(operations.listing(self._runner.context, topic, state, limit))
+        return self._run(operations.listing(topic, state, limit))
 
     def retry_failed(
         self, ids: Sequence[OutboxMessageId | str] | None = None, *, topic: str | None = None
     ) -> int:
         """Make failed messages ready again: these, those of a topic, or all. Return how many."""
-        return self._runner.run(operations.retry_failed(self._runner.context, ids, topic))
+        return self._run(operations.retry_failed(ids, topic))
 
     def clean_up(
         self,
@@ -145,13 +131,11 @@ class Outbox:
         """
         removed = 0
         while True:
-            batch = self._runner.run(
-                operations.clean_up(self._runner.context, older_than, batch_size, failed)
-            )
-            removed += batch.messages
-            if max(batch.messages, batch.joins) < batch_size:
+            messages, joins = self._run(operations.clean_up(older_than, batch_size, failed))
+            removed += messages
+            if max(messages, joins) < batch_size:
                 return removed
 
     def summary(self) -> Sequence[TopicState]:
         """Return how many messages there are by topic and state."""
-        return self._runner.run(operations.summary(self._runner.context))
+        return self._run(operations.summary())

@@ -19,20 +19,18 @@ from penstock.outbox.messages import (
     NewMessage,
     OutboxMessage,
     OutboxMessageId,
+    Payload,
     TopicState,
-    ids_by_token,
-    refuse_stale,
 )
-from penstock.outbox.payload import Payload
-
-Claimed = ClaimedMessage | Iterable[ClaimedMessage]
+from penstock.outbox.operations import Claimed, refuse_stale
 
 
 class AsyncOutbox:
     """Messages to handle after the transaction that enqueued them has committed."""
 
     def __init__(self, runner: AsyncRuns) -> None:
-        self._runner = runner
+        runner.context.require_penstock("the outbox")
+        self._run = runner.run
 
     async def enqueue(
         self,
@@ -52,14 +50,14 @@ class AsyncOutbox:
         it a member of these joins in the same transaction.
         """
         message = NewMessage(topic, payload, due, correlation_id, id, dedupe_key)
-        ids = await self._runner.run(operations.enqueue(self._runner.context, [message], joins))
-        return ids[0]
+        [added] = await self._run(operations.enqueue([message], joins))
+        return added
 
     async def enqueue_many(
         self, messages: Iterable[NewMessage], *, joins: Iterable[JoinId | str] = ()
     ) -> list[OutboxMessageId]:
         """Put several messages into the outbox, all or none, and return their ids in order."""
-        return await self._runner.run(operations.enqueue(self._runner.context, messages, joins))
+        return await self._run(operations.enqueue(messages, joins))
 
     async def claim(
         self,
@@ -73,9 +71,7 @@ class AsyncOutbox:
 
         Until the lease ends, no other owner can claim them.
         """
-        return await self._runner.run(
-            operations.claim(self._runner.context, owner, limit, lease, topics)
-        )
+        return await self._run(operations.claim(owner, limit, lease, topics))
 
     async def ack(self, messages: Claimed) -> None:
         """Acknowledge claimed messages: they are done. Joins count them in the same transaction.
@@ -83,41 +79,29 @@ class AsyncOutbox:
         Raises `StaleLease` with the ids of those whose lease has ended, if any; they stay as they
         are.
         """
-        stale: list[UUID] = []
-        for token, ids in ids_by_token(messages):
-            stale += await self._runner.run(operations.finish(ids, token, "done"))
-        refuse_stale(stale)
+        refuse_stale([await self._run(one) for one in operations.acknowledge(messages)])
 
     async def fail(self, messages: Claimed, error: str) -> None:
         """Fail claimed messages for good. Joins count them in the same transaction."""
-        stale: list[UUID] = []
-        for token, ids in ids_by_token(messages):
-            stale += await self._runner.run(operations.finish(ids, token, "failed", error))
-        refuse_stale(stale)
+        refuse_stale([await self._run(one) for one in operations.fail(messages, error)])
 
     async def abandon(
         self, messages: Claimed, delay: Duration = 0.0, error: str | None = None
     ) -> None:
         """Give claimed messages back, to be claimed again after `delay` seconds."""
-        stale: list[UUID] = []
-        for token, ids in ids_by_token(messages):
-            stale += await self._runner.run(operations.abandon(ids, token, delay, error))
-        refuse_stale(stale)
+        refuse_stale([await self._run(one) for one in operations.abandon(messages, delay, error)])
 
     async def extend(self, messages: Claimed, lease: Duration = 30.0) -> None:
         """Extend the lease of claimed messages to `lease` seconds from now."""
-        stale: list[UUID] = []
-        for token, ids in ids_by_token(messages):
-            stale += await self._runner.run(operations.extend(ids, token, lease))
-        refuse_stale(stale)
+        refuse_stale([await self._run(one) for one in operations.extend(messages, lease)])
 
     async def reap_expired(self) -> int:
         """Make messages ready whose lease has ended, and return how many. Claims do so too."""
-        return await self._runner.run(operations.reap(self._runner.context))
+        return await self._run(operations.reap())
 
     async def get(self, id: OutboxMessageId | str) -> OutboxMessage:
         """Return a message, whatever its state, or raise `OutboxMessageNotFound`."""
-        found = await self._runner.run(operations.get(self._runner.context, id))
+        found = await self._run(operations.get(id))
         if found is None:
             raise OutboxMessageNotFound(str(id))
         return found
@@ -126,13 +110,13 @@ class AsyncOutbox:
         self, *, topic: str | None = None, state: str | None = None, limit: int = 100
     ) -> Sequence[OutboxMessage]:
         """Return messages, oldest first, of a topic or in a state."""
-        return await self._runner.run(operations.listing(self._runner.context, topic, state, limit))
+        return await self._run(operations.listing(topic, state, limit))
 
     async def retry_failed(
         self, ids: Sequence[OutboxMessageId | str] | None = None, *, topic: str | None = None
     ) -> int:
         """Make failed messages ready again: these, those of a topic, or all. Return how many."""
-        return await self._runner.run(operations.retry_failed(self._runner.context, ids, topic))
+        return await self._run(operations.retry_failed(ids, topic))
 
     async def clean_up(
         self,
@@ -148,13 +132,11 @@ class AsyncOutbox:
         """
         removed = 0
         while True:
-            batch = await self._runner.run(
-                operations.clean_up(self._runner.context, older_than, batch_size, failed)
-            )
-            removed += batch.messages
-            if max(batch.messages, batch.joins) < batch_size:
+            messages, joins = await self._run(operations.clean_up(older_than, batch_size, failed))
+            removed += messages
+            if max(messages, joins) < batch_size:
                 return removed
 
     async def summary(self) -> Sequence[TopicState]:
         """Return how many messages there are by topic and state."""
-        return await self._runner.run(operations.summary(self._runner.context))
+        return await self._run(operations.summary())

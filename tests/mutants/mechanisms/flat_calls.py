@@ -299,7 +299,7 @@ _OUTBOX: tuple[Mutant, ...] = (
         "If a dispatcher did not continue from its cursor",
         (
             Edit(
-                "outbox/claim_cursor.py",
+                "outbox/in_progress.py",
                 "self._is_from_start = from_start or",
                 "self._is_from_start = True or",
             ),

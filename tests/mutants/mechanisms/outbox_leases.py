@@ -8,7 +8,6 @@ OUTBOX = "database/sql/penstock/40_outbox.sql"
 JOINS = "database/sql/penstock/41_joins.sql"
 WAITS = "database/sql/penstock/42_join_waits.sql"
 DISPATCH_LOOP = "outbox/dispatch_loop.py"
-LEASES = "outbox/leases.py"
 
 DISPATCHER = "tests/outbox/test_dispatcher.py"
 OUTBOX_TESTS = "tests/outbox/test_outbox.py"
@@ -23,9 +22,9 @@ _DISPATCHING: tuple[Mutant, ...] = (
         (
             Edit(
                 DISPATCH_LOOP,
-                "        return self._routes[message.topic].handle(message, self._store)\n",
-                "        self._leases.acknowledge([message])\n"
-                "        return self._routes[message.topic].handle(message, self._store)\n",
+                "            attempt.is_settled = self._routes",
+                "            self._end_leases(operations.acknowledge(message))\n"
+                "            attempt.is_settled = self._routes",
             ),
         ),
         (
@@ -65,9 +64,9 @@ _DISPATCHING: tuple[Mutant, ...] = (
         "If a dispatcher did not extend the leases of messages whose handlers run",
         (
             Edit(
-                LEASES,
-                "            self._store.run(operations.extend(ids, token, self._lease))\n",
-                "            pass\n",
+                DISPATCH_LOOP,
+                "                self._store.run(one)\n",
+                "                pass\n",
             ),
         ),
         (f"{DISPATCHER}::TestLeases::test_a_handler_may_run_longer_than_its_lease",),
@@ -77,7 +76,7 @@ _DISPATCHING: tuple[Mutant, ...] = (
         "If a dispatcher that continues from its cursor never started at the head again",
         (
             Edit(
-                "outbox/claim_cursor.py",
+                "outbox/in_progress.py",
                 "from_start or self.due is None or self._began >= self.next_from_start",
                 "from_start or self.due is None",
             ),
@@ -95,8 +94,7 @@ _DISPATCHING: tuple[Mutant, ...] = (
                 DISPATCH_LOOP,
                 "                self._give_back_waiting()\n"
                 "                while self._in_progress:",
-                "                for one in self._handlers.take_back():\n"
-                "                    self._in_progress.remove(one)\n"
+                "                self._in_progress.remove(self._handlers.take_back())\n"
                 "                while self._in_progress:",
             ),
         ),
@@ -126,8 +124,8 @@ _DISPATCHING: tuple[Mutant, ...] = (
         (
             Edit(
                 DISPATCH_LOOP,
-                "        if isinstance(message.payload, UndecodablePayload):\n",
-                "        if False:\n",
+                "            if isinstance(message.payload, UndecodablePayload):\n",
+                "            if False:\n",
             ),
         ),
         (
@@ -140,7 +138,7 @@ _DISPATCHING: tuple[Mutant, ...] = (
         "If a payload that cannot be decoded failed the whole claim",
         (
             Edit(
-                "outbox/payload.py",
+                "outbox/messages.py",
                 "        return UndecodablePayload(payload, encoding, first_line(error))\n",
                 "        raise ValueError(first_line(error)) from error\n",
             ),
@@ -167,7 +165,7 @@ _DISPATCHING: tuple[Mutant, ...] = (
         "If what is published had another identity than the message it came from",
         (
             Edit(
-                "outbox/routes.py",
+                "outbox/dispatcher.py",
                 "message.payload, metadata, id=message.id",
                 "message.payload, metadata",
             ),
@@ -449,7 +447,7 @@ _JOINS: tuple[Mutant, ...] = (
         "If a wait were given up as other messages are",
         (
             Edit(
-                "outbox/routes.py",
+                "outbox/dispatcher.py",
                 "FailurePolicy.retry(attempts=2**31,",
                 "FailurePolicy.retry(attempts=1,",
             ),

@@ -77,7 +77,7 @@ _SETTLING: tuple[Mutant, ...] = (
         "If the outbox published and acknowledged in two transactions",
         (
             Edit(
-                "outbox/routes.py",
+                "outbox/dispatcher.py",
                 "                transaction.run(operation)\n",
                 "                store.run(operation)\n",
             ),
@@ -93,9 +93,9 @@ _SETTLING: tuple[Mutant, ...] = (
         "If the outbox committed what it published whether or not it still held the message",
         (
             Edit(
-                "outbox/routes.py",
-                "                if transaction.run(finish):\n",
-                "                if transaction.run(finish) and False:\n",
+                "outbox/dispatcher.py",
+                "                operations.refuse_stale(settled)\n",
+                "                pass\n",
             ),
         ),
         (f"{DISPATCHER}::TestPublish::test_who_lost_the_lease_publishes_nothing",),
