@@ -20,8 +20,8 @@ from penstock.consumers.positions import Positions, StoredPosition
 from penstock.consumers.subscription import Subscription
 from penstock.database.operation import Operation
 from penstock.errors import ValidationError
-from penstock.log import paging
 from penstock.log.context import check_position, is_whole
+from penstock.log.read import check_interval, page_size
 from penstock.loops.durations import Duration, seconds
 from penstock.message import RecordedMessage
 
@@ -50,14 +50,14 @@ class Progress:
             raise ValidationError(
                 "position_update_interval", position_update_interval, "at least 1 message"
             )
-        paging.check_interval(polling_interval_ms)
-        paging.check_interval(longest_polling_interval_ms)
+        check_interval(polling_interval_ms)
+        check_interval(longest_polling_interval_ms)
         self._consumer_id = consumer_id
         self._subscription = subscription
         self._context = subscription.context
         self._positions = positions
         self._start = start
-        self._batch_size = paging.page_size(self._context, batch_size)
+        self._batch_size = page_size(self._context, batch_size)
         self._polling_interval = polling_interval_ms / 1000
         self.longest_pause = max(longest_polling_interval_ms / 1000, self._polling_interval)
         self._update_interval = position_update_interval

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.database.operation import Operation, call, only_value
-from penstock.log import paging, read
+from penstock.log import read
 from penstock.log.context import LogContext
 from penstock.log.write import check_category
 from penstock.message import RecordedMessage, names
@@ -37,7 +37,7 @@ class Subscription:
     @property
     def is_filtered(self) -> bool:
         """Whether it leaves out messages of the category, in a log whose head can be read."""
-        return paging.is_sparse(
+        return read.is_sparse(
             self.context, self.correlation, self.consumer_group_size, self.condition
         )
 

@@ -38,12 +38,11 @@ from penstock.groups.claims import (
     partition_attributes,
 )
 from penstock.groups.groups import Groups
-from penstock.log import paging
 from penstock.log.append import several
-from penstock.log.boundary import MessageType, check_types
+from penstock.log.boundary import MessageType, check_types, classes_of
 from penstock.log.boundary_calls import Messages
-from penstock.log.declarations import classes_of
 from penstock.log.declare import declare_missing
+from penstock.log.read import check_interval
 from penstock.log.runs import RunsTransactions
 from penstock.loops.concurrency import (
     IS_ASYNC,
@@ -122,7 +121,7 @@ class Worker:
             check_text("worker_id", worker_id)
         check_batch_size(batch_size)
         check_order(order)
-        paging.check_interval(polling_interval_ms)
+        check_interval(polling_interval_ms)
         self.group_id = group_id
         self.worker_id = worker_id or f"{this_process()}:{next(_numbers)}"
         self._store = store
