@@ -30,7 +30,6 @@ from penstock.log.append import Appended
 from penstock.log.calls import LogCalls
 from penstock.log.context import LogContext, check_position
 from penstock.log.decider import Command, Decider
-from penstock.log.declarations import watched_classes
 from penstock.log.declare import declare_missing
 from penstock.log.guard import Guard
 from penstock.loops.retry import retry
@@ -92,7 +91,7 @@ class Transaction(OpenTransaction, Operations):
 
         Call it first in a transaction that appends under a guard after other writes.
         """
-        declare_missing(self, watched_classes(guard))
+        declare_missing(self, boundary.watched_classes(guard))
         self.run(boundary.lock_guard(self.context, guard))
 
 

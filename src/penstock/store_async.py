@@ -29,7 +29,6 @@ from penstock.log.append import Appended
 from penstock.log.calls_async import AsyncLogCalls
 from penstock.log.context import LogContext, check_position
 from penstock.log.decider import Command, Decider
-from penstock.log.declarations import watched_classes
 from penstock.log.declare_async import declare_missing
 from penstock.log.guard import Guard
 from penstock.loops.retry import retry
@@ -91,7 +90,7 @@ class AsyncTransaction(AsyncOpenTransaction, AsyncOperations):
 
         Call it first in a transaction that appends under a guard after other writes.
         """
-        await declare_missing(self, watched_classes(guard))
+        await declare_missing(self, boundary.watched_classes(guard))
         await self.run(boundary.lock_guard(self.context, guard))
 
 

@@ -340,8 +340,7 @@ class TestRights:
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 store.using(connection).run(
                     retention.remove_batch(
-                        retention.Run("order", ignore_consumers=True),
-                        retention.Bounds(10**9, 10**9, None, []),
+                        "order", retention.Bounds(10**9, 10**9, None, []), ignore_consumers=True
                     )
                 )
 

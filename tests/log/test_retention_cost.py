@@ -11,8 +11,9 @@ import pytest
 
 import penstock
 from penstock import Store
+from penstock.database.operation import Operation
 from penstock.log import retention
-from penstock.log.retention import Bounds, Keep, Run
+from penstock.log.retention import Batch, Bounds, Keep
 from tests.conftest import Server
 
 MESSAGES, STREAMS = 200_000, 500
@@ -53,8 +54,8 @@ def pages(connection: psycopg.Connection[Any], operation: Any) -> int:
     return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
 
 
-def run_at(place: int | None, batch_size: int = BATCH) -> Run:
-    return Run("order", ignore_consumers=False, batch_size=batch_size, walked_to=place)
+def batch_at(bounds: Bounds, place: int | None, batch_size: int = BATCH) -> Operation[Batch]:
+    return retention.remove_batch("order", bounds, False, place, batch_size)
 
 
 def test_a_batch_reads_as_many_pages_at_the_end_of_a_run_as_at_its_beginning(
@@ -71,12 +72,12 @@ def test_a_batch_reads_as_many_pages_at_the_end_of_a_run_as_at_its_beginning(
         snapshot.execute("select 1")
         connection.execute("set plan_cache_mode = auto")
 
-        def read(run: Run) -> int:
-            return pages(connection, retention.remove_batch(run, bounds))
+        def read(place: int | None, batch_size: int = BATCH) -> int:
+            return pages(connection, batch_at(bounds, place, batch_size))
 
-        early = [read(run_at(place)) for place in (None, *range(BATCH, 20 * BATCH, BATCH))]
-        read(run_at(20 * BATCH, BETWEEN))
-        late = [read(run_at(150_000 + place)) for place in range(0, 20 * BATCH, BATCH)]
+        early = [read(place) for place in (None, *range(BATCH, 20 * BATCH, BATCH))]
+        read(20 * BATCH, BETWEEN)
+        late = [read(150_000 + place) for place in range(0, 20 * BATCH, BATCH)]
 
     counts = [*early[2:], *late]  # the first calls of a session also read the catalog
     assert long_log.get_stream_messages("order-0", 0, 1)[0].position > BETWEEN // STREAMS
@@ -101,7 +102,7 @@ def test_a_run_ends_at_the_first_message_that_is_too_new(long_log: Store) -> Non
     keep = Keep(age=timedelta(days=1))
     bounds = long_log.run(retention.find_bounds(long_log.context, "order", keep, False))
 
-    batch = long_log.run(retention.remove_batch(run_at(MESSAGES * 9 // 10), bounds))
+    batch = long_log.run(batch_at(bounds, MESSAGES * 9 // 10))
 
     assert (batch.removed, batch.walked_to) == (0, None)
     assert isinstance(bounds, Bounds)

@@ -9,8 +9,8 @@ import pytest
 
 from penstock import CommitMode, Store
 from penstock.errors import NothingToCommit, OffsetBeyondTail, SessionClosed, ValidationError
-from penstock.queues import session_operations
-from penstock.queues.session_operations import SessionId
+from penstock.queues.operations import SessionId
+from penstock.queues.session_state import SessionState
 from tests.queues.polling import offsets
 
 AUTO = CommitMode.AUTO_COMMIT
@@ -63,14 +63,13 @@ class TestAutoCommit:
         queue = shared_store.queue(f"orders-{uuid4()}")
         queue.offer_many(["a", "b"])
         queue.create_consumer("worker")
-        poll = session_operations.poll(
-            shared_store.context, SessionId(queue.stream_name, "worker", 1), 0, True
-        )
+        id = SessionId(queue.stream_name, "worker", 1)
+        poll = SessionState(shared_store.context, id, 0, AUTO, read_ahead=False).poll().operation
 
         # as after a reply that was lost
         first, again = shared_store.run(poll), shared_store.run(poll)
 
-        assert first.fetched == again.fetched
+        assert first[1] == again[1]
         assert queue.create_consumer("worker").committed_offset() == 1
 
 

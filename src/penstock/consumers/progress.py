@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from penstock.consumers.positions import Positions, StoredPosition
 from penstock.database.operation import Operation, call, only_value
-from penstock.log import paging, read
+from penstock.log import read
 from penstock.log.context import LogContext, check_position
 from penstock.loops.durations import Duration, seconds
 from penstock.message import RecordedMessage
@@ -47,7 +47,7 @@ class Subscription:
     @property
     def is_filtered(self) -> bool:
         """Whether it leaves out messages of the category, in a log whose head can be read."""
-        return paging.is_sparse(
+        return read.is_sparse(
             self.context, self.correlation, self.consumer_group_size, self.condition
         )
 
@@ -84,9 +84,9 @@ class Progress:
         if self.start not in ("beginning", "end"):
             check_position("start", self.start)  # type: ignore[arg-type]
         check_position("position_update_interval", self.position_update_interval, 1)
-        paging.check_interval(self.polling_interval_ms)
-        paging.check_interval(self.longest_polling_interval_ms)
-        self._batch_size = paging.page_size(self.subscription.context, self.batch_size)
+        read.check_interval(self.polling_interval_ms)
+        read.check_interval(self.longest_polling_interval_ms)
+        self._batch_size = read.page_size(self.subscription.context, self.batch_size)
         self._idle_save_delay = seconds("idle_save_delay", self.idle_save_delay)
         self.longest_pause = max(self.longest_polling_interval_ms, self.polling_interval_ms) / 1000
         self.restart()

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from penstock.groups import claims, operations
 from penstock.groups.claims import Claim, ClaimOrder
 from penstock.groups.operations import GroupStatus, ParkedPartition
-from penstock.log.boundary import MessageType
-from penstock.log.declarations import known_classes
+from penstock.log.boundary import MessageType, known_classes
 from penstock.log.declare_async import declare_missing
 from penstock.log.runs_async import AsyncRuns
 from penstock.loops.durations import Duration

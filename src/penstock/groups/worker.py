@@ -31,12 +31,11 @@ from penstock.errors import (
 from penstock.groups import claims
 from penstock.groups.claims import Claim, ClaimOrder
 from penstock.groups.groups import Groups
-from penstock.log import paging
 from penstock.log.append import several
-from penstock.log.boundary import MessageType
+from penstock.log.boundary import MessageType, classes_of, known_classes
 from penstock.log.boundary_calls import Messages
-from penstock.log.declarations import classes_of, known_classes
 from penstock.log.declare import declare_missing
+from penstock.log.read import check_interval
 from penstock.log.runs import RunsTransactions
 from penstock.loops.concurrency import (
     IS_ASYNC,
@@ -108,7 +107,7 @@ class Worker:
     ) -> None:
         _check_store(store)
         check_handler(handler, "Worker")
-        paging.check_interval(polling_interval_ms)
+        check_interval(polling_interval_ms)
         worker_id = f"{this_process()}:{next(_numbers)}" if worker_id is None else worker_id
         attributes = claims.partition_attributes(partition_by)
         self._claim_next = claims.claim_next(

@@ -30,12 +30,11 @@ from penstock.errors import (
 from penstock.groups import claims
 from penstock.groups.claims import Claim, ClaimOrder
 from penstock.groups.groups_async import AsyncGroups
-from penstock.log import paging
 from penstock.log.append import several
-from penstock.log.boundary import MessageType
+from penstock.log.boundary import MessageType, classes_of, known_classes
 from penstock.log.boundary_calls_async import Messages
-from penstock.log.declarations import classes_of, known_classes
 from penstock.log.declare_async import declare_missing
+from penstock.log.read import check_interval
 from penstock.log.runs_async import AsyncRunsTransactions
 from penstock.loops.concurrency_async import (
     IS_ASYNC,
@@ -107,7 +106,7 @@ class AsyncWorker:
     ) -> None:
         _check_store(store)
         check_handler(handler, "Worker")
-        paging.check_interval(polling_interval_ms)
+        check_interval(polling_interval_ms)
         worker_id = f"{this_process()}:{next(_numbers)}" if worker_id is None else worker_id
         attributes = claims.partition_attributes(partition_by)
         self._claim_next = claims.claim_next(

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import LiteralString
 
-from penstock.database.arrays import text_array, uuid_array
+from penstock.database.arrays import text_array
 from penstock.database.edition import Edition
 from penstock.database.operation import Operation, Statement, call
 from penstock.errors import ValidationError
+from penstock.log import write
 from penstock.log.boundary import as_guard
 from penstock.log.context import LogContext, SentMessage
 from penstock.log.guard import Guard
-from penstock.log.write import check_stream_name, check_version, checked_messages, listed
 from penstock.message import Message
 from penstock.message.typed import TypedMessage
 
@@ -40,42 +40,31 @@ def append(
     context: LogContext,
     messages: Iterable[Message | TypedMessage],
     guard: Guard | None = None,
-    *,
     stream_name: str | None = None,
     expected_version: int | None = None,
 ) -> Operation[Appended]:
     """Append messages, all or none, unless a message that the guard watches was written since."""
     context.require_penstock("append")
     if stream_name is not None:
-        check_stream_name(stream_name)
+        write.check_stream_name(stream_name)
     elif expected_version is not None:
         raise ValidationError("stream_name", stream_name, "given together with expected_version")
-    check_version(expected_version)
+    write.check_version(expected_version)
     if guard is not None:
         if not isinstance(guard, Guard):
             raise ValidationError("guard", guard, "a Guard")
         as_guard(guard)
-    rows = _rows(context, checked_messages(messages), stream_name)
+    rows = _rows(context, write.checked_messages(messages), stream_name)
     beside = context.edition is Edition.ON_MESSAGE_DB
     if len(rows) == 1 and not beside:
         return _append_one(rows[0], guard, stream_name, expected_version)
     watched = None if guard is None else guard.as_json()
-    ids, types, documents, metadatas = zip(*rows, strict=True)
+    long_guard = watched if _is_long(guard, len(rows)) else None
     return call(
         "append",
         "select penstock.advanced_low(%s::jsonb, a.positions), a.positions from penstock.append("
         "%s, %s::uuid[], %s::text[], %s::text[], %s::text[], %s, %s::jsonb, %s) as a(positions)",
-        (
-            watched if _is_long(guard, len(rows)) else None,
-            stream_name,
-            uuid_array(ids),
-            text_array(types),
-            text_array(documents),
-            text_array(metadatas),
-            expected_version,
-            watched,
-            beside,
-        ),
+        (long_guard, stream_name, *write.as_arrays(rows), expected_version, watched, beside),
         lambda answer: _appended(guard, answer[0][0], tuple(answer[0][1])),
         count=len(rows),
         guarded=guard is not None,
@@ -112,7 +101,7 @@ def several(
     messages: Message | TypedMessage | Iterable[Message | TypedMessage],
 ) -> list[Message | TypedMessage]:
     """Return one message, or several, as a list."""
-    return [messages] if isinstance(messages, Message | TypedMessage) else listed(messages)
+    return [messages] if isinstance(messages, Message | TypedMessage) else write.listed(messages)
 
 
 def _lists(guard: Guard, type: str) -> tuple[str | None, str, str, str, str]:

@@ -1,4 +1,9 @@
-"""Consistency boundaries: read the messages of a decision, and lock its conditions."""
+"""Consistency boundaries: read the messages of a decision, and lock its conditions.
+
+A boundary is made of indexed attributes. A typed message class is declared to the database when a
+store first uses it. Older messages of the type are indexed slice by slice, while writers continue.
+`declare_async.py` does the I/O.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,7 @@ from penstock.log.context import LogContext, check_position
 from penstock.log.guard import Guard, grouped_json, ranges_of
 from penstock.message import RecordedMessage, check_text
 from penstock.message.conditions import QueryCondition
-from penstock.message.typed import TypedMessage, class_of, is_typed_class, type_name
+from penstock.message.typed import TypedMessage, class_of, find_class, is_typed_class, type_name
 
 MOST_CONDITIONS = 5_000
 MOST_TYPES = 400  # each may take a lock, and PostgreSQL's lock table holds a few thousand
@@ -18,15 +23,10 @@ MessageType = str | type[TypedMessage]
 
 
 def read_boundary(
-    context: LogContext,
-    conditions: Iterable[QueryCondition],
-    after: int = 0,
-    limit: int | None = None,
+    context: LogContext, guard: Guard, after: int = 0, limit: int | None = None
 ) -> Operation[tuple[list[RecordedMessage], Guard]]:
-    """Read the messages that match, and the guard that covers them."""
+    """Read the messages that match the guard's conditions, and the guard that covers them."""
     context.require_penstock("read")
-    wanted = tuple(conditions)
-    guard = Guard(wanted)  # checks the conditions
     check_position("after", after)
     if limit is not None:
         check_position("limit", limit, 1)
@@ -39,21 +39,16 @@ def read_boundary(
     return call(
         "read",
         "select * from penstock.read_boundary(%s::jsonb, %s, %s)",
-        (grouped_json(wanted), after, limit),
+        (grouped_json(guard.conditions), after, limit),
         decode,
-        conditions=len(wanted),
+        conditions=len(guard.conditions),
     )
 
 
 def lock_guard(context: LogContext, guard: Guard | Iterable[QueryCondition]) -> Operation[None]:
     """Block other decisions on the same boundary until the transaction ends."""
-    conditions = as_guard(guard).conditions
-    return call(
-        "lock",
-        "select penstock.lock_guard(%s::jsonb)",
-        (grouped_json(conditions),),
-        lambda _: None,
-    )
+    conditions = grouped_json(as_guard(guard).conditions)
+    return call("lock", "select penstock.lock_guard(%s::jsonb)", (conditions,), lambda _: None)
 
 
 def partition_conditions(
@@ -78,9 +73,8 @@ def partition_conditions(
 
 def check_types(handled_types: Sequence[MessageType]) -> None:
     """Refuse anything but a list of typed message classes or types."""
-    if isinstance(handled_types, str) or not isinstance(handled_types, Collection):
-        raise ValidationError("handled_types", handled_types, "a list of at least one type")
-    if not handled_types:
+    is_collection = isinstance(handled_types, Collection) and not isinstance(handled_types, str)
+    if not is_collection or not handled_types:
         raise ValidationError("handled_types", handled_types, "a list of at least one type")
     for one in handled_types:
         if not isinstance(one, str) and not is_typed_class(one):
@@ -97,3 +91,41 @@ def as_guard(guard: Guard | Iterable[QueryCondition]) -> Guard:
         expected = f"a guard with at most {MOST_TYPES} message types"
         raise ValidationError("guard", f"{types} message types", expected)
     return checked
+
+
+def declare(context: LogContext, one: type[TypedMessage]) -> Operation[None]:
+    """Declare the attributes of a message type."""
+    context.require_penstock("attributes")
+    return call(
+        "declare_type",
+        "select penstock.declare_type(%s, %s::text[])",
+        (check_text("type", one.message_type), list(one.indexed_attribute_names)),
+        lambda _: None,
+        type=one.message_type,
+    )
+
+
+def fill_attributes(type: str) -> Operation[tuple[int, int] | None]:
+    """Index the next slice of older messages of a type; None when all are indexed."""
+    return call(
+        "fill_attributes",
+        "select * from penstock.fill_attributes(%s)",
+        (type,),
+        lambda rows: None if rows[0][0] is None else (rows[0][0], rows[0][1]),
+        type=type,
+    )
+
+
+def classes_of(messages: Iterable[object]) -> set[type[TypedMessage]]:
+    """Return the classes of the typed messages among these."""
+    return {type(one) for one in messages if isinstance(one, TypedMessage)}
+
+
+def known_classes(types: Iterable[str]) -> set[type[TypedMessage]]:
+    """Return the typed message classes that this process has for these types."""
+    return {found for type in types if (found := find_class(type)) is not None}
+
+
+def watched_classes(guard: Guard | Iterable[QueryCondition]) -> set[type[TypedMessage]]:
+    """Return the typed message classes of this process that a guard watches."""
+    return known_classes([one.type for one in as_guard(guard).conditions])

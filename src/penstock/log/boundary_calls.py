@@ -3,45 +3,26 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
-from penstock.database.operation import Operation
 from penstock.errors import ValidationError
 from penstock.log import append, boundary
 from penstock.log.append import Appended
-from penstock.log.boundary import MessageType
-from penstock.log.context import LogContext
+from penstock.log.boundary import MessageType, classes_of, watched_classes
 from penstock.log.decider import Command, Decider
-from penstock.log.declarations import classes_of, watched_classes
-from penstock.log.declare import declare_and_index, declare_missing
+from penstock.log.declare import declare_missing, index_slice
 from penstock.log.guard import Guard
+from penstock.log.runs import Runs
 from penstock.message import Message, RecordedMessage
 from penstock.message.conditions import QueryCondition
-from penstock.message.typed import TypedMessage
+from penstock.message.typed import TypedMessage, is_typed_class
 
-Result = TypeVar("Result")
 Messages = Message | TypedMessage | Iterable[Message | TypedMessage]
 
 
-class BoundaryCalls(ABC):
+class BoundaryCalls(Runs):
     """Appends under a guard, and reads for decisions."""
-
-    context: LogContext
-
-    @abstractmethod
-    def run(self, operation: Operation[Result], /) -> Result:
-        """Run an operation and return its result."""
-
-    def run_apart(self, operation: Operation[Result], /) -> Result:
-        """Run an operation outside the open transaction, unless that is the caller's own."""
-        return self.run(operation)
-
-    @property
-    def may_be_undone(self) -> bool:
-        """Whether what `run_apart` did is part of a transaction that may be rolled back."""
-        return False
 
     def append(
         self,
@@ -62,15 +43,7 @@ class BoundaryCalls(ABC):
         declare_missing(self, classes_of(several), to_write=True)
         if guard is not None:
             declare_missing(self, watched_classes(guard))
-        return self.run(
-            append.append(
-                self.context,
-                several,
-                guard,
-                stream_name=stream_name,
-                expected_version=expected_version,
-            )
-        )
+        return self.run(append.append(self.context, several, guard, stream_name, expected_version))
 
     def read(
         self, conditions: Iterable[QueryCondition], after: int = 0, limit: int | None = None
@@ -80,9 +53,9 @@ class BoundaryCalls(ABC):
         All visible messages are included, also those above the watermark. The guard covers every
         message that matches, whether it was fetched or not.
         """
-        wanted = Guard(conditions).conditions  # type: ignore[arg-type] # which checks them
-        declare_missing(self, watched_classes(wanted))
-        return self.run(boundary.read_boundary(self.context, wanted, after, limit))
+        guard = Guard(conditions)  # type: ignore[arg-type] # which checks them
+        declare_missing(self, watched_classes(guard))
+        return self.run(boundary.read_boundary(self.context, guard, after, limit))
 
     def read_partition(
         self,
@@ -96,7 +69,8 @@ class BoundaryCalls(ABC):
         `handled_types` are the typed message classes (or their types) to read. A message
         matches if each of the attributes that it carries has that value.
         """
-        return self.read(boundary.partition_conditions(attributes, handled_types), after, limit)
+        conditions = boundary.partition_conditions(attributes, handled_types)
+        return self.read(conditions, after, limit)
 
     def decide(
         self,
@@ -126,4 +100,10 @@ class BoundaryCalls(ABC):
         messages. Call this if there are more. Writers can continue; the call can be interrupted and
         repeated. `progress` gets the type, the position reached and the position to reach.
         """
-        declare_and_index(self, classes, progress)
+        for one in classes:
+            if not is_typed_class(one):
+                raise ValidationError("classes", one, "typed message classes")
+        for one in classes:
+            self.run_apart(boundary.declare(self.context, one))
+            while (state := index_slice(self, one.message_type)) is not None:
+                progress(one.message_type, *state)

@@ -2,45 +2,26 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
-from penstock.database.operation import Operation
 from penstock.errors import ValidationError
 from penstock.log import append, boundary
 from penstock.log.append import Appended
-from penstock.log.boundary import MessageType
-from penstock.log.context import LogContext
+from penstock.log.boundary import MessageType, classes_of, watched_classes
 from penstock.log.decider import Command, Decider
-from penstock.log.declarations import classes_of, watched_classes
-from penstock.log.declare_async import declare_and_index, declare_missing
+from penstock.log.declare_async import declare_missing, index_slice
 from penstock.log.guard import Guard
+from penstock.log.runs_async import AsyncRuns
 from penstock.message import Message, RecordedMessage
 from penstock.message.conditions import QueryCondition
-from penstock.message.typed import TypedMessage
+from penstock.message.typed import TypedMessage, is_typed_class
 
-Result = TypeVar("Result")
 Messages = Message | TypedMessage | Iterable[Message | TypedMessage]
 
 
-class AsyncBoundaryCalls(ABC):
+class AsyncBoundaryCalls(AsyncRuns):
     """Appends under a guard, and reads for decisions."""
-
-    context: LogContext
-
-    @abstractmethod
-    async def run(self, operation: Operation[Result], /) -> Result:
-        """Run an operation and return its result."""
-
-    async def run_apart(self, operation: Operation[Result], /) -> Result:
-        """Run an operation outside the open transaction, unless that is the caller's own."""
-        return await self.run(operation)
-
-    @property
-    def may_be_undone(self) -> bool:
-        """Whether what `run_apart` did is part of a transaction that may be rolled back."""
-        return False
 
     async def append(
         self,
@@ -62,13 +43,7 @@ class AsyncBoundaryCalls(ABC):
         if guard is not None:
             await declare_missing(self, watched_classes(guard))
         return await self.run(
-            append.append(
-                self.context,
-                several,
-                guard,
-                stream_name=stream_name,
-                expected_version=expected_version,
-            )
+            append.append(self.context, several, guard, stream_name, expected_version)
         )
 
     async def read(
@@ -79,9 +54,9 @@ class AsyncBoundaryCalls(ABC):
         All visible messages are included, also those above the watermark. The guard covers every
         message that matches, whether it was fetched or not.
         """
-        wanted = Guard(conditions).conditions  # type: ignore[arg-type] # which checks them
-        await declare_missing(self, watched_classes(wanted))
-        return await self.run(boundary.read_boundary(self.context, wanted, after, limit))
+        guard = Guard(conditions)  # type: ignore[arg-type] # which checks them
+        await declare_missing(self, watched_classes(guard))
+        return await self.run(boundary.read_boundary(self.context, guard, after, limit))
 
     async def read_partition(
         self,
@@ -95,9 +70,8 @@ class AsyncBoundaryCalls(ABC):
         `handled_types` are the typed message classes (or their types) to read. A message
         matches if each of the attributes that it carries has that value.
         """
-        return await self.read(
-            boundary.partition_conditions(attributes, handled_types), after, limit
-        )
+        conditions = boundary.partition_conditions(attributes, handled_types)
+        return await self.read(conditions, after, limit)
 
     async def decide(
         self,
@@ -127,4 +101,10 @@ class AsyncBoundaryCalls(ABC):
         messages. Call this if there are more. Writers can continue; the call can be interrupted and
         repeated. `progress` gets the type, the position reached and the position to reach.
         """
-        await declare_and_index(self, classes, progress)
+        for one in classes:
+            if not is_typed_class(one):
+                raise ValidationError("classes", one, "typed message classes")
+        for one in classes:
+            await self.run_apart(boundary.declare(self.context, one))
+            while (state := await index_slice(self, one.message_type)) is not None:
+                progress(one.message_type, *state)

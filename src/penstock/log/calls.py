@@ -8,20 +8,18 @@ inherits them and provides `run`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 from penstock.database import edition
-from penstock.log import overview, paging, read, write
+from penstock.log import overview, read, write
+from penstock.log.boundary import classes_of
 from penstock.log.boundary_calls import BoundaryCalls
-from penstock.log.declarations import classes_of
 from penstock.log.declare import declare_missing
 from penstock.log.overview import CategorySummary, Status, StreamSummary
 from penstock.loops.concurrency import sleep
 from penstock.message import Message, RecordedMessage
 from penstock.message.typed import TypedMessage
-
-Result = TypeVar("Result")
 
 
 class LogCalls(BoundaryCalls):
@@ -45,17 +43,10 @@ class LogCalls(BoundaryCalls):
         `WrongExpectedVersion` is raised and nothing is written.
         """
         declare_missing(self, classes_of([type]), to_write=True)
-        return self.run(
-            write.write_message(
-                self.context,
-                stream_name,
-                type,
-                data,
-                metadata,
-                id=id,
-                expected_version=expected_version,
-            )
+        operation = write.write_message(
+            self.context, stream_name, type, data, metadata, id, expected_version
         )
+        return self.run(operation)
 
     def write_messages(
         self,
@@ -70,11 +61,7 @@ class LogCalls(BoundaryCalls):
         """
         messages = write.listed(messages)
         declare_missing(self, classes_of(messages), to_write=True)
-        return self.run(
-            write.write_messages(
-                self.context, stream_name, messages, expected_version=expected_version
-            )
-        )
+        return self.run(write.write_messages(self.context, stream_name, messages, expected_version))
 
     def write_many(
         self,
@@ -92,9 +79,7 @@ class LogCalls(BoundaryCalls):
         """
         messages = write.listed_pairs(messages)
         declare_missing(self, classes_of(message for _, message in messages), to_write=True)
-        return self.run(
-            write.write_many(self.context, messages, expected_versions=expected_versions)
-        )
+        return self.run(write.write_many(self.context, messages, expected_versions))
 
     def get_stream_messages(
         self,
@@ -136,17 +121,10 @@ class LogCalls(BoundaryCalls):
         the log was restored or truncated and does not contain that message any more, `LogChanged`
         is raised. A position alone cannot detect this.
         """
+        filters = (correlation, consumer_group_member, consumer_group_size, condition)
         return self.run(
             read.get_category_messages(
-                self.context,
-                category_name,
-                position,
-                batch_size,
-                correlation,
-                consumer_group_member,
-                consumer_group_size,
-                condition,
-                after,
+                self.context, category_name, position, batch_size, *filters, after
             )
         )
 
@@ -193,7 +171,7 @@ class LogCalls(BoundaryCalls):
         condition: str | None = None,
     ) -> Iterator[RecordedMessage]:
         """Iterate over a stream from `position` on, a page of `batch_size` in memory at a time."""
-        size = paging.page_size(self.context, batch_size)
+        size = read.page_size(self.context, batch_size)
         while True:
             page = self.get_stream_messages(stream_name, position, size, condition)
             yield from page
@@ -217,27 +195,19 @@ class LogCalls(BoundaryCalls):
 
         `after` is a message's `resume_token`: see `get_category_messages`.
         """
+        filters = (correlation, consumer_group_member, consumer_group_size, condition)
         last: str | RecordedMessage | None = after
-        size = paging.page_size(self.context, batch_size)
+        size = read.page_size(self.context, batch_size)
         while True:
-            page = self.run(
-                read.get_category_messages(
-                    self.context,
-                    category_name,
-                    position,
-                    size,
-                    correlation,
-                    consumer_group_member,
-                    consumer_group_size,
-                    condition,
-                    last,
-                )
+            operation = read.get_category_messages(
+                self.context, category_name, position, size, *filters, last
             )
+            page = self.run(operation)
             yield from page
             if len(page) < size:
                 return
             position = page[-1].global_position + 1
-            last = paging.last_read(self.context, page)
+            last = page[-1] if self.context.edition.has_watermark else None
 
     def follow_category(
         self,
@@ -262,31 +232,23 @@ class LogCalls(BoundaryCalls):
         against the last message of the page before. If the database was restored in between,
         `LogChanged` is raised.
         """
+        filters = (correlation, consumer_group_member, consumer_group_size, condition)
         last: str | RecordedMessage | None = after
-        size = paging.page_size(self.context, batch_size)
-        paging.check_interval(polling_interval_ms)
-        sparse = paging.is_sparse(self.context, correlation, consumer_group_size, condition)
+        size = read.page_size(self.context, batch_size)
+        read.check_interval(polling_interval_ms)
+        sparse = read.is_sparse(self.context, *filters)
         while not stop():
             # Skip what the filter excludes up to this head, or each read would scan it again. The
             # page ends at the same head, not at a new watermark, which may be lower.
             head = self.category_head(category_name) if sparse else None
-            page = self.run(
-                read.get_category_messages(
-                    self.context.until(head),
-                    category_name,
-                    position,
-                    size,
-                    correlation,
-                    consumer_group_member,
-                    consumer_group_size,
-                    condition,
-                    last,
-                )
+            operation = read.get_category_messages(
+                self.context.until(head), category_name, position, size, *filters, last
             )
+            page = self.run(operation)
             yield from page
             if page:
                 position = page[-1].global_position + 1
-                last = paging.last_read(self.context, page)
+                last = page[-1] if self.context.edition.has_watermark else None
             if len(page) < size:
                 position = max(position, (head or 0) + 1)
                 sleep(polling_interval_ms / 1000)

@@ -7,20 +7,18 @@ inherits them and provides `run`.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 from penstock.database import edition
-from penstock.log import overview, paging, read, write
+from penstock.log import overview, read, write
+from penstock.log.boundary import classes_of
 from penstock.log.boundary_calls_async import AsyncBoundaryCalls
-from penstock.log.declarations import classes_of
 from penstock.log.declare_async import declare_missing
 from penstock.log.overview import CategorySummary, Status, StreamSummary
 from penstock.loops.concurrency_async import sleep
 from penstock.message import Message, RecordedMessage
 from penstock.message.typed import TypedMessage
-
-Result = TypeVar("Result")
 
 
 class AsyncLogCalls(AsyncBoundaryCalls):
@@ -44,17 +42,10 @@ class AsyncLogCalls(AsyncBoundaryCalls):
         `WrongExpectedVersion` is raised and nothing is written.
         """
         await declare_missing(self, classes_of([type]), to_write=True)
-        return await self.run(
-            write.write_message(
-                self.context,
-                stream_name,
-                type,
-                data,
-                metadata,
-                id=id,
-                expected_version=expected_version,
-            )
+        operation = write.write_message(
+            self.context, stream_name, type, data, metadata, id, expected_version
         )
+        return await self.run(operation)
 
     async def write_messages(
         self,
@@ -70,9 +61,7 @@ class AsyncLogCalls(AsyncBoundaryCalls):
         messages = write.listed(messages)
         await declare_missing(self, classes_of(messages), to_write=True)
         return await self.run(
-            write.write_messages(
-                self.context, stream_name, messages, expected_version=expected_version
-            )
+            write.write_messages(self.context, stream_name, messages, expected_version)
         )
 
     async def write_many(
@@ -91,9 +80,7 @@ class AsyncLogCalls(AsyncBoundaryCalls):
         """
         messages = write.listed_pairs(messages)
         await declare_missing(self, classes_of(message for _, message in messages), to_write=True)
-        return await self.run(
-            write.write_many(self.context, messages, expected_versions=expected_versions)
-        )
+        return await self.run(write.write_many(self.context, messages, expected_versions))
 
     async def get_stream_messages(
         self,
@@ -135,17 +122,10 @@ class AsyncLogCalls(AsyncBoundaryCalls):
         the log was restored or truncated and does not contain that message any more, `LogChanged`
         is raised. A position alone cannot detect this.
         """
+        filters = (correlation, consumer_group_member, consumer_group_size, condition)
         return await self.run(
             read.get_category_messages(
-                self.context,
-                category_name,
-                position,
-                batch_size,
-                correlation,
-                consumer_group_member,
-                consumer_group_size,
-                condition,
-                after,
+                self.context, category_name, position, batch_size, *filters, after
             )
         )
 
@@ -192,7 +172,7 @@ class AsyncLogCalls(AsyncBoundaryCalls):
         condition: str | None = None,
     ) -> AsyncIterator[RecordedMessage]:
         """Iterate over a stream from `position` on, a page of `batch_size` in memory at a time."""
-        size = paging.page_size(self.context, batch_size)
+        size = read.page_size(self.context, batch_size)
         while True:
             page = await self.get_stream_messages(stream_name, position, size, condition)
             for message in page:
@@ -217,28 +197,20 @@ class AsyncLogCalls(AsyncBoundaryCalls):
 
         `after` is a message's `resume_token`: see `get_category_messages`.
         """
+        filters = (correlation, consumer_group_member, consumer_group_size, condition)
         last: str | RecordedMessage | None = after
-        size = paging.page_size(self.context, batch_size)
+        size = read.page_size(self.context, batch_size)
         while True:
-            page = await self.run(
-                read.get_category_messages(
-                    self.context,
-                    category_name,
-                    position,
-                    size,
-                    correlation,
-                    consumer_group_member,
-                    consumer_group_size,
-                    condition,
-                    last,
-                )
+            operation = read.get_category_messages(
+                self.context, category_name, position, size, *filters, last
             )
+            page = await self.run(operation)
             for message in page:
                 yield message
             if len(page) < size:
                 return
             position = page[-1].global_position + 1
-            last = paging.last_read(self.context, page)
+            last = page[-1] if self.context.edition.has_watermark else None
 
     async def follow_category(
         self,
@@ -263,32 +235,24 @@ class AsyncLogCalls(AsyncBoundaryCalls):
         against the last message of the page before. If the database was restored in between,
         `LogChanged` is raised.
         """
+        filters = (correlation, consumer_group_member, consumer_group_size, condition)
         last: str | RecordedMessage | None = after
-        size = paging.page_size(self.context, batch_size)
-        paging.check_interval(polling_interval_ms)
-        sparse = paging.is_sparse(self.context, correlation, consumer_group_size, condition)
+        size = read.page_size(self.context, batch_size)
+        read.check_interval(polling_interval_ms)
+        sparse = read.is_sparse(self.context, *filters)
         while not stop():
             # Skip what the filter excludes up to this head, or each read would scan it again. The
             # page ends at the same head, not at a new watermark, which may be lower.
             head = await self.category_head(category_name) if sparse else None
-            page = await self.run(
-                read.get_category_messages(
-                    self.context.until(head),
-                    category_name,
-                    position,
-                    size,
-                    correlation,
-                    consumer_group_member,
-                    consumer_group_size,
-                    condition,
-                    last,
-                )
+            operation = read.get_category_messages(
+                self.context.until(head), category_name, position, size, *filters, last
             )
+            page = await self.run(operation)
             for message in page:
                 yield message
             if page:
                 position = page[-1].global_position + 1
-                last = paging.last_read(self.context, page)
+                last = page[-1] if self.context.edition.has_watermark else None
             if len(page) < size:
                 position = max(position, (head or 0) + 1)
                 await sleep(polling_interval_ms / 1000)

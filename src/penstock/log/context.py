@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, TypeGuard
@@ -24,7 +24,6 @@ from penstock.message import Message, RecordedMessage, check_text
 from penstock.message.serializer import Serializer, encode_object
 from penstock.message.typed import TypedMessage
 
-_HIGHEST_POSITION = 2**63 - 1
 #: id, type, data and metadata of a message, as they are sent
 SentMessage = tuple[UUID, str, str, str | None]
 
@@ -33,31 +32,6 @@ SentMessage = tuple[UUID, str, str, str | None]
 # ten times as fast as datetime.replace(tzinfo=UTC).
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - as the database sends times: UTC, without a zone
 _EPOCH_IN_UTC = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-class Declarations:
-    """The typed message classes that a store has declared to its database.
-
-    It holds classes, not names: a class may be redefined with more attributes. A write needs a
-    declared class. A read or a guard also needs its older messages indexed, which may have to wait
-    for older transactions.
-    """
-
-    def __init__(self) -> None:
-        self._declared: set[type[TypedMessage]] = set()
-        self._indexed: set[type[TypedMessage]] = set()
-
-    def lacking(
-        self, classes: Iterable[type[TypedMessage]], *, to_write: bool
-    ) -> set[type[TypedMessage]]:
-        """Return the classes that must be declared or indexed before they are used."""
-        return set(classes) - (self._declared if to_write else self._indexed)
-
-    def note(self, one: type[TypedMessage], *, indexed: bool) -> None:
-        """Record that the class is declared, and whether its older messages are indexed."""
-        self._declared.add(one)
-        if indexed:
-            self._indexed.add(one)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +45,12 @@ class LogContext:
     sql_condition: bool = False
     #: read before the transaction began, if it has a fixed snapshot
     watermark: int | None = None
-    #: the typed message classes that this store has declared
-    declared: Declarations = field(default_factory=Declarations)
+    #: the typed message classes that this store has declared, so that they can be written. They are
+    #: classes, not names: a class may be redefined with more attributes
+    declared: set[type[TypedMessage]] = field(default_factory=set, compare=False)
+    #: and those whose older messages are indexed, so that a read or a guard finds them. That may
+    #: have to wait for older transactions
+    indexed: set[type[TypedMessage]] = field(default_factory=set, compare=False)
 
     def require_penstock(self, what: str) -> None:
         """Raise `UnsupportedEdition` on a genuine Message DB."""
@@ -94,15 +72,11 @@ class LogContext:
                 name = f"the result of {type(interceptor).__name__}.on_write"
                 raise ValidationError(name, result, "a Message")
             message = result
-        metadata = message.metadata
-        return (
-            message.id,
-            message.type,
-            encode_object(self.serializer, message.type, "data", message.data or {}),
-            None
-            if metadata is None
-            else encode_object(self.serializer, message.type, "metadata", metadata),
-        )
+        data = encode_object(self.serializer, message.type, "data", message.data or {})
+        if message.metadata is None:
+            return message.id, message.type, data, None
+        metadata = encode_object(self.serializer, message.type, "metadata", message.metadata)
+        return message.id, message.type, data, metadata
 
     def decode(self, rows: list[Row]) -> list[RecordedMessage]:
         """Return the messages of rows of the type `message_store.message`."""
@@ -123,11 +97,10 @@ class LogContext:
 
     def condition(self, condition: str | None) -> str | None:
         """Return the SQL condition; refuse it if conditions are not enabled."""
-        if condition is None:
-            return None
-        check_text("condition", condition)
-        if not self.sql_condition:
-            raise ConditionNotActivated(condition)
+        if condition is not None:
+            check_text("condition", condition)
+            if not self.sql_condition:
+                raise ConditionNotActivated(condition)
         return condition
 
 
@@ -159,11 +132,7 @@ def _intercept_read(interceptor: Interceptor, message: RecordedMessage) -> Recor
 
 def is_whole(value: object) -> TypeGuard[int]:
     """Whether the value is an integer that PostgreSQL's bigint can hold."""
-    return (
-        isinstance(value, int)
-        and not isinstance(value, bool)
-        and -_HIGHEST_POSITION - 1 <= value <= _HIGHEST_POSITION
-    )
+    return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
 
 
 def check_position(name: str, value: int, lowest: int = 0) -> int:

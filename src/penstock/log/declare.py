@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
-from penstock.log import declarations
+from penstock.log import boundary
 from penstock.log.runs import Runs
 from penstock.loops.concurrency import sleep
 from penstock.message.typed import TypedMessage
@@ -16,48 +14,33 @@ MOST_SLICES = 100  # of ten thousand positions
 
 
 def declare_missing(
-    runs: Runs, classes: Iterable[type[TypedMessage]], *, to_write: bool = False
+    runs: Runs, classes: set[type[TypedMessage]], *, to_write: bool = False
 ) -> None:
-    """Declare the classes that the store has not declared yet."""
-    for one in runs.context.declared.lacking(classes, to_write=to_write):
-        _declare(runs, one)
+    """Declare the classes that the store has not declared yet, and index a few older messages."""
+    context = runs.context
+    for one in classes - (context.declared if to_write else context.indexed):
+        runs.run_apart(boundary.declare(context, one))
         indexed = _index_a_few(runs, one.message_type)
         if not runs.may_be_undone:
-            runs.context.declared.note(one, indexed=indexed)
-
-
-def declare_and_index(
-    runs: Runs,
-    classes: Iterable[type[TypedMessage]],
-    progress: Callable[[str, int, int], None],
-) -> None:
-    """Declare the classes, and index all their older messages."""
-    for one in declarations.checked_classes(classes):
-        _declare(runs, one)
-        while (state := _index_slice(runs, one.message_type)) is not None:
-            progress(one.message_type, *state)
-
-
-def _declare(runs: Runs, one: type[TypedMessage]) -> None:
-    runs.run_apart(
-        declarations.declare(runs.context, one.message_type, one.indexed_attribute_names)
-    )
+            context.declared.add(one)
+            if indexed:
+                context.indexed.add(one)
 
 
 def _index_a_few(runs: Runs, type: str) -> bool:
     """Index a limited number of older messages of a type. Return whether all are indexed."""
     slices, pauses = MOST_SLICES, MOST_PAUSES
     while slices > 0 and pauses > 0:
-        state = _index_slice(runs, type)
+        state = index_slice(runs, type)
         if state is None:
             return True
         slices, pauses = slices - (state[0] > 0), pauses - (state[0] == 0)
     return False
 
 
-def _index_slice(runs: Runs, type: str) -> tuple[int, int] | None:
+def index_slice(runs: Runs, type: str) -> tuple[int, int] | None:
     """Index the next slice. Pause if older transactions must end before it can begin."""
-    state = runs.run_apart(declarations.fill(runs.context, type))
+    state = runs.run_apart(boundary.fill_attributes(type))
     if state is not None and state[0] == 0:
         sleep(PAUSE)
     return state

@@ -36,23 +36,19 @@ class Guard:
 
     def __post_init__(self) -> None:
         """Refuse a guard without conditions, and invalid positions."""
-        conditions, seen = _tuple("conditions", self.conditions), _tuple("seen", self.seen)
-        if not conditions:
-            raise ValidationError("conditions", conditions, "at least one condition")
-        for one in conditions:
+        object.__setattr__(self, "conditions", _tuple("conditions", self.conditions))
+        object.__setattr__(self, "seen", _tuple("seen", self.seen))
+        if not self.conditions:
+            raise ValidationError("conditions", self.conditions, "at least one condition")
+        for one in self.conditions:
             if not isinstance(one, QueryCondition):
                 raise ValidationError("conditions", one, "QueryCondition objects")
         if not _is_position(self.low):
             raise ValidationError("low", self.low, "a global position")
-        for one in seen:
-            if not _is_range(one):
-                raise ValidationError(
-                    "seen", one, "ranges of positions, first and last, such as (5, 7)"
-                )
-        if conditions is not self.conditions:
-            object.__setattr__(self, "conditions", conditions)
-        if seen is not self.seen:
-            object.__setattr__(self, "seen", seen)
+        for seen in self.seen:
+            if not _is_range(seen):
+                expected = "ranges of positions, first and last, such as (5, 7)"
+                raise ValidationError("seen", seen, expected)
 
     def after(self, positions: Iterable[int], low: int | None = None) -> Guard:
         """Return the guard that has seen these positions too, and everything up to `low`."""
@@ -68,7 +64,8 @@ class Guard:
     def as_json(self) -> str:
         """Return the guard as JSON, in the form of the SQL functions."""
         conditions = _grouped(self.conditions)
-        return _json({"conditions": conditions, "low": self.low, "seen": self.seen_ranges()})
+        guard = {"conditions": conditions, "low": self.low, "seen": self.seen_ranges()}
+        return msgspec.json.encode(guard).decode()
 
     def seen_ranges(self) -> str:
         """Return `seen` as the text of a PostgreSQL multirange."""
@@ -93,7 +90,7 @@ def merged(ranges: Iterable[PositionRange]) -> tuple[PositionRange, ...]:
 
 def grouped_json(conditions: Iterable[QueryCondition]) -> str:
     """Return one compound condition for each type, as JSON."""
-    return _json(_grouped(conditions))
+    return msgspec.json.encode(_grouped(conditions)).decode()
 
 
 def _grouped(conditions: Iterable[QueryCondition]) -> list[dict[str, Any]]:
@@ -111,10 +108,6 @@ def _grouped(conditions: Iterable[QueryCondition]) -> list[dict[str, Any]]:
         {"type": type, "attributes": {} if type in whole_types else attributes}
         for type, attributes in by_type.items()
     ]
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
 
 
 def _tuple(name: str, several: Any) -> tuple[Any, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any, LiteralString
 
 from penstock.database.edition import Edition
 from penstock.database.operation import Operation, Row, call, only_value
@@ -11,6 +12,21 @@ from penstock.errors import ValidationError
 from penstock.log.context import LogContext, is_whole
 from penstock.log.write import check_category
 from penstock.message import check_text
+
+_STATUS: LiteralString = """
+select
+  message_store.message_store_version()::text,
+  current_setting('server_version'),
+  pg_is_in_recovery(),
+  coalesce((select max(global_position) from message_store.messages), 0)"""
+_STATUS_OF_PENSTOCK: LiteralString = """,
+  (select version from penstock.installations order by id desc limit 1),
+  case when not pg_is_in_recovery() then penstock.watermark() end,
+  coalesce(
+    (select json_agg(json_build_array(
+       w.pid, w.role, w.application_name, w.state, extract(epoch from w.age), w.bound))
+     from penstock.open_writers() w),
+    '[]')"""
 
 
 def server_time() -> Operation[datetime]:
@@ -73,18 +89,18 @@ class Status:
 
 def categories(context: LogContext) -> Operation[list[CategorySummary]]:
     """List the categories, by name."""
-
-    def decode(rows: list[Row]) -> list[CategorySummary]:
-        return [CategorySummary(name, head, _utc(time)) for name, head, time in rows]
-
     if context.edition.has_watermark:
-        return call("categories", "select * from penstock.categories() order by 1", (), decode)
+        sql = "select * from penstock.categories() order by 1"
+    else:
+        sql = (
+            "select message_store.category(stream_name), max(global_position), max(time)"
+            " from message_store.messages group by 1 order by 1"
+        )
     return call(
         "categories",
-        "select message_store.category(stream_name), max(global_position), max(time)"
-        " from message_store.messages group by 1 order by 1",
+        sql,
         (),
-        decode,
+        lambda rows: [CategorySummary(name, head, _utc(time)) for name, head, time in rows],
     )
 
 
@@ -98,25 +114,22 @@ def streams(
         check_text("after", after)
     if not is_whole(limit) or limit < 1:
         raise ValidationError("limit", limit, "at least 1")
-
-    def decode(rows: list[Row]) -> list[StreamSummary]:
-        return [StreamSummary(name, version, _utc(time)) for name, version, time in rows]
-
     if context.edition.has_watermark:
-        return call(
-            "streams",
-            "select * from penstock.streams(%s, %s, %s) order by 1",
-            (category, after, limit),
-            decode,
+        sql = "select * from penstock.streams(%s, %s, %s) order by 1"
+        arguments: tuple[Any, ...] = (category, after, limit)
+    else:
+        sql = (
+            "select stream_name, max(position), max(time) from message_store.messages"
+            " where stream_name > %s"
+            " and (%s::varchar is null or message_store.category(stream_name) = %s::varchar)"
+            " group by 1 order by 1 limit %s"
         )
+        arguments = (after, category, category, limit)
     return call(
         "streams",
-        "select stream_name, max(position), max(time) from message_store.messages"
-        " where stream_name > %s"
-        " and (%s::varchar is null or message_store.category(stream_name) = %s::varchar)"
-        " group by 1 order by 1 limit %s",
-        (after, category, category, limit),
-        decode,
+        sql,
+        arguments,
+        lambda rows: [StreamSummary(name, version, _utc(time)) for name, version, time in rows],
     )
 
 
@@ -124,65 +137,17 @@ def status(context: LogContext) -> Operation[Status]:
     """Read the state of the message store: versions, head, watermark and open writers."""
 
     def decode(rows: list[Row]) -> Status:
-        schema_version, message_db, server, standby, head, watermark, writers = rows[0]
-        return Status(
-            edition=context.edition,
-            schema_version=schema_version,
-            message_store_version=message_db,
-            server_version=server,
-            standby=standby,
-            head=head,
-            watermark=watermark,
-            open_writers=tuple(_open_writer(*writer) for writer in writers),
+        version, server, standby, head, *of_penstock = rows[0]
+        schema, watermark, writers = of_penstock or (None, None, ())
+        open_writers = tuple(
+            OpenWriter(pid, role, app, state, age if age is None else timedelta(seconds=age), bound)
+            for pid, role, app, state, age, bound in writers
         )
+        edition = context.edition
+        return Status(edition, schema, version, server, standby, head, watermark, open_writers)
 
-    if context.edition.has_watermark:
-        return call(
-            "status",
-            """
-            select
-              (select version from penstock.installations order by id desc limit 1),
-              message_store.message_store_version()::text,
-              current_setting('server_version'),
-              pg_is_in_recovery(),
-              coalesce((select max(global_position) from message_store.messages), 0),
-              case when not pg_is_in_recovery() then penstock.watermark() end,
-              coalesce(
-                (select json_agg(json_build_array(
-                   w.pid, w.role, w.application_name, w.state, extract(epoch from w.age), w.bound))
-                 from penstock.open_writers() w),
-                '[]')
-            """,
-            (),
-            decode,
-        )
-    return call(
-        "status",
-        """
-        select
-          null::int,
-          message_store.message_store_version()::text,
-          current_setting('server_version'),
-          pg_is_in_recovery(),
-          coalesce((select max(global_position) from message_store.messages), 0),
-          null::bigint,
-          json_build_array()
-        """,
-        (),
-        decode,
-    )
-
-
-def _open_writer(
-    pid: int | None,
-    role: str | None,
-    application_name: str | None,
-    state: str | None,
-    seconds: float | None,
-    bound: int,
-) -> OpenWriter:
-    age = None if seconds is None else timedelta(seconds=seconds)
-    return OpenWriter(pid, role, application_name, state, age, bound)
+    sql = _STATUS + (_STATUS_OF_PENSTOCK if context.edition.has_watermark else "")
+    return call("status", sql, (), decode)
 
 
 def _utc(time: datetime) -> datetime:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import LiteralString
+from typing import Any, LiteralString
 from uuid import UUID
 
 from penstock.database.operation import Operation, call, only_value
@@ -21,6 +21,11 @@ _RESUMED: LiteralString = (
     " cross join lateral penstock.get_category_messages("
     "c.category, p.first, %s, %s, %s, %s, %s, %s)"
 )
+_AFTER: LiteralString = (
+    "penstock.get_category_messages("
+    "%s, greatest(%s, penstock.resume_after(%s, %s, %s, %s) + 1), %s, %s, %s, %s, %s, %s)"
+)
+_IN_MESSAGE_DB: LiteralString = "message_store.get_category_messages(%s, %s, %s, %s, %s, %s, %s)"
 
 
 def get_stream_messages(
@@ -33,11 +38,8 @@ def get_stream_messages(
     """Read a stream from a position on, in order."""
     check_stream_name(stream_name)
     if names.is_category(stream_name):
-        raise ValidationError(
-            "stream_name",
-            stream_name,
-            "a stream with an id; read a category with get_category_messages",
-        )
+        expected = "a stream with an id; read a category with get_category_messages"
+        raise ValidationError("stream_name", stream_name, expected)
     return call(
         "get_stream_messages",
         _COLUMNS + "message_store.get_stream_messages(%s, %s, %s, %s)",
@@ -75,7 +77,7 @@ def get_category_messages(
     check_group(consumer_group_member, consumer_group_size)
     if correlation is not None:
         check_text("correlation", correlation)
-    arguments = (
+    arguments: tuple[Any, ...] = (
         category_name,
         check_position("position", position),
         context.batch_size(batch_size),
@@ -84,35 +86,26 @@ def get_category_messages(
         consumer_group_size,
         context.condition(condition),
     )
-    if after is not None:
-        context.require_penstock("after")
+    if not context.edition.has_watermark:
+        sql = _IN_MESSAGE_DB
+        if after is not None:
+            context.require_penstock("after")
+        if category_name == "$all":
+            context.require_penstock("reading $all")
+        if correlation is not None and not names.is_category(correlation):
+            context.require_penstock("correlation with a stream-name prefix")
+    elif after is None:
+        sql = _RESUMED if resumes else _CATEGORY
+        arguments = (*arguments, context.watermark)
+    else:
+        sql = _AFTER
         just_read = isinstance(after, RecordedMessage)
         token = after.resume_token if isinstance(after, RecordedMessage) else after
-        return call(
-            "get_category_messages",
-            _COLUMNS + "penstock.get_category_messages("
-            "%s, greatest(%s, penstock.resume_after(%s, %s, %s, %s) + 1), %s, %s, %s, %s, %s, %s)",
-            (
-                *arguments[:2],
-                *(category_name, *parse_resume_token(token), just_read),
-                *arguments[2:],
-                context.watermark,
-            ),
-            context.decode,
-            category_name=category_name,
-        )
-    if context.edition.has_watermark:
-        return call(
-            "get_category_messages",
-            _COLUMNS + (_RESUMED if resumes else _CATEGORY),
-            (*arguments, context.watermark),
-            context.decode,
-            category_name=category_name,
-        )
-    _refuse_what_message_db_cannot_do(context, category_name, correlation)
+        place = (category_name, *parse_resume_token(token), just_read)
+        arguments = (*arguments[:2], *place, *arguments[2:], context.watermark)
     return call(
         "get_category_messages",
-        _COLUMNS + "message_store.get_category_messages(%s, %s, %s, %s, %s, %s, %s)",
+        _COLUMNS + sql,
         arguments,
         context.decode,
         category_name=category_name,
@@ -200,10 +193,24 @@ def check_group(member: int | None, size: int | None) -> None:
         raise ValidationError("consumer_group_member", member, f"below the group's size, {size}")
 
 
-def _refuse_what_message_db_cannot_do(
-    context: LogContext, category_name: str, correlation: str | None
-) -> None:
-    if category_name == "$all":
-        context.require_penstock("reading $all")
-    if correlation is not None and not names.is_category(correlation):
-        context.require_penstock("correlation with a stream-name prefix")
+def page_size(context: LogContext, batch_size: int | None) -> int:
+    """Return the number of messages in a page of an iterator."""
+    size = context.batch_size(batch_size)
+    if size == -1:
+        raise ValidationError(
+            "batch_size", batch_size, "at least 1: an iterator reads page by page"
+        )
+    return size
+
+
+def is_sparse(context: LogContext, *filters: object) -> bool:
+    """Whether filters may exclude messages, and the head of the category can be read."""
+    return context.edition.has_watermark and any(one is not None for one in filters)
+
+
+def check_interval(polling_interval_ms: int) -> None:
+    """Refuse an interval that is too short or too long."""
+    if not is_whole(polling_interval_ms) or not 1 <= polling_interval_ms <= 3_600_000:
+        raise ValidationError(
+            "polling_interval_ms", polling_interval_ms, "from 1 to 3600000 milliseconds"
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.log.retention import BATCH_SIZE, Keep, Retained, Run, find_bounds, remove_batch
+from penstock.log.retention import BATCH_SIZE, Keep, Retained, find_bounds, remove_batch
 from penstock.log.runs import Runs
 
 
@@ -22,9 +22,15 @@ def retain(
 
     `progress` is called after each with the number of messages removed so far.
     """
-    run = Run(target, ignore_consumers, batch_size)
     bounds = store.run(find_bounds(store.context, target, keep, ignore_consumers))
-    while not run.ended:
-        run.count(store.run(remove_batch(run, bounds)))
-        progress(run.removed)
-    return run.retained()
+    removed = 0
+    held_back_by: str | None = None
+    walked_to: int | None = None
+    while True:
+        batch = store.run(remove_batch(target, bounds, ignore_consumers, walked_to, batch_size))
+        removed += batch.removed
+        held_back_by = held_back_by or batch.held_back_by
+        walked_to = batch.walked_to
+        progress(removed)
+        if walked_to is None:
+            return Retained(removed, held_back_by)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from penstock.database.operation import Operation, call
 from penstock.errors import ValidationError
@@ -28,8 +29,7 @@ class Retained:
     held_back_by: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(NamedTuple):
     """The bounds of a run, computed once and with the server's clock."""
 
     stream_bound: int
@@ -38,9 +38,8 @@ class Bounds:
     position_streams: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """What one transaction removed, the position it reached, and the consumer that held it back."""
+class Batch(NamedTuple):
+    """What one transaction removed, where it stopped (None at the end), and who held it back."""
 
     removed: int
     walked_to: int | None
@@ -62,36 +61,10 @@ class Keep:
             raise ValidationError("keep", self, "exactly one of a count, an age or a position")
         if self.count is not None:
             check_position("count", self.count)
-        if self.from_position is not None:
+        elif self.from_position is not None:
             check_position("from_position", self.from_position)
-        if self.age is not None and not (
-            isinstance(self.age, timedelta) and self.age >= timedelta()
-        ):
+        elif not isinstance(self.age, timedelta) or self.age < timedelta():
             raise ValidationError("age", self.age, "a timedelta of 0 or more")
-
-
-@dataclass(slots=True)
-class Run:
-    """The progress of a retention run."""
-
-    target: str
-    ignore_consumers: bool
-    batch_size: int = BATCH_SIZE
-    removed: int = 0
-    walked_to: int | None = None
-    held_back_by: str | None = None
-    ended: bool = False
-
-    def count(self, batch: Batch) -> None:
-        """Add the result of one transaction."""
-        self.removed += batch.removed
-        self.held_back_by = self.held_back_by or batch.held_back_by
-        self.walked_to = batch.walked_to
-        self.ended = batch.walked_to is None
-
-    def retained(self) -> Retained:
-        """Return the result of the run."""
-        return Retained(self.removed, self.held_back_by)
 
 
 def find_bounds(
@@ -115,22 +88,19 @@ def find_bounds(
     )
 
 
-def remove_batch(run: Run, bounds: Bounds) -> Operation[Batch]:
-    """Remove the next batch of the run."""
+def remove_batch(
+    target: str,
+    bounds: Bounds,
+    ignore_consumers: bool,
+    walked_to: int | None = None,
+    batch_size: int = BATCH_SIZE,
+) -> Operation[Batch]:
+    """Remove the next batch, after the position that the last one walked to."""
     return call(
         "retain",
         "select removed, walked_to, held_back_by"
         " from penstock.remove_messages(%s, %s, %s, %s, %s, %s, %s, %s)",
-        (
-            run.target,
-            bounds.stream_bound,
-            bounds.global_bound,
-            bounds.keep_since,
-            bounds.position_streams,
-            run.ignore_consumers,
-            run.walked_to,
-            run.batch_size,
-        ),
+        (target, *bounds, ignore_consumers, walked_to, batch_size),
         lambda rows: Batch(*rows[0]),
-        target=run.target,
+        target=target,
     )

@@ -6,6 +6,7 @@ Queues, groups, the outbox and consumers hold one of these and pass operations t
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
@@ -20,15 +21,18 @@ class Runs(Protocol):
 
     context: LogContext
 
+    @abstractmethod
     def run(self, operation: Operation[Result], /) -> Result:
         """Run an operation and return its result."""
 
     def run_apart(self, operation: Operation[Result], /) -> Result:
         """Run an operation outside the open transaction, unless that is the caller's own."""
+        return self.run(operation)
 
     @property
     def may_be_undone(self) -> bool:
         """Whether what `run_apart` did is part of a transaction that may be rolled back."""
+        return False
 
 
 class RunsTransactions(Runs, Protocol):

@@ -5,6 +5,7 @@ Queues, groups, the outbox and consumers hold one of these and pass operations t
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeVar
 
@@ -19,15 +20,18 @@ class AsyncRuns(Protocol):
 
     context: LogContext
 
+    @abstractmethod
     async def run(self, operation: Operation[Result], /) -> Result:
         """Run an operation and return its result."""
 
     async def run_apart(self, operation: Operation[Result], /) -> Result:
         """Run an operation outside the open transaction, unless that is the caller's own."""
+        return await self.run(operation)
 
     @property
     def may_be_undone(self) -> bool:
         """Whether what `run_apart` did is part of a transaction that may be rolled back."""
+        return False
 
 
 class AsyncRunsTransactions(AsyncRuns, Protocol):

@@ -14,7 +14,7 @@ from penstock.database.arrays import text_array, uuid_array
 from penstock.database.edition import Edition
 from penstock.database.operation import Operation, Statement, call, only_value
 from penstock.errors import ValidationError
-from penstock.log.context import LogContext, is_whole
+from penstock.log.context import LogContext, SentMessage, is_whole
 from penstock.message import Message, as_uuid, check_text, names, new_id
 from penstock.message.typed import TypedMessage
 
@@ -25,118 +25,72 @@ def write_message(
     type: str | Message | TypedMessage,
     data: Mapping[str, Any] | None = None,
     metadata: Mapping[str, Any] | None = None,
-    *,
     id: UUID | str | None = None,
     expected_version: int | None = None,
 ) -> Operation[int]:
     """Write one message; the result is its position in the stream."""
     check_stream_name(stream_name)
     check_version(expected_version)
-    message = _one_message(type, data, metadata, id)
-    sent = context.encode(stream_name, message)
+    sent = context.encode(stream_name, _one_message(type, data, metadata, id))
     arguments = (str(sent[0]), stream_name, *sent[1:], expected_version)
     if context.edition is Edition.PENSTOCK:
-        return call(
-            "write_message",
-            "select message_store.write_message(%s, %s, %s, %s, %s, %s)",
-            arguments,
-            only_value,
-            stream_name=stream_name,
-            type=sent[1],
+        write = Statement("select message_store.write_message(%s, %s, %s, %s, %s, %s)", arguments)
+        statements: tuple[Statement, ...] = (write,)
+    else:
+        lock = Statement("select message_store.acquire_lock(%s)", (stream_name,))
+        write = Statement(
+            """
+            select coalesce(
+              (select m.position from message_store.messages m
+               where m.id = %s::uuid and m.stream_name = %s),
+              message_store.write_message(%s, %s, %s, %s, %s, %s)
+            )
+            """,
+            (arguments[0], stream_name, *arguments),
         )
-    return Operation(
-        "write_message",
-        (
-            _lock(stream_name),
-            Statement(
-                """
-                select coalesce(
-                  (select m.position from message_store.messages m
-                   where m.id = %s::uuid and m.stream_name = %s),
-                  message_store.write_message(%s, %s, %s, %s, %s, %s)
-                )
-                """,
-                (arguments[0], stream_name, *arguments),
-            ),
-        ),
-        only_value,
-        {"stream_name": stream_name, "type": sent[1]},
-    )
+        statements = (lock, write)
+    facts = {"stream_name": stream_name, "type": sent[1]}
+    return Operation("write_message", statements, only_value, facts)
 
 
 def write_messages(
     context: LogContext,
     stream_name: str,
     messages: Iterable[Message | TypedMessage],
-    *,
     expected_version: int | None = None,
 ) -> Operation[list[int]]:
     """Write several messages to one stream, all or none; the result is their positions."""
     check_stream_name(stream_name)
     check_version(expected_version)
-    sent = [context.encode(stream_name, message) for message in checked_messages(messages)]
-    ids, types, data, metadata = (list(column) for column in zip(*sent, strict=True))
-    if context.edition is Edition.PENSTOCK:
-        return call(
-            "write_messages",
-            "select penstock.write_messages("
-            "%s, %s::uuid[], %s::text[], %s::text[], %s::text[], %s)",
-            (
-                stream_name,
-                *(uuid_array(ids), text_array(types), text_array(data), text_array(metadata)),
-                expected_version,
-            ),
-            only_value,
-            stream_name=stream_name,
-            count=len(ids),
-        )
-    return Operation(
+    checked = checked_messages(messages)
+    facts = {"stream_name": stream_name, "count": len(checked)}
+    if context.edition is not Edition.PENSTOCK:
+        versions = None if expected_version is None else {stream_name: expected_version}
+        many = write_many(context, [(stream_name, message) for message in checked], versions)
+        return Operation("write_messages", many.statements, only_value, facts)
+    sent = as_arrays([context.encode(stream_name, message) for message in checked])
+    return call(
         "write_messages",
-        (
-            _lock(stream_name),
-            Statement(
-                # all ids present: their positions. Else write: Message DB refuses a repeated id
-                """
-                with new as (
-                  select n.*, m.position as present
-                  from unnest(%s::uuid[], %s::text[], %s::text[], %s::text[])
-                    with ordinality as n(id, type, data, metadata, ordinality)
-                  left join message_store.messages m on m.id = n.id and m.stream_name = %s
-                ), placed as (
-                  select n.ordinality, case
-                    when (select bool_and(p.present is not null) from new p) then n.present
-                    else message_store.write_message(
-                      n.id::varchar, %s, n.type, n.data::jsonb, n.metadata::jsonb,
-                      %s::bigint + n.ordinality - 1)
-                  end as position
-                  from new n
-                  order by n.ordinality
-                )
-                select array_agg(position order by ordinality) from placed
-                """,
-                (ids, types, data, metadata, stream_name, stream_name, expected_version),
-            ),
-        ),
+        "select penstock.write_messages(%s, %s::uuid[], %s::text[], %s::text[], %s::text[], %s)",
+        (stream_name, *sent, expected_version),
         only_value,
-        {"stream_name": stream_name, "count": len(ids)},
+        **facts,
     )
 
 
 def write_many(
     context: LogContext,
     messages: Iterable[tuple[str, Message | TypedMessage]],
-    *,
     expected_versions: Mapping[str, int] | None = None,
 ) -> Operation[list[int]]:
     """Write messages to many streams, all or none; the result is their positions, in order."""
-    pairs = checked_pairs(messages)
-    expected = _checked_versions(expected_versions, {name for name, _ in pairs})
-    streams = [name for name, _ in pairs]
-    ids, types, data, metadata = zip(
-        *(context.encode(name, message) for name, message in pairs), strict=True
-    )
-    sent = (uuid_array(ids), text_array(types), text_array(data), text_array(metadata))
-    facts = {"count": len(streams)}
+    pairs = listed_pairs(messages)
+    streams = [stream_name for stream_name, _ in pairs]
+    for stream_name in set(streams):
+        check_stream_name(stream_name)
+    checked = checked_messages([message for _, message in pairs])
+    expected = _checked_versions(expected_versions, set(streams))
+    sent = as_arrays([context.encode(*pair) for pair in zip(streams, checked, strict=True)])
     if context.edition is Edition.PENSTOCK:
         return call(
             "write_many",
@@ -144,62 +98,55 @@ def write_many(
             " %s::text[], %s::varchar[], %s::bigint[])",
             (text_array(streams), *sent, list(expected), list(expected.values())),
             only_value,
-            **facts,
+            count=len(streams),
         )
-    return Operation(
-        "write_many",
-        (
-            *lock_categories(context, *{names.category(name) for name in streams}).statements,
-            Statement(
-                # all ids present: their positions. Else write: Message DB refuses a repeated id
-                """
-                with new as (
-                  select n.*, m.position as present,
-                    row_number() over (partition by n.stream_name order by n.ordinality) as number
-                  from unnest(
-                      %s::text[], %s::uuid[], %s::text[], %s::text[], %s::text[], %s::bigint[])
-                    with ordinality
-                    as n(stream_name, id, type, data, metadata, expected, ordinality)
-                  left join message_store.messages m
-                    on m.id = n.id and m.stream_name = n.stream_name
-                ), placed as (
-                  select n.ordinality, case
-                    when (select bool_and(p.present is not null) from new p) then n.present
-                    else message_store.write_message(
-                      n.id::varchar, n.stream_name, n.type, n.data::jsonb, n.metadata::jsonb,
-                      n.expected + n.number - 1)
-                  end as position
-                  from new n
-                  order by n.ordinality
-                )
-                select array_agg(position order by ordinality) from placed
-                """,
-                (text_array(streams), *sent, [expected.get(name) for name in streams]),
-            ),
-        ),
-        only_value,
-        facts,
+    write = Statement(
+        # all ids present: their positions. Else write: Message DB refuses a repeated id
+        """
+        with new as (
+          select n.*, m.position as present,
+            row_number() over (partition by n.stream_name order by n.ordinality) as number
+          from unnest(%s::text[], %s::uuid[], %s::text[], %s::text[], %s::text[], %s::bigint[])
+            with ordinality as n(stream_name, id, type, data, metadata, expected, ordinality)
+          left join message_store.messages m on m.id = n.id and m.stream_name = n.stream_name
+        ), placed as (
+          select n.ordinality, case
+            when (select bool_and(p.present is not null) from new p) then n.present
+            else message_store.write_message(
+              n.id::varchar, n.stream_name, n.type, n.data::jsonb, n.metadata::jsonb,
+              n.expected + n.number - 1)
+          end as position
+          from new n
+          order by n.ordinality
+        )
+        select array_agg(position order by ordinality) from placed
+        """,
+        (text_array(streams), *sent, [expected.get(stream_name) for stream_name in streams]),
     )
+    lock = lock_categories(context, *{names.category(stream_name) for stream_name in streams})
+    statements = (*lock.statements, write)
+    return Operation("write_many", statements, only_value, {"count": len(streams)})
 
 
 def lock_categories(context: LogContext, *categories: str) -> Operation[None]:
     """Block other writers to these categories until the transaction ends."""
     for category in categories:
         check_category(category)
-    if context.edition is Edition.PENSTOCK:
-        return call(
-            "lock_categories",
-            "select penstock.lock_categories(%s::varchar[])",
-            (list(categories),),
-            lambda _: None,
-        )
     return call(
         "lock_categories",
-        "select message_store.acquire_lock(c) from (select c from unnest(%s::varchar[]) c"
+        "select penstock.lock_categories(%s::varchar[])"
+        if context.edition is Edition.PENSTOCK
+        else "select message_store.acquire_lock(c) from (select c from unnest(%s::varchar[]) c"
         " group by c order by message_store.hash_64(c)) as ordered(c)",
         (list(categories),),
         lambda _: None,
     )
+
+
+def as_arrays(sent: Iterable[SentMessage]) -> tuple[str, str, str, str]:
+    """Return the ids, types, data and metadata of messages, each as an array literal."""
+    ids, types, data, metadata = zip(*sent, strict=True)
+    return uuid_array(ids), text_array(types), text_array(data), text_array(metadata)
 
 
 def _one_message(
@@ -213,16 +160,12 @@ def _one_message(
     for name, value in (("data", data), ("metadata", metadata), ("id", id)):
         if value is not None:
             raise ValidationError(name, value, "left out, since the message has its own")
-    return plain_message(type, "type")
-
-
-def _lock(stream_name: str) -> Statement:
-    return Statement("select message_store.acquire_lock(%s)", (stream_name,))
+    return _plain_message(type)
 
 
 def checked_messages(messages: Iterable[Message | TypedMessage]) -> list[Message]:
     """Return plain messages; refuse an empty list, other objects and repeated ids."""
-    checked = [plain_message(one, "messages") for one in listed(messages)]
+    checked = [_plain_message(one) for one in listed(messages)]
     if not checked:
         raise ValidationError("messages", checked, "at least one message")
     if len(checked) > 1:
@@ -234,21 +177,10 @@ def checked_messages(messages: Iterable[Message | TypedMessage]) -> list[Message
     return checked
 
 
-def checked_pairs(messages: object) -> list[tuple[str, Message]]:
-    """Return stream names and plain messages; refuse invalid names and repeated ids."""
-    pairs = listed_pairs(messages)
-    for stream_name in {name for name, _ in pairs}:
-        check_stream_name(stream_name)
-    checked = checked_messages([message for _, message in pairs])
-    return [(name, message) for (name, _), message in zip(pairs, checked, strict=True)]
-
-
 def listed_pairs(messages: object) -> list[tuple[str, Message | TypedMessage]]:
     """Return pairs of a stream name and a message as a list; refuse anything else."""
     expected = "a list of pairs: a stream name and a message"
-    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
-        raise ValidationError("messages", messages, expected)
-    pairs = list(messages)
+    pairs = listed(messages, expected)
     for one in pairs:
         if not isinstance(one, tuple | list) or len(one) != 2 or not isinstance(one[0], str):
             raise ValidationError("messages", one, expected)
@@ -271,21 +203,20 @@ def _checked_versions(expected: object, streams: Collection[str]) -> dict[str, i
     return dict(expected)
 
 
-def listed(messages: object) -> list[Message | TypedMessage]:
+def listed(messages: object, expected: str = "a list of messages") -> list[Any]:
     """Return an iterable of messages as a list; refuse what is not iterable."""
     if type(messages) is not list and (
         isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable)
     ):
-        raise ValidationError("messages", messages, "a list of messages")
+        raise ValidationError("messages", messages, expected)
     return list(messages)
 
 
-def plain_message(message: object, name: str) -> Message:
-    """Return a message, typed or not, as a plain one. Errors name it `name`."""
+def _plain_message(message: object) -> Message:
     if isinstance(message, TypedMessage):
         return message.to_message()
     if not isinstance(message, Message):
-        raise ValidationError(name, message, "a Message or a TypedMessage")
+        raise ValidationError("messages", message, "a Message or a TypedMessage")
     return message
 
 

@@ -1,34 +1,27 @@
-"""The operations on queues: offer records, and read the one at an offset.
+"""The operations on queues: read the record at an offset, open a session, store an offset.
 
-A queue is a stream, so both are the log's own functions. The operations of a consumer's session are
-in `session_operations.py`.
+A queue is a stream, and records are offered with the log's own operations. What a session runs
+after it was opened is in `session_state.py`. `sql/penstock/20_sessions.sql` keeps the offsets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import LiteralString
+from typing import NamedTuple
 
 from penstock.database.operation import Operation, Row, call
 from penstock.errors import UndecodableRecord, ValidationError, first_line
-from penstock.log import write
 from penstock.log.context import LogContext, is_whole
 from penstock.message import Message, check_text
 from penstock.message.serializer import JsonSerializer, encode_object
 from penstock.queues.record import ConsumedRecord, Record, record_of
 
-_COLUMNS: LiteralString = (
-    "select id, stream_name, type, position, global_position, data, metadata, time from "
-)
 
+class SessionId(NamedTuple):
+    """A session: its queue's stream, its consumer id, and its number among that id's sessions."""
 
-@dataclass(frozen=True, slots=True)
-class FetchedRecord:
-    """What is at an offset: a record, or the error that says why it cannot be decoded."""
-
-    offset: int
-    record: ConsumedRecord | UndecodableRecord
+    stream_name: str
+    consumer_id: str
+    epoch: int
 
 
 def stream_of(name: str) -> str:
@@ -48,24 +41,8 @@ def check_offset(name: str, value: object) -> int:
     return value
 
 
-def offer(context: LogContext, stream_name: str, record: Record) -> Operation[int]:
-    """Add a record to a queue; the result is its offset."""
-    message = _message(context, record)
-    return write.write_message(
-        context, stream_name, message.type, message.data, message.metadata, id=message.id
-    )
-
-
-def offer_many(
-    context: LogContext, stream_name: str, records: Iterable[Record]
-) -> Operation[list[int]]:
-    """Add records to a queue, all or none; the result is their offsets."""
-    messages = [_message(context, record) for record in records]
-    return write.write_messages(context, stream_name, messages)
-
-
-def _message(context: LogContext, record: Record) -> Message:
-    """Return a record's message. Refuses a value that JSON would change, such as a tuple.
+def message_of(context: LogContext, record: Record) -> Message:
+    """Return the message of a record. Refuses a value that JSON would change, such as a tuple.
 
     A serializer of your own may change values as it likes.
     """
@@ -84,31 +61,66 @@ def fetch_at(
     """Read the record at an offset; None if there is none."""
 
     def decode(rows: list[Row]) -> ConsumedRecord | None:
-        fetched = fetched_record(context, rows[0]) if rows else None
-        if fetched is None or fetched.offset != offset:
-            return None
-        if isinstance(fetched.record, UndecodableRecord):
-            raise fetched.record
-        return fetched.record
+        record = decoded(context, rows[0]) if rows else None
+        if isinstance(record, UndecodableRecord):
+            raise record
+        return record
 
     return call(
         "fetch_at",
-        _COLUMNS + "message_store.get_stream_messages(%s, %s, 1)",
-        (stream_name, check_offset("offset", offset)),
+        "select id, stream_name, type, position, global_position, data, metadata, time"
+        " from message_store.get_stream_messages(%s, %s, 1) where position = %s",
+        (stream_name, check_offset("offset", offset), offset),
         decode,
         stream_name=stream_name,
         offset=offset,
     )
 
 
-def fetched_record(context: LogContext, row: Row) -> FetchedRecord:
-    """Decode a row of a queue's stream."""
-    stream_name, offset, global_position = row[1], row[3], row[4]
+def decoded(context: LogContext, row: Row) -> ConsumedRecord | UndecodableRecord:
+    """Return the record in a row of a queue's stream, or why it cannot be decoded."""
     try:
         (message,) = context.decode([row])
-        return FetchedRecord(offset, record_of(message))
+        return record_of(message)
     except Exception as error:  # a serializer may raise anything
+        _, stream_name, _, offset, global_position, *_ = row
         reason = getattr(error, "reason", None) or first_line(error)
         undecodable = UndecodableRecord(stream_name, offset, global_position, reason)
         undecodable.__cause__ = error
-        return FetchedRecord(offset, undecodable)
+        return undecodable
+
+
+def open_session(
+    context: LogContext, stream_name: str, consumer_id: str
+) -> Operation[tuple[SessionId, int]]:
+    """Open a session, and fence the one that is open under this consumer id.
+
+    The result is the session, and the offset that it reads first.
+    """
+    context.require_penstock("a queue's consumer")
+    check_text("consumer_id", consumer_id)
+    return call(
+        "open_session",
+        "select epoch, next_offset from penstock.open_session(%s, %s)",
+        (stream_name, consumer_id),
+        lambda rows: (SessionId(stream_name, consumer_id, rows[0][0]), rows[0][1]),
+        stream_name=stream_name,
+        consumer_id=consumer_id,
+    )
+
+
+def commit_offset(
+    context: LogContext, stream_name: str, consumer_id: str, next_offset: int
+) -> Operation[None]:
+    """Store a consumer's offset without a session."""
+    context.require_penstock("a queue's consumer")
+    check_text("consumer_id", consumer_id)
+    check_offset("next_offset", next_offset)
+    return call(
+        "commit_offset",
+        "select penstock.commit_offset(%s, %s, %s)",
+        (stream_name, consumer_id, next_offset),
+        lambda _: None,
+        stream_name=stream_name,
+        consumer_id=consumer_id,
+    )

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from uuid import UUID
 
+from penstock.log import write
 from penstock.log.runs import Runs
 from penstock.message import as_uuid, new_id
-from penstock.queues import operations, session_operations
+from penstock.queues import operations
 from penstock.queues.record import ConsumedRecord, Record, records_from
 from penstock.queues.session import ConsumerSession
 from penstock.queues.session_state import CommitMode, SessionState, check_options
@@ -41,7 +42,9 @@ class Queue:
         A retry with the same `id` adds nothing and returns the first offset.
         """
         record = Record(value, key, headers, id=new_id() if id is None else as_uuid(id))
-        return self._log.run(operations.offer(self._log.context, self.stream_name, record))
+        context = self._log.context
+        message = operations.message_of(context, record)
+        return self._log.run(write.write_message(context, self.stream_name, message))
 
     def offer_many(self, values: Iterable[Any]) -> list[int]:
         """Add several records, all or none, in one round trip, and return their offsets.
@@ -51,7 +54,9 @@ class Queue:
         records = records_from(values)
         if not records:
             return []
-        return self._log.run(operations.offer_many(self._log.context, self.stream_name, records))
+        context = self._log.context
+        messages = [operations.message_of(context, record) for record in records]
+        return self._log.run(write.write_messages(context, self.stream_name, messages))
 
     def fetch_at(self, offset: int) -> ConsumedRecord | None:
         """Return the record at an offset; None if there is none yet, or if it was removed.
@@ -69,11 +74,8 @@ class Queue:
         Raises:
             OffsetBeyondTail: The offset is higher than the one that the next record will get.
         """
-        self._log.run(
-            session_operations.commit_offset(
-                self._log.context, self.stream_name, consumer_id, next_offset
-            )
-        )
+        context = self._log.context
+        self._log.run(operations.commit_offset(context, self.stream_name, consumer_id, next_offset))
 
     def create_consumer(
         self,
@@ -89,7 +91,8 @@ class Queue:
         """
         check_options(mode, read_ahead)
         context = self._log.context
-        opened = self._log.run(
-            session_operations.open_session(context, self.stream_name, consumer_id)
+        id, next_offset = self._log.run(
+            operations.open_session(context, self.stream_name, consumer_id)
         )
-        return ConsumerSession(self._log, SessionState(context, opened, mode, read_ahead))
+        state = SessionState(context, id, next_offset, mode, read_ahead)
+        return ConsumerSession(self._log, state)

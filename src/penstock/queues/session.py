@@ -112,7 +112,7 @@ class ConsumerSession:
     def committed_offset(self) -> int:
         """Return the stored offset, which is that of the next record. 0 before the first commit."""
         with self._state.in_use():
-            return self._run(self._state.committed_offset())
+            return self._log.run(self._state.committed_offset())
 
     def close(self) -> None:
         """Close the session. Its offset stays. A poll that waits raises `SessionClosed`."""

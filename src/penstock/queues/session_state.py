@@ -19,7 +19,8 @@ seek.
 
 Each method checks its arguments and returns a `Transition`: the operation to run, and the change
 that its result makes. Nothing changes before that, so a call that failed or was cancelled can be
-repeated.
+repeated. `sql/penstock/20_sessions.sql` compares the epoch of each call with that of the newest
+session.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, TypeVar
 
-from penstock.database.operation import Operation
+from penstock.database.operation import Operation, Row, call, only_value
 from penstock.errors import (
     NothingToCommit,
     NothingToSkip,
@@ -45,13 +46,13 @@ from penstock.errors import (
 )
 from penstock.log.context import LogContext
 from penstock.loops.durations import Duration, seconds
-from penstock.queues import session_operations
-from penstock.queues.operations import check_offset
+from penstock.queues.operations import SessionId, check_offset, decoded
 from penstock.queues.record import ConsumedRecord
-from penstock.queues.session_operations import OpenedSession, PollResult, SeekResult
 
 Answer = TypeVar("Answer")
 Result = TypeVar("Result")
+#: the offset that was stored before a poll, and the record that it found, if any
+Polled = tuple[int, ConsumedRecord | UndecodableRecord | None]
 
 logger = logging.getLogger("penstock")
 
@@ -81,17 +82,22 @@ class SessionState:
     """The state of one session."""
 
     def __init__(
-        self, context: LogContext, opened: OpenedSession, mode: CommitMode, read_ahead: bool
+        self,
+        context: LogContext,
+        id: SessionId,
+        next_offset: int,
+        mode: CommitMode,
+        read_ahead: bool,
     ) -> None:
-        self.id = opened.id
+        self.id = id
         self.mode = mode
         self.missed = 0
         self.closed = False
         self._context = context
         self._read_ahead = read_ahead
-        self._position = opened.next_offset
+        self._position = next_offset
         #: the stored offset, as it was last seen
-        self._stored = opened.next_offset
+        self._stored = next_offset
         #: the last record polled, until it is committed
         self._polled: int | None = None
         #: where a seek went, until a commit stores it
@@ -99,6 +105,7 @@ class SessionState:
         #: the record at the position, if it cannot be decoded
         self._undecodable: int | None = None
         self._using = threading.Lock()
+        self._facts = {"stream_name": id.stream_name, "consumer_id": id.consumer_id}
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
@@ -111,30 +118,60 @@ class SessionState:
         finally:
             self._using.release()
 
-    def poll(self) -> Transition[PollResult, ConsumedRecord | None]:
-        """Read the record at the position."""
+    def poll(self) -> Transition[Polled, ConsumedRecord | None]:
+        """Read the record at the position, or the oldest one after it.
+
+        If the stored offset is below the one that the session saw last, then a rollback has undone
+        a commit: the record at the stored offset is read instead.
+        """
         self._check_open()
-        operation = session_operations.poll(
-            self._context, self.id, self._position, self._auto, self._stored
+        operation = call(
+            "poll",
+            "select s.stored, m.id, m.stream_name, m.type, m.position, m.global_position, m.data,"
+            " m.metadata, m.time"
+            " from (select penstock.committed_offset(%s, %s, %s) as stored) s"
+            " left join lateral penstock.poll_session(%s, %s, %s,"
+            " case when s.stored < %s then s.stored else %s end, %s) m on true",
+            (*self.id, *self.id, self._stored, self._position, self._auto),
+            self._decode_poll,
+            **self._facts,
         )
         return Transition(operation, self._apply_poll)
 
     def commit(self, offset: int | None = None) -> Transition[int, None] | None:
-        """Store the offset after a record, or else after the last one polled. None: do nothing."""
+        """Store the offset after a record, or else after the last one polled. None: do nothing.
+
+        If the stored offset is below the one that the session saw last, then a rollback has undone
+        a commit, and nothing is stored.
+        """
         if self._auto:
             return None
         next_offset = max(self._next_to_store(offset), self._sought or 0)
         rewind = self._sought is not None
         # a caller that gives an offset, or went back by a seek, does not rely on the last poll
         seen = 0 if rewind or offset is not None else self._stored
-        operation = session_operations.commit(self.id, next_offset, rewind, seen)
+        operation: Operation[int] = call(
+            "commit",
+            "select case when s.stored < %s then s.stored"
+            " else penstock.commit_session(%s, %s, %s, %s, %s) end"
+            " from (select penstock.committed_offset(%s, %s, %s) as stored) s",
+            (seen, *self.id, next_offset, rewind, *self.id),
+            only_value,
+            **self._facts,
+        )
         return Transition(operation, lambda stored: self._apply_commit(next_offset, stored))
 
-    def seek(self, offset: int | None) -> Transition[SeekResult, int]:
+    def seek(self, offset: int | None) -> Transition[tuple[int, int], int]:
         """Go to an offset, or to the tail if None; the result is how many records were removed."""
         if offset is not None:
             check_offset("offset", offset)
-        operation = session_operations.seek(self.id, offset, self._auto)
+        operation: Operation[tuple[int, int]] = call(
+            "seek",
+            "select next_offset, skipped from penstock.seek_session(%s, %s, %s, %s, %s)",
+            (*self.id, offset, self._auto),
+            lambda rows: (rows[0][0], rows[0][1]),
+            **self._facts,
+        )
         return Transition(operation, self._apply_seek)
 
     def skip(self) -> int:
@@ -145,9 +182,10 @@ class SessionState:
         self._pass_record(skipped, moves=True)
         return skipped
 
-    def committed_offset(self) -> Transition[int, int]:
+    def committed_offset(self) -> Operation[int]:
         """Look up the stored offset."""
-        return Transition(session_operations.committed_offset(self.id), lambda stored: stored)
+        sql = "select penstock.committed_offset(%s, %s, %s)"
+        return call("committed_offset", sql, self.id, only_value, **self._facts)
 
     @property
     def _auto(self) -> bool:
@@ -166,22 +204,26 @@ class SessionState:
             return self._sought
         raise NothingToCommit(self.id.stream_name, self.id.consumer_id)
 
-    def _apply_poll(self, polled: PollResult) -> ConsumedRecord | None:
-        fetched = polled.fetched
-        if polled.stored < self._stored:
-            self._go_back(polled.stored)
-        self._stored = polled.stored
-        if fetched is None:
+    def _decode_poll(self, rows: list[Row]) -> Polled:
+        stored, *message = rows[0]
+        return stored, None if message[0] is None else decoded(self._context, tuple(message))
+
+    def _apply_poll(self, polled: Polled) -> ConsumedRecord | None:
+        stored, record = polled
+        if stored < self._stored:
+            self._go_back(stored)
+        self._stored = stored
+        if record is None:
             return None
         if self._auto:
-            self._stored = max(self._stored, fetched.offset + 1)
-        self._note_missed(fetched.offset - self._position)
-        self._position = fetched.offset
-        if isinstance(fetched.record, UndecodableRecord):
-            self._undecodable = fetched.offset
-            raise fetched.record
-        self._pass_record(fetched.offset, moves=self._auto or self._read_ahead)
-        return fetched.record
+            self._stored = max(self._stored, record.offset + 1)
+        self._note_missed(record.offset - self._position)
+        self._position = record.offset
+        if isinstance(record, UndecodableRecord):
+            self._undecodable = record.offset
+            raise record
+        self._pass_record(record.offset, moves=self._auto or self._read_ahead)
+        return record
 
     def _pass_record(self, offset: int, moves: bool) -> None:
         self._undecodable = None
@@ -205,13 +247,14 @@ class SessionState:
         self._stored = self._position = stored
         self._polled = self._sought = self._undecodable = None
 
-    def _apply_seek(self, sought: SeekResult) -> int:
+    def _apply_seek(self, sought: tuple[int, int]) -> int:
+        next_offset, skipped = sought
         self._polled = self._undecodable = None
-        self._position = sought.next_offset
-        self._sought = None if self._auto else sought.next_offset
+        self._position = next_offset
+        self._sought = None if self._auto else next_offset
         if self._auto:
-            self._stored = sought.next_offset
-        return sought.skipped
+            self._stored = next_offset
+        return skipped
 
     def _note_missed(self, count: int) -> None:
         if count:

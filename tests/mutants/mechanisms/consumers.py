@@ -8,7 +8,6 @@ SESSIONS = "database/sql/penstock/20_sessions.sql"
 POSITIONS = "database/sql/penstock/21_positions.sql"
 CONSUMER = "consumers/consumer.py"
 ASYNC_CONSUMER = "consumers/consumer_async.py"
-SESSION_OPERATIONS = "queues/session_operations.py"
 SESSION_STATE = "queues/session_state.py"
 
 PARKED = """\
@@ -133,8 +132,8 @@ FENCING = (
         (
             Edit(
                 SESSION_STATE,
-                "self._context, self.id, self._position, self._auto, self._stored",
-                "self._context, self.id, self._position, True, self._stored",
+                "(*self.id, *self.id, self._stored, self._position, self._auto)",
+                "(*self.id, *self.id, self._stored, self._position, True)",
             ),
         ),
         (
@@ -249,10 +248,10 @@ FENCING = (
         (
             Edit(
                 SESSION_STATE,
-                """            self._undecodable = fetched.offset
-            raise fetched.record""",
-                """            self._pass_record(fetched.offset, moves=True)
-            raise fetched.record""",
+                """            self._undecodable = record.offset
+            raise record""",
+                """            self._pass_record(record.offset, moves=True)
+            raise record""",
             ),
         ),
         (f"{TROUBLE}TestUndecodableRecords::test_comes_again_until_it_is_skipped",),
@@ -262,13 +261,13 @@ FENCING = (
         "If a session went on after a rollback as if its offset were stored",
         (
             Edit(
-                SESSION_OPERATIONS,
+                SESSION_STATE,
                 '" case when s.stored < %s then s.stored else %s end, %s) m on true",',
                 '" case when false and s.stored < %s then s.stored else %s end, %s) m on true",',
             ),
             Edit(
                 SESSION_STATE,
-                "        if polled.stored < self._stored:\n",
+                "        if stored < self._stored:\n",
                 "        if False:\n",
             ),
         ),
@@ -282,7 +281,7 @@ FENCING = (
         "If a session could commit what it polled before a rollback",
         (
             Edit(
-                SESSION_OPERATIONS,
+                SESSION_STATE,
                 '"select case when s.stored < %s then s.stored"',
                 '"select case when false and s.stored < %s then s.stored"',
             ),

@@ -249,13 +249,13 @@ BESIDE = (
         (
             Edit(
                 "log/write.py",
-                """                select coalesce(
-                  (select m.position from message_store.messages m
-                   where m.id = %s::uuid and m.stream_name = %s),
+                """            select coalesce(
+              (select m.position from message_store.messages m
+               where m.id = %s::uuid and m.stream_name = %s),
 """,
-                """                select coalesce(
-                  (select m.position from message_store.messages m
-                   where m.id = %s::uuid and m.stream_name = %s and false),
+                """            select coalesce(
+              (select m.position from message_store.messages m
+               where m.id = %s::uuid and m.stream_name = %s and false),
 """,
             ),
         ),
@@ -272,15 +272,8 @@ BESIDE = (
         (
             Edit(
                 "log/write.py",
-                """            _lock(stream_name),
-            Statement(
-                \"\"\"
-                select coalesce(
-""",
-                """            Statement(
-                \"\"\"
-                select coalesce(
-""",
+                "        statements = (lock, write)\n",
+                "        statements = (write,)\n",
             ),
         ),
         (

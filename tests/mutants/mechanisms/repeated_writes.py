@@ -37,8 +37,8 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             Edit(
                 "log/write.py",
-                '            _lock(stream_name),\n            Statement(\n                """',
-                '            Statement(\n                """',
+                "        statements = (lock, write)\n",
+                "        statements = (write,)\n",
             ),
         ),
         (f"{UNDER_WAY}[genuine-write_one]",),
@@ -49,8 +49,8 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             Edit(
                 "log/write.py",
-                "            _lock(stream_name),\n            Statement(\n                # all",
-                "            Statement(\n                # all",
+                'Operation("write_messages", many.statements, only_value, facts)',
+                'Operation("write_messages", many.statements[-1:], only_value, facts)',
             ),
         ),
         (f"{UNDER_WAY}[genuine-write_several]",),
@@ -61,9 +61,8 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             Edit(
                 "log/write.py",
-                "            *lock_categories(context, *{names.category(name) for name in streams})"
-                ".statements,\n",
-                "",
+                "    statements = (*lock.statements, write)\n",
+                "    statements = (write,)\n",
             ),
         ),
         (f"{UNDER_WAY}[genuine-write_to_many]",),

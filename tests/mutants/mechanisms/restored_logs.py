@@ -47,12 +47,14 @@ RESTORED = (
     Mutant(
         "follower-without-a-message",
         "If a follower's next page were not held against the last message of the one before",
-        (
+        tuple(
             Edit(
-                "log/paging.py",
-                "return page[-1] if context.edition.has_watermark else None",
-                "return None",
-            ),
+                file,
+                "last = page[-1] if self.context.edition.has_watermark else None",
+                "last = None",
+                times=2,
+            )
+            for file in ("log/calls.py", "log/calls_async.py")
         ),
         (f"{IDENTITY_TESTS}::test_a_follower_notices_that_the_log_is_another",),
     ),
