@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 import penstock
-from penstock.admin.health import HealthFigure
+from penstock.admin import HealthFigure
 from penstock.cli.printing import (
     console,
     facts,
