@@ -155,10 +155,8 @@ class OpenTelemetry(Interceptor):
         self._observed.append(_Figures(store))
         if len(self._observed) == 1:
             for name, (unit, description) in _GAUGES.items():
-                observe = partial(self._observations, name)
-                self._meter.create_observable_gauge(
-                    f"penstock.{name}", [observe], unit, description
-                )
+                calls = [partial(self._observations, name)]
+                self._meter.create_observable_gauge(f"penstock.{name}", calls, unit, description)
 
     def _observations(self, name: str, options: CallbackOptions) -> Iterable[Observation]:
         for figures in list(self._observed):

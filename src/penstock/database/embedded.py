@@ -65,7 +65,11 @@ class EmbeddedServer:
         with _exclusive(cluster.folder):
             self._address = cluster.run()
             _handles[self] = lock_file(cluster.folder / "users.lock", fcntl.LOCK_SH)
-        _leave_all_at_exit_of_a_worker()
+        # a worker of multiprocessing may end without atexit, but not without its own finalizers
+        from multiprocessing import parent_process, util  # here: its atexit has to precede ours
+
+        if parent_process() is not None:
+            util.Finalize(None, _leave_all, exitpriority=0)
 
     @property
     def url(self) -> str:
@@ -104,14 +108,6 @@ _start_or_fork = threading.RLock()
 def _leave_all() -> None:
     for server in list(_handles):
         server.leave()
-
-
-def _leave_all_at_exit_of_a_worker() -> None:
-    """A worker of multiprocessing may end without atexit, but not without its own finalizers."""
-    from multiprocessing import parent_process, util  # here: its atexit has to precede ours
-
-    if parent_process() is not None:
-        util.Finalize(None, _leave_all, exitpriority=0)
 
 
 def _close_all_in_child() -> None:

@@ -61,14 +61,10 @@ def terms(
     if timeout is not None and not is_time:
         raise ValidationError("timeout", timeout, "a number of seconds above 0")
     timeout_ms = default_ms if timeout is None else max(1, int(timeout * 1000))
-    return Terms(_isolation_level(isolation), bool(read_only), timeout_ms)
-
-
-def _isolation_level(value: IsolationLevel | str | None) -> IsolationLevel:
-    if value is None:
-        return IsolationLevel.READ_COMMITTED
+    wanted = isolation.lower().replace("_", " ") if isinstance(isolation, str) else isolation
     try:
-        return IsolationLevel(value.lower().replace("_", " ") if isinstance(value, str) else value)
+        level = IsolationLevel.READ_COMMITTED if wanted is None else IsolationLevel(wanted)
     except ValueError:
         known = ", ".join(repr(level.value) for level in IsolationLevel)
-        raise ValidationError("isolation", value, f"one of {known}") from None
+        raise ValidationError("isolation", isolation, f"one of {known}") from None
+    return Terms(level, bool(read_only), timeout_ms)
