@@ -6,16 +6,13 @@
 0
 """
 
-from penstock.connecting import connect
-from penstock.connecting_async import connect_async
 from penstock.consumers.consumer import Consumer
 from penstock.consumers.consumer_async import AsyncConsumer
 from penstock.consumers.handlers import handles
 from penstock.database.edition import Edition
-from penstock.database.install import Plan
+from penstock.database.install import Plan, install
 from penstock.database.interceptor import Call, Interceptor
 from penstock.database.isolation import IsolationLevel
-from penstock.database.locate import install
 from penstock.errors import (
     ConcurrencyError,
     ConcurrentAppendError,
@@ -61,8 +58,10 @@ from penstock.queues.session import ConsumerSession
 from penstock.queues.session_async import AsyncConsumerSession
 from penstock.queues.session_state import CommitMode
 from penstock.settings import Settings
-from penstock.store import BorrowedConnection, Store, Transaction
-from penstock.store_async import AsyncBorrowedConnection, AsyncStore, AsyncTransaction
+from penstock.store import Store, connect
+from penstock.store_async import AsyncStore, connect_async
+from penstock.transaction import BorrowedConnection, Transaction
+from penstock.transaction_async import AsyncBorrowedConnection, AsyncTransaction
 
 __version__ = "0.2.0"
 

@@ -12,7 +12,7 @@ import os
 import re
 import zoneinfo
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -89,12 +89,17 @@ class Settings:
             check_url(self.database_url)
 
     @classmethod
-    def load(cls, database_url: str | None = None, /, **options: Any) -> Settings:
-        """Return the settings from arguments and the environment."""
-        check_options(options)
+    def load(cls, database_url: str | Settings | None = None, /, **options: Any) -> Settings:
+        """Return settings from arguments and the environment, or given settings with changes."""
+        known = {one.name: one for one in fields(cls)}
+        for name in options:
+            if name not in known:
+                raise ValidationError("option", name, f"one of {', '.join(sorted(known))}")
+        if isinstance(database_url, Settings):
+            return replace(database_url, **options)
         if database_url is not None:
             options["database_url"] = database_url
-        found = _from_environment(os.environ, {f.name: f for f in fields(cls)})
+        found = _from_environment(os.environ, known)
         if any(options.get(name) for name in ("database_url", "host", "dbname", "folder")):
             for name in ("database_url", *_CONNECTION_FIELDS):
                 found.pop(name, None)  # all parts of the address come from one place
@@ -125,14 +130,6 @@ class Settings:
         parts = conninfo_to_dict(self.conninfo())
         host = parts.get("host") or parts.get("hostaddr") or "localhost"
         return f"{host}:{parts.get('port') or 5432}/{parts.get('dbname') or ''}"
-
-
-def check_options(options: Mapping[str, Any]) -> None:
-    """Refuse names that are not settings."""
-    known = [one.name for one in fields(Settings)]
-    for name in options:
-        if name not in known:
-            raise ValidationError("option", name, f"one of {', '.join(sorted(known))}")
 
 
 def check_url(url: str) -> None:

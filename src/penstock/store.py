@@ -4,114 +4,98 @@
 An `Store` runs each operation on a connection of its pool. An `Transaction` has the
 same operations and runs them on one connection, to be committed together. `store.using(connection)`
 also has them, on your own psycopg connection and in the transaction that is open there.
+
+Connecting installs or upgrades an embedded database, and never changes another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self, TypeVar
 
 import psycopg
 
 from penstock.admin.admin import Admin
-from penstock.database.edition import Edition
+from penstock.database import connection_setup, pool
+from penstock.database import edition as editions
+from penstock.database.edition import SCHEMA_VERSION, Edition
+from penstock.database.embedded import EmbeddedServer
 from penstock.database.execute import execute
-from penstock.database.interceptor import intercepted
-from penstock.database.isolation import IsolationLevel, Terms, terms
+from penstock.database.install import start_embedded
+from penstock.database.interceptor import Interceptor
+from penstock.database.isolation import IsolationLevel, terms
 from penstock.database.operation import Operation
+from penstock.database.parts import check_parts, parts
 from penstock.database.pool import Pool
-from penstock.database.server_errors import in_transaction
-from penstock.database.transaction import OpenTransaction
 from penstock.errors import ValidationError
-from penstock.groups.groups import Groups
-from penstock.log import boundary, write
+from penstock.log import boundary
 from penstock.log.append import Appended
-from penstock.log.calls import LogCalls
 from penstock.log.context import LogContext, check_position
 from penstock.log.decider import Command, Decider
-from penstock.log.declare import declare_missing
-from penstock.log.guard import Guard
+from penstock.loops.concurrency import run_in_thread
 from penstock.loops.retry import retry
 from penstock.message.conditions import QueryCondition
-from penstock.outbox.joins import Joins
-from penstock.outbox.outbox import Outbox
-from penstock.queues.queue import Queue
+from penstock.message.serializer import JsonSerializer, Serializer
 from penstock.settings import Settings
+from penstock.transaction import BorrowedConnection, Operations, Transaction
 
 Result = TypeVar("Result")
-Connection = psycopg.Connection[Any]
 
 
-class Operations(LogCalls):
-    """The operations of a store, a transaction or a connection of your own."""
+def connect(
+    database_url: str | Settings | None = None,
+    /,
+    *,
+    serializer: Serializer | None = None,
+    interceptors: Sequence[Interceptor] = (),
+    **options: Any,
+) -> Store:
+    """Return a store on the database at `database_url`.
 
-    def queue(self, name: str) -> Queue:
-        """Return the queue of this name: the stream `queue-{name}`, read through sessions."""
-        return Queue(self, name)
-
-    @property
-    def groups(self) -> Groups:
-        """Partitioned consumer groups."""
-        return Groups(self)
-
-    @property
-    def outbox(self) -> Outbox:
-        """The transactional outbox."""
-        return Outbox(self)
-
-    @property
-    def joins(self) -> Joins:
-        """Joins: messages that follow when a set of outbox messages is finished."""
-        return Joins(self)
-
-
-class Transaction(OpenTransaction, Operations):
-    """Operations that are committed together, or not at all. Created by `store.transaction()`."""
-
-    def __init__(self, pool: Pool, terms: Terms, context: LogContext) -> None:
-        super().__init__(pool, terms)
-        self.context = context
-
-    def begin(self) -> Self:
-        """Begin the transaction. `store.begin_transaction()` and `with` do it for you."""
-        super().begin()
-        self.context = replace(self.context, watermark=self.watermark)
-        return self
-
-    def lock_categories(self, *categories: str) -> None:
-        """Block other writers to these categories until the transaction ends.
-
-        Call it first in a transaction that writes to hundreds of streams one by one.
-        """
-        self.run(write.lock_categories(self.context, *categories))
-
-    def lock(self, guard: Guard | Iterable[QueryCondition]) -> None:
-        """Block other decisions on the same boundary until the transaction ends.
-
-        Call it first in a transaction that appends under a guard after other writes.
-        """
-        declare_missing(self, boundary.watched_classes(guard))
-        self.run(boundary.lock_guard(self.context, guard))
+    Without an address, `PENSTOCK_URL` is used. If it is not set, a PostgreSQL server is started in
+    the folder `.penstock`. It stops when its last user leaves. `options` are the fields of
+    `Settings`.
+    """
+    settings = Settings.load(database_url, **options)
+    with ExitStack() as opened:
+        if settings.embedded:
+            server = run_in_thread(lambda: start_embedded(settings), undo=EmbeddedServer.leave)
+            opened.callback(server.leave)
+            settings = replace(settings, database_url=server.url)
+        context = LogContext(
+            edition=_detect(settings),
+            serializer=serializer or JsonSerializer(),
+            interceptors=tuple(interceptors),
+            default_batch_size=settings.default_batch_size,
+            sql_condition=settings.sql_condition,
+        )
+        connections = Pool(settings, context.edition, context.interceptors)
+        return Store(connections, context, opened.pop_all().close)
 
 
-class BorrowedConnection(Operations):
-    """The store's operations on a psycopg connection of your own, in your transaction."""
-
-    def __init__(self, connection: Connection, context: LogContext) -> None:
-        self.connection = connection
-        self.context = context
-
-    @property
-    def may_be_undone(self) -> bool:
-        """Whether the connection has a transaction open, which may be rolled back."""
-        return in_transaction(self.connection)
-
-    def run(self, operation: Operation[Result], /) -> Result:
-        """Run an operation on the connection and return its result. Commits nothing."""
-        with intercepted(self.context.interceptors, operation.name, operation.facts) as call:
-            call.result = execute(self.connection, operation)
-        return cast(Result, call.result)
+def _detect(settings: Settings) -> Edition:
+    """Return the edition of the database, or raise if this client cannot work with it."""
+    where = settings.where()
+    with pool.connect(settings) as connection:
+        try:
+            connection.execute(*connection_setup.configuration(settings))
+        except psycopg.errors.InvalidParameterValue:
+            zone, expected = settings.session_timezone, "a time zone name that the server accepts"
+            raise ValidationError("session_timezone", zone, expected) from None
+        found = execute(connection, editions.find(), where=where)
+        editions.check_found(found, where)
+        version = execute(connection, editions.message_store_version(), where=where)
+        editions.check_message_db(version, where)
+        if found.has_penstock:
+            last = execute(connection, editions.last_installation(), where=where)
+            if last:
+                editions.check_installation(last, where)
+            if last and last.version == SCHEMA_VERSION:
+                compared = execute(connection, parts(), where=where)
+                check_parts(last, compared.of(found.edition), where)
+        return found.edition
 
 
 class Store(Operations):
@@ -206,7 +190,9 @@ class Store(Operations):
         with self.transaction(isolation, read_only=read_only, timeout=timeout) as transaction:
             return work(transaction)
 
-    def using(self, connection: Connection, *, watermark: int | None = None) -> BorrowedConnection:
+    def using(
+        self, connection: psycopg.Connection[Any], *, watermark: int | None = None
+    ) -> BorrowedConnection:
         """Return the operations on a psycopg connection of your own, in your transaction.
 
         To read many streams above READ COMMITTED, pass as `watermark` what `category_head("$all")`

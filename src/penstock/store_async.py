@@ -3,114 +3,100 @@
 An `AsyncStore` runs each operation on a connection of its pool. An `AsyncTransaction` has the
 same operations and runs them on one connection, to be committed together. `store.using(connection)`
 also has them, on your own psycopg connection and in the transaction that is open there.
+
+Connecting installs or upgrades an embedded database, and never changes another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self, TypeVar
 
 import psycopg
 
 from penstock.admin.admin_async import AsyncAdmin
-from penstock.database.edition import Edition
+from penstock.database import connection_setup, pool_async
+from penstock.database import edition as editions
+from penstock.database.edition import SCHEMA_VERSION, Edition
+from penstock.database.embedded import EmbeddedServer
 from penstock.database.execute_async import execute
-from penstock.database.interceptor import intercepted
-from penstock.database.isolation import IsolationLevel, Terms, terms
+from penstock.database.install import start_embedded
+from penstock.database.interceptor import Interceptor
+from penstock.database.isolation import IsolationLevel, terms
 from penstock.database.operation import Operation
+from penstock.database.parts import check_parts, parts
 from penstock.database.pool_async import AsyncPool
-from penstock.database.server_errors import in_transaction
-from penstock.database.transaction_async import AsyncOpenTransaction
 from penstock.errors import ValidationError
-from penstock.groups.groups_async import AsyncGroups
-from penstock.log import boundary, write
+from penstock.log import boundary
 from penstock.log.append import Appended
-from penstock.log.calls_async import AsyncLogCalls
 from penstock.log.context import LogContext, check_position
 from penstock.log.decider import Command, Decider
-from penstock.log.declare_async import declare_missing
-from penstock.log.guard import Guard
+from penstock.loops.concurrency_async import run_in_thread
 from penstock.loops.retry import retry
 from penstock.message.conditions import QueryCondition
-from penstock.outbox.joins_async import AsyncJoins
-from penstock.outbox.outbox_async import AsyncOutbox
-from penstock.queues.queue_async import AsyncQueue
+from penstock.message.serializer import JsonSerializer, Serializer
 from penstock.settings import Settings
+from penstock.transaction_async import AsyncBorrowedConnection, AsyncOperations, AsyncTransaction
 
 Result = TypeVar("Result")
-AsyncConnection = psycopg.AsyncConnection[Any]
 
 
-class AsyncOperations(AsyncLogCalls):
-    """The operations of a store, a transaction or a connection of your own."""
+async def connect_async(
+    database_url: str | Settings | None = None,
+    /,
+    *,
+    serializer: Serializer | None = None,
+    interceptors: Sequence[Interceptor] = (),
+    **options: Any,
+) -> AsyncStore:
+    """Return a store on the database at `database_url`.
 
-    def queue(self, name: str) -> AsyncQueue:
-        """Return the queue of this name: the stream `queue-{name}`, read through sessions."""
-        return AsyncQueue(self, name)
-
-    @property
-    def groups(self) -> AsyncGroups:
-        """Partitioned consumer groups."""
-        return AsyncGroups(self)
-
-    @property
-    def outbox(self) -> AsyncOutbox:
-        """The transactional outbox."""
-        return AsyncOutbox(self)
-
-    @property
-    def joins(self) -> AsyncJoins:
-        """Joins: messages that follow when a set of outbox messages is finished."""
-        return AsyncJoins(self)
-
-
-class AsyncTransaction(AsyncOpenTransaction, AsyncOperations):
-    """Operations that are committed together, or not at all. Created by `store.transaction()`."""
-
-    def __init__(self, pool: AsyncPool, terms: Terms, context: LogContext) -> None:
-        super().__init__(pool, terms)
-        self.context = context
-
-    async def begin(self) -> Self:
-        """Begin the transaction. `store.begin_transaction()` and `async with` do it for you."""
-        await super().begin()
-        self.context = replace(self.context, watermark=self.watermark)
-        return self
-
-    async def lock_categories(self, *categories: str) -> None:
-        """Block other writers to these categories until the transaction ends.
-
-        Call it first in a transaction that writes to hundreds of streams one by one.
-        """
-        await self.run(write.lock_categories(self.context, *categories))
-
-    async def lock(self, guard: Guard | Iterable[QueryCondition]) -> None:
-        """Block other decisions on the same boundary until the transaction ends.
-
-        Call it first in a transaction that appends under a guard after other writes.
-        """
-        await declare_missing(self, boundary.watched_classes(guard))
-        await self.run(boundary.lock_guard(self.context, guard))
+    Without an address, `PENSTOCK_URL` is used. If it is not set, a PostgreSQL server is started in
+    the folder `.penstock`. It stops when its last user leaves. `options` are the fields of
+    `Settings`.
+    """
+    settings = Settings.load(database_url, **options)
+    with ExitStack() as opened:
+        if settings.embedded:
+            server = await run_in_thread(
+                lambda: start_embedded(settings), undo=EmbeddedServer.leave
+            )
+            opened.callback(server.leave)
+            settings = replace(settings, database_url=server.url)
+        context = LogContext(
+            edition=await _detect(settings),
+            serializer=serializer or JsonSerializer(),
+            interceptors=tuple(interceptors),
+            default_batch_size=settings.default_batch_size,
+            sql_condition=settings.sql_condition,
+        )
+        connections = AsyncPool(settings, context.edition, context.interceptors)
+        return AsyncStore(connections, context, opened.pop_all().close)
 
 
-class AsyncBorrowedConnection(AsyncOperations):
-    """The store's operations on a psycopg connection of your own, in your transaction."""
-
-    def __init__(self, connection: AsyncConnection, context: LogContext) -> None:
-        self.connection = connection
-        self.context = context
-
-    @property
-    def may_be_undone(self) -> bool:
-        """Whether the connection has a transaction open, which may be rolled back."""
-        return in_transaction(self.connection)
-
-    async def run(self, operation: Operation[Result], /) -> Result:
-        """Run an operation on the connection and return its result. Commits nothing."""
-        with intercepted(self.context.interceptors, operation.name, operation.facts) as call:
-            call.result = await execute(self.connection, operation)
-        return cast(Result, call.result)
+async def _detect(settings: Settings) -> Edition:
+    """Return the edition of the database, or raise if this client cannot work with it."""
+    where = settings.where()
+    async with await pool_async.connect(settings) as connection:
+        try:
+            await connection.execute(*connection_setup.configuration(settings))
+        except psycopg.errors.InvalidParameterValue:
+            zone, expected = settings.session_timezone, "a time zone name that the server accepts"
+            raise ValidationError("session_timezone", zone, expected) from None
+        found = await execute(connection, editions.find(), where=where)
+        editions.check_found(found, where)
+        version = await execute(connection, editions.message_store_version(), where=where)
+        editions.check_message_db(version, where)
+        if found.has_penstock:
+            last = await execute(connection, editions.last_installation(), where=where)
+            if last:
+                editions.check_installation(last, where)
+            if last and last.version == SCHEMA_VERSION:
+                compared = await execute(connection, parts(), where=where)
+                check_parts(last, compared.of(found.edition), where)
+        return found.edition
 
 
 class AsyncStore(AsyncOperations):
@@ -206,7 +192,7 @@ class AsyncStore(AsyncOperations):
             return await work(transaction)
 
     def using(
-        self, connection: AsyncConnection, *, watermark: int | None = None
+        self, connection: psycopg.AsyncConnection[Any], *, watermark: int | None = None
     ) -> AsyncBorrowedConnection:
         """Return the operations on a psycopg connection of your own, in your transaction.
 
@@ -221,7 +207,7 @@ class AsyncStore(AsyncOperations):
 
     async def close(self) -> None:
         """Close all connections. An embedded server stops if this was its last user."""
-        await self._pool.close()
+        self._pool.close()
         self._on_close()
 
     async def __aenter__(self) -> Self:

@@ -18,26 +18,21 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from penstock.admin import health
-from penstock.admin.health import HealthFigure
+from penstock.admin import readers
+from penstock.admin.readers import HealthFigure
 from penstock.database import pool
 from penstock.database.execute import execute
 from penstock.database.interceptor import Call, Interceptor
-from penstock.errors import (
-    DecodingError,
-    PenstockError,
-    StoreClosed,
-    ValidationError,
-    first_line,
-)
+from penstock.errors import DecodingError, PenstockError, StoreClosed, ValidationError, first_line
 from penstock.extras import from_extra
 from penstock.message import Message, names
 from penstock.store import Store
@@ -123,9 +118,21 @@ class OpenTelemetry(Interceptor):
         if call.name == "health":  # read by the gauges
             yield
             return
-        low, all_known = _attributes(call)
+        title = call.name
+        # low: of few values, so that metrics have them too
+        low: Attributes = {"db.system.name": "postgresql", "db.operation.name": call.name}
+        if destination := call.facts.get("stream_name") or call.facts.get("category_name"):
+            low["db.collection.name"] = names.category(destination)
+            title = f"{call.name} {names.category(destination)}"
+        facts = {_FACTS[name]: one for name, one in call.facts.items() if name in _FACTS}
         started = time.perf_counter()
-        with self._span(call, {**low, **all_known}) as span:
+        with self._tracer.start_as_current_span(
+            title,
+            kind=trace.SpanKind.CLIENT,
+            attributes={**low, **facts},
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
             try:
                 yield
             except BaseException as error:
@@ -148,27 +155,13 @@ class OpenTelemetry(Interceptor):
         self._observed.append(_Figures(store))
         if len(self._observed) == 1:
             for name, (unit, description) in _GAUGES.items():
-                self._meter.create_observable_gauge(
-                    f"penstock.{name}", [self._callback(name)], unit, description
-                )
+                calls = [partial(self._observations, name)]
+                self._meter.create_observable_gauge(f"penstock.{name}", calls, unit, description)
 
-    def _span(self, call: Call, attributes: Attributes) -> Any:
-        collection = attributes.get("db.collection.name")
-        return self._tracer.start_as_current_span(
-            f"{call.name} {collection}" if collection else call.name,
-            kind=trace.SpanKind.CLIENT,
-            attributes=attributes,
-            record_exception=False,
-            set_status_on_exception=False,
-        )
-
-    def _callback(self, name: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
-        def observations(options: CallbackOptions) -> Iterable[Observation]:
-            for figures in list(self._observed):
-                for one in figures.take(name):
-                    yield Observation(one.value, {**figures.database, **_labels(one)})
-
-        return observations
+    def _observations(self, name: str, options: CallbackOptions) -> Iterable[Observation]:
+        for figures in list(self._observed):
+            for one in figures.take(name):
+                yield Observation(one.value, {**figures.database, **_labels(one)})
 
 
 class _Figures:
@@ -176,11 +169,14 @@ class _Figures:
 
     def __init__(self, store: Store | AsyncStore) -> None:
         self._store = store
-        self._operation = health.health(store.context)
+        self._operation = readers.health(store.context)
         self._lock = threading.Lock()
         self._figures: list[HealthFigure] = []
         self._waiting: set[str] = set()  # gauges that have not used these figures
-        self.database = _database(store)
+        parts = conninfo_to_dict(store.settings.conninfo())
+        known = {"db.namespace": parts.get("dbname"), "server.address": parts.get("host")}
+        #: distinguishes the figures of several stores
+        self.database = {"db.system.name": "postgresql", **{k: v for k, v in known.items() if v}}
 
     def take(self, name: str) -> list[HealthFigure]:
         """Return the figures of this name."""
@@ -199,29 +195,19 @@ class _Figures:
                 return self._store.run(self._operation)
             with pool.connect(self._store.settings) as connection:
                 return execute(connection, self._operation, where=self._store.settings.where())
-        except StoreClosed:
-            return []
         except (PenstockError, psycopg.Error) as error:
-            logger.warning("health figures are not available: %s", first_line(error))
+            if not isinstance(error, StoreClosed):
+                logger.warning("health figures are not available: %s", first_line(error))
             return []
-
-
-def _attributes(call: Call) -> tuple[Attributes, Attributes]:
-    """Return the attributes of an operation: those for metrics, and more for spans."""
-    low: Attributes = {"db.system.name": "postgresql", "db.operation.name": call.name}
-    destination = call.facts.get("stream_name") or call.facts.get("category_name")
-    if destination:
-        low["db.collection.name"] = names.category(destination)
-    return low, {_FACTS[name]: one for name, one in call.facts.items() if name in _FACTS}
 
 
 def _record(span: trace.Span, error: BaseException) -> Attributes:
     """Record an error, and return its attributes for metrics."""
-    found: Attributes = {"error.type": type(error).__qualname__}
+    name = type(error).__qualname__
+    found: Attributes = {"error.type": name}
     for one in (error, error.__cause__):
         if isinstance(one, psycopg.Error) and one.sqlstate:
             found["db.response.status_code"] = one.sqlstate
-    name = type(error).__qualname__
     text = name if isinstance(error, _QUOTING) else first_line(error)
     span.add_event("exception", {"exception.type": name, "exception.message": text})
     span.set_attributes(found)
@@ -229,18 +215,8 @@ def _record(span: trace.Span, error: BaseException) -> Attributes:
     return found
 
 
-def _labels(figure: HealthFigure) -> Mapping[str, Any]:
-    """Return the attributes of a figure's subject."""
-    subject = figure.subject
+def _labels(figure: HealthFigure) -> dict[str, Any]:
+    keys = list(figure.subject)
     if figure.name == "watermark.age" and figure.value >= _LONG:
-        subject |= {
-            key: figure.detail[key] for key in ("pid", "application_name") if key in figure.detail
-        }
-    return {f"penstock.{key}": value for key, value in subject.items()}
-
-
-def _database(store: Store | AsyncStore) -> Attributes:
-    """Return the attributes of the database, which distinguish the figures of several stores."""
-    parts = conninfo_to_dict(store.settings.conninfo())
-    known = {"db.namespace": parts.get("dbname"), "server.address": parts.get("host")}
-    return {"db.system.name": "postgresql"} | {key: one for key, one in known.items() if one}
+        keys += ["pid", "application_name"]
+    return {f"penstock.{key}": figure.detail[key] for key in keys if key in figure.detail}

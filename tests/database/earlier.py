@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psycopg
 
-from penstock.database.install import upgrades
+from penstock.database.parts import upgrades
 from tests import message_db
 
 ARCHIVE = Path(__file__).with_name("earlier.tar.xz")

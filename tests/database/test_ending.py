@@ -231,7 +231,7 @@ class TestAStore:
             holder.write_message("account-1", "Opened")
             waiting = threading.Thread(target=call)
             waiting.start()
-            while not store._pool._slots._waiting:
+            while not store._pool._waiting:
                 pass
             store.close()
             waiting.join()

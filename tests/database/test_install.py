@@ -12,7 +12,7 @@ import penstock
 from penstock import Edition
 from penstock.database import edition
 from penstock.database.edition import SCHEMA_VERSION
-from penstock.database.install import digest
+from penstock.database.parts import digest
 from penstock.errors import NotInstalled
 from tests.database.catalog import catalog, differences
 from tests.database.databases import CATALOG, FIVE_MESSAGES, NewDatabase, ask

@@ -10,8 +10,7 @@ import pytest
 
 from penstock import Edition
 from penstock.database.execute import execute
-from penstock.database.install import definitions
-from penstock.database.parts import created_by, parts
+from penstock.database.parts import created_by, definitions, parts
 from tests.conftest import Server
 from tests.database.databases import NewDatabase
 

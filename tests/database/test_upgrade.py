@@ -17,7 +17,7 @@ import pytest
 import penstock
 from penstock import Edition
 from penstock.database.edition import SCHEMA_VERSION
-from penstock.database.install import upgrades
+from penstock.database.parts import upgrades
 from penstock.errors import IncompatibleVersion
 from tests.database import client_process, earlier
 from tests.database.catalog import catalog, differences

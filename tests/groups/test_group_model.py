@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from penstock import Claim, Store, TypedMessage, new_id
 from penstock.errors import StaleClaim
-from penstock.store import Transaction
+from penstock.transaction import Transaction
 from tests.groups.school import (
     SCHOOL,
     CourseClosed,

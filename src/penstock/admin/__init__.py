@@ -2,8 +2,7 @@
 
 from penstock.admin.admin import Admin
 from penstock.admin.admin_async import AsyncAdmin
-from penstock.admin.health import HealthFigure
-from penstock.admin.readers import ConsumerStatus, SessionStatus
+from penstock.admin.readers import ConsumerStatus, HealthFigure, SessionStatus
 from penstock.consumers.parked import ParkedMessage
 from penstock.groups.operations import GroupStatus, ParkedPartition
 from penstock.log.overview import CategorySummary, OpenWriter, Status, StreamSummary

@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from penstock.admin import health, readers
-from penstock.admin.health import HealthFigure
-from penstock.admin.readers import ConsumerStatus, SessionStatus, refuse_forward
+from penstock.admin import readers
+from penstock.admin.readers import ConsumerStatus, HealthFigure, SessionStatus
 from penstock.consumers import parked
 from penstock.consumers.handler_calls import read_parked
 from penstock.consumers.parked import ParkedMessage, parked_stream
@@ -30,7 +29,7 @@ class Admin:
 
         The cost does not grow with the log, so you can call it every few seconds.
         """
-        return self._runs.run(health.health(self._runs.context))
+        return self._runs.run(readers.health(self._runs.context))
 
     def consumers(self, count_up_to: int = 10_000) -> list[ConsumerStatus]:
         """Return every consumer that has stored a position, with its backlog.
@@ -65,16 +64,13 @@ class Admin:
         running consumer stops at its next save.
         """
         move = readers.move_consumer(self._runs.context, category, consumer_id, position, kept_in)
-        readers.refuse_beyond(self._runs.run(readers.end_of_log()), position)
+        end = self._runs.run(readers.end_of_log())
+        if position > end:
+            raise ValidationError("position", position, f"at most {end}, the end of the log")
         self._runs.run(move)
 
     def replay(
-        self,
-        category: str,
-        consumer_id: str,
-        *,
-        position: int = 1,
-        since: datetime | None = None,
+        self, category: str, consumer_id: str, *, position: int = 1, since: datetime | None = None
     ) -> int:
         """Let a consumer handle messages again, and return the position that it resumes after.
 
@@ -87,7 +83,9 @@ class Admin:
             target = self.position_before(category, since)
         for one in self.consumers(count_up_to=1):
             if (one.category, one.consumer_id) == (category, consumer_id):
-                refuse_forward(one, target)
+                if one.position is not None and target > one.position:
+                    expected = f"at most {one.position}, the position of {consumer_id}"
+                    raise ValidationError("position", target, expected)
                 self.seek(category, consumer_id, target, one.kept_in)
                 return target
         expected = f"a consumer of {category} that has stored a position, as `consumers()` lists"

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from penstock.admin import health, readers
-from penstock.admin.health import HealthFigure
-from penstock.admin.readers import ConsumerStatus, SessionStatus, refuse_forward
+from penstock.admin import readers
+from penstock.admin.readers import ConsumerStatus, HealthFigure, SessionStatus
 from penstock.consumers import parked
 from penstock.consumers.handler_calls_async import read_parked
 from penstock.consumers.parked import ParkedMessage, parked_stream
@@ -29,7 +28,7 @@ class AsyncAdmin:
 
         The cost does not grow with the log, so you can call it every few seconds.
         """
-        return await self._runs.run(health.health(self._runs.context))
+        return await self._runs.run(readers.health(self._runs.context))
 
     async def consumers(self, count_up_to: int = 10_000) -> list[ConsumerStatus]:
         """Return every consumer that has stored a position, with its backlog.
@@ -66,16 +65,13 @@ class AsyncAdmin:
         running consumer stops at its next save.
         """
         move = readers.move_consumer(self._runs.context, category, consumer_id, position, kept_in)
-        readers.refuse_beyond(await self._runs.run(readers.end_of_log()), position)
+        end = await self._runs.run(readers.end_of_log())
+        if position > end:
+            raise ValidationError("position", position, f"at most {end}, the end of the log")
         await self._runs.run(move)
 
     async def replay(
-        self,
-        category: str,
-        consumer_id: str,
-        *,
-        position: int = 1,
-        since: datetime | None = None,
+        self, category: str, consumer_id: str, *, position: int = 1, since: datetime | None = None
     ) -> int:
         """Let a consumer handle messages again, and return the position that it resumes after.
 
@@ -88,7 +84,9 @@ class AsyncAdmin:
             target = await self.position_before(category, since)
         for one in await self.consumers(count_up_to=1):
             if (one.category, one.consumer_id) == (category, consumer_id):
-                refuse_forward(one, target)
+                if one.position is not None and target > one.position:
+                    expected = f"at most {one.position}, the position of {consumer_id}"
+                    raise ValidationError("position", target, expected)
                 await self.seek(category, consumer_id, target, one.kept_in)
                 return target
         expected = f"a consumer of {category} that has stored a position, as `consumers()` lists"

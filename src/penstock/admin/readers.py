@@ -1,9 +1,15 @@
-"""List consumers and sessions with their backlogs, and move them."""
+"""List consumers and sessions with their backlogs, move them, and read a store's health.
+
+`penstock status` shows the figures of health, and gauges measure them. The figures and their cost
+are described in `sql/penstock/60_health.sql`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from penstock.consumers.positions import KINDS, StreamPositions, TablePositions, check_edition
 from penstock.database.operation import Operation, Row, call, only_value
@@ -12,6 +18,8 @@ from penstock.log.context import LogContext, check_position
 from penstock.log.write import check_category
 from penstock.message import check_text
 from penstock.queues.operations import check_offset, queue_of, stream_of
+
+_SUBJECT = ("category", "stream_name", "group_id", "topic", "consumer_id", "pipeline", "processor")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +69,38 @@ class SessionStatus:
         return _seconds(self.oldest_waiting, self.as_of)
 
 
+@dataclass(frozen=True, slots=True)
+class HealthFigure:
+    """One figure of a store's health. Lags and ages are in seconds."""
+
+    #: subject and measure, such as `consumer.lag` or `outbox.failed`
+    name: str
+    value: float
+    #: the subject and other facts, such as the pid that holds the watermark back
+    detail: Mapping[str, Any]
+
+    @property
+    def subject(self) -> dict[str, str]:
+        """The subject: a consumer and its category, a group, a topic; empty for the store."""
+        return {name: self.detail[name] for name in _SUBJECT if name in self.detail}
+
+
 def _seconds(since: datetime | None, until: datetime) -> float:
     return 0.0 if since is None else max(0.0, (until - since).total_seconds())
 
 
-def consumers(context: LogContext, count_up_to: int = 10_000) -> Operation[list[ConsumerStatus]]:
+def health(context: LogContext) -> Operation[list[HealthFigure]]:
+    """Read the figures, with index lookups only."""
+    context.require_penstock("health")
+    return call(
+        "health",
+        "select name, value, detail from penstock.health()",
+        (),
+        lambda rows: [HealthFigure(*row) for row in rows],
+    )
+
+
+def consumers(context: LogContext, count_up_to: int) -> Operation[list[ConsumerStatus]]:
     """List every consumer that has stored a position."""
     check_position("count_up_to", count_up_to)
     context.require_penstock("listing consumers")
@@ -78,7 +113,7 @@ def consumers(context: LogContext, count_up_to: int = 10_000) -> Operation[list[
     )
 
 
-def sessions(context: LogContext, count_up_to: int = 10_000) -> Operation[list[SessionStatus]]:
+def sessions(context: LogContext, count_up_to: int) -> Operation[list[SessionStatus]]:
     """List every consumer of a queue."""
     check_position("count_up_to", count_up_to)
     context.require_penstock("listing sessions")
@@ -162,19 +197,6 @@ def end_of_log() -> Operation[int]:
     )
 
 
-def refuse_beyond(end: int, position: int) -> None:
-    """Refuse a position from which a consumer would skip future messages."""
-    if position > end:
-        raise ValidationError("position", position, f"at most {end}, the end of the log")
-
-
-def refuse_forward(consumer: ConsumerStatus, position: int) -> None:
-    """Refuse to replay from a position that the consumer has not reached."""
-    if consumer.position is not None and position > consumer.position:
-        expected = f"at most {consumer.position}, the position of {consumer.consumer_id}"
-        raise ValidationError("position", position, expected)
-
-
 def position_before(context: LogContext, category: str, moment: datetime) -> Operation[int]:
     """Read the global position just before the first message written at or after `moment`."""
     check_category(category)
@@ -184,7 +206,7 @@ def position_before(context: LogContext, category: str, moment: datetime) -> Ope
         "position_before",
         "select penstock.position_before(%s, %s)",
         (category, moment),
-        lambda rows: rows[0][0],
+        only_value,
     )
 
 

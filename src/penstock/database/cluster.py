@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import psycopg
-from psycopg import sql
 from psycopg.pq import PGconn, Ping
 
 from penstock.errors import EmbeddedServerError
@@ -83,59 +82,53 @@ class Address:
         """Return whether the server accepts connections."""
         return Ping(PGconn.ping(f"{self.url('postgres')}&connect_timeout=5".encode()))
 
-    def ensure_database(self, database: str) -> bool:
-        """Create the database unless it exists. False if the server stops meanwhile."""
-        with (
-            suppress(psycopg.OperationalError),
-            psycopg.connect(self.url("postgres"), autocommit=True) as connection,
-        ):
-            found = connection.execute("select from pg_database where datname = %s", [database])
-            if found.fetchone() is None:
-                connection.execute(sql.SQL("create database {}").format(sql.Identifier(database)))
-            return True
-        return False
+    def ensure_database(self) -> bool:
+        """Create the database `penstock` unless it exists. False if the server stops meanwhile."""
+        try:
+            with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
+                find = "select from pg_database where datname = 'penstock'"
+                if connection.execute(find).fetchone() is None:
+                    connection.execute("create database penstock")
+        except psycopg.OperationalError:
+            return False
+        return True
 
 
-@dataclass(frozen=True)
 class Cluster:
     """The data of one server, and the binaries that run it."""
 
-    folder: Path
-    version: int
-    binaries: Path
-    settings: Mapping[str, str]
-    timeout: float  # seconds for the server to start or to stop
-
-    @property
-    def data(self) -> Path:
-        """PostgreSQL's data directory."""
-        return self.folder / "data"
-
-    @property
-    def _pid_file(self) -> Path:
-        return self.data / "postmaster.pid"
+    def __init__(
+        self, folder: Path, version: int, settings: Mapping[str, str], timeout: float
+    ) -> None:
+        self.folder = folder
+        self._data = folder / "data"
+        self._pid_file = self._data / "postmaster.pid"
+        self._version = version
+        self._binaries = binaries(version)
+        self._settings = settings
+        self._timeout = timeout  # seconds for the server to start or to stop
 
     def run(self) -> Address:
         """Return the address of the running server: create it, start it, or wait for it."""
         self._ensure_data()
-        deadline = time.monotonic() + self.timeout
+        deadline = time.monotonic() + self._timeout
         while time.monotonic() < deadline:
             address = self._address()
             answer = address.ping() if address else Ping.NO_RESPONSE
-            if address and answer is Ping.OK and address.ensure_database("penstock"):
+            if address and answer is Ping.OK and address.ensure_database():
                 return address
             if is_unlocked(self.folder / "server.lock") and not self._postmaster():
                 self._launch()
             else:
                 self._wait_for(answer)
-        raise self._not_started(f"no answer for {self.timeout:g} seconds")
+        raise self._not_started(f"no answer for {self._timeout:g} seconds")
 
     def stop(self) -> None:
         """Stop the server, if it runs, without waiting for its clients."""
         if postmaster := self._postmaster():
             socket_folder = self._socket_folder()
             postmaster.send_signal(signal.SIGINT)
-            deadline = time.monotonic() + self.timeout
+            deadline = time.monotonic() + self._timeout
             while self._postmaster():
                 if time.monotonic() > deadline:
                     raise EmbeddedServerError(f"PostgreSQL in {self.folder} does not stop")
@@ -144,7 +137,7 @@ class Cluster:
                 socket_folder.rmdir()
 
     def _ensure_data(self) -> None:
-        version_file = self.data / "PG_VERSION"
+        version_file = self._data / "PG_VERSION"
         if not version_file.exists():
             self._create_data()
             return
@@ -153,11 +146,11 @@ class Cluster:
             raise EmbeddedServerError(
                 f"{version_file} is damaged: expected the major version of PostgreSQL"
             )
-        if int(found) != self.version:
+        if int(found) != self._version:
             raise EmbeddedServerError(
-                f"{self.folder} holds data of PostgreSQL {found}, and {self.version} was requested:"
-                f" request version {found}, or move the data to another folder with pg_dump and"
-                " pg_restore"
+                f"{self.folder} holds data of PostgreSQL {found}, and {self._version} was "
+                f"requested: request version {found}, or move the data to another folder with "
+                "pg_dump and pg_restore"
             )
 
     def _create_data(self) -> None:
@@ -171,14 +164,16 @@ class Cluster:
             raise EmbeddedServerError(f"cannot create a database in {self.folder}:\n{done.stderr}")
         with (new / "postgresql.conf").open("a") as configuration:
             configuration.write("include 'penstock.conf'\n")
-        new.rename(self.data)
+        new.rename(self._data)
 
     def _launch(self) -> None:
         lock = lock_file(self.folder / "server.lock", fcntl.LOCK_EX)
         try:
-            self._remove_stale_files()
+            self._pid_file.unlink(missing_ok=True)  # stale, as all files of the last server
+            for stale in self._socket_folder().glob(".s.PGSQL.*.lock"):
+                stale.unlink()
             self._write_settings()
-            seconds = str(math.ceil(self.timeout))
+            seconds = str(math.ceil(self._timeout))
             options = ["-D", "data", "-l", "data/server.log", "-w", "-t", seconds]
             done = self._command("pg_ctl", "start", *options, pass_fds=[lock])
         finally:
@@ -186,66 +181,53 @@ class Cluster:
         if done.returncode != 0 and not self._pid_file.exists():  # a killed server leaves it
             raise self._not_started(done.stderr)
 
-    def _remove_stale_files(self) -> None:
-        self._pid_file.unlink(missing_ok=True)
-        for lock in self._socket_folder().glob(".s.PGSQL.*.lock"):
-            lock.unlink()
-
     def _wait_for(self, answer: Ping) -> None:
         """Wait for a server that starts up or shuts down; stop processes that block a new one.
 
         Those are the children of a server that was killed, and a server whose folder was moved: it
         uses the former paths, and would fail at its next checkpoint.
         """
-        if answer is Ping.NO_RESPONSE:
-            postmaster = self._postmaster()
-            if postmaster is None:
-                blocking = self._orphans()
-            else:
-                blocking = [postmaster.pid] if self._was_moved() else []
-            for process in blocking:
-                with suppress(ProcessLookupError):
-                    os.kill(process, signal.SIGQUIT)  # as a server does when a child crashes
-        time.sleep(0.02)
-
-    def _orphans(self) -> list[int]:
         import psutil
 
-        processes = psutil.process_iter(["name", "cwd"])
-        wanted = {"name": "postgres", "cwd": str(self.data)}
-        return [process.pid for process in processes if process.info == wanted]
+        lines = self._pid_lines()
+        was_moved = len(lines) > 2 and lines[1] != str(self._data)
+        if answer is Ping.NO_RESPONSE and (was_moved or not self._postmaster()):
+            blocking = {"name": "postgres", "cwd": str(self._data)}
+            for process in psutil.process_iter(["name", "cwd"]):
+                if process.info == blocking:
+                    with suppress(psutil.NoSuchProcess):
+                        process.send_signal(signal.SIGQUIT)  # as a server, when a child crashes
+        time.sleep(0.02)
 
     def _write_settings(self) -> None:
         socket_folder = str(self._socket_folder()).replace('"', '""')
-        settings = {"unix_socket_directories": f'"{socket_folder}"', **SETTINGS, **self.settings}
-        path = self.data / "penstock.conf"
-        lines = [f"{name} = {_quoted(value)}\n" for name, value in settings.items()]
-        path.write_bytes(os.fsencode("".join(lines)))
+        settings = {"unix_socket_directories": f'"{socket_folder}"', **SETTINGS, **self._settings}
+        path = self._data / "penstock.conf"
+        text = ""
+        for name, value in settings.items():
+            escaped = value.replace("\\", "\\\\").replace("'", "''")
+            text += f"{name} = '{escaped}'\n"
+        path.write_bytes(os.fsencode(text))
         path.chmod(0o644)
 
     def _socket_folder(self) -> Path:
         """The data directory, or a private folder in /tmp if its path is too long for a socket."""
-        if len(os.fsencode(self.data)) <= LONGEST_SOCKET_FOLDER and "," not in str(self.data):
-            return self.data
-        identity = f"{self.data}:{self.data.stat().st_ino}"
+        if len(os.fsencode(self._data)) <= LONGEST_SOCKET_FOLDER and "," not in str(self._data):
+            return self._data
+        identity = f"{self._data}:{self._data.stat().st_ino}"
         folder = Path("/tmp") / f"penstock-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
         with suppress(FileExistsError):
             folder.mkdir(mode=0o700)
             self._change_owner(folder)
-        if folder.lstat().st_uid != self.data.stat().st_uid:
-            raise EmbeddedServerError(f"{folder} belongs to another user than {self.data}")
+        if folder.lstat().st_uid != self._data.stat().st_uid:
+            raise EmbeddedServerError(f"{folder} belongs to another user than {self._data}")
         return folder
 
     def _address(self) -> Address | None:
         match self._pid_lines():
-            case [_, data, _, port, socket_folder, *_] if socket_folder and data == str(self.data):
+            case [_, data, _, port, socket_folder, *_] if socket_folder and data == str(self._data):
                 return Address(socket_folder, int(port))
         return None  # no file, an incomplete one, or one that was copied with the folder
-
-    def _was_moved(self) -> bool:
-        """Whether the server's pid file names another data directory."""
-        lines = self._pid_lines()
-        return len(lines) > 2 and lines[1] != str(self.data)
 
     def _postmaster(self) -> psutil.Process | None:
         """The server's process if it runs: not a zombie, nor another process with its old pid."""
@@ -253,7 +235,7 @@ class Cluster:
 
         with suppress(ValueError, psutil.Error):
             process = psutil.Process(int(self._pid_lines()[0]))
-            if process.cwd() == str(self.data):
+            if process.cwd() == str(self._data):
                 return process
         return None
 
@@ -270,7 +252,7 @@ class Cluster:
             account = {"user": owner[0], "group": owner[1], "extra_groups": []}
             self._allow_traversal()
         return subprocess.run(
-            [str(self.binaries / program), *arguments],
+            [str(self._binaries / program), *arguments],
             cwd=self.folder,  # so paths are short and need no quoting
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -284,8 +266,8 @@ class Cluster:
         """For root, the user and group that run the server; others run it themselves: None."""
         if os.geteuid() != 0:
             return None
-        if self.data.exists():
-            return self.data.stat().st_uid, self.data.stat().st_gid
+        if self._data.exists():
+            return self._data.stat().st_uid, self._data.stat().st_gid
         account = _system_account("pgserver")
         return account.pw_uid, account.pw_gid
 
@@ -294,12 +276,12 @@ class Cluster:
             os.chown(folder, *owner)
 
     def _allow_traversal(self) -> None:
-        for parent in (*self.data.parents, *self.binaries.parents):
+        for parent in (*self._data.parents, *self._binaries.parents):
             if not (mode := parent.stat().st_mode) & stat.S_IXOTH:
                 parent.chmod(mode | stat.S_IXOTH)
 
     def _not_started(self, reason: str) -> EmbeddedServerError:
-        log = self.data / "server.log"
+        log = self._data / "server.log"
         lines = log.read_text(errors="replace").splitlines()[-20:] if log.exists() else []
         title = f"PostgreSQL in {self.folder} did not start"
         return EmbeddedServerError("\n".join([title, reason.strip(), *lines]))
@@ -311,26 +293,17 @@ def _system_account(name: str) -> pwd.struct_passwd:
         return pwd.getpwnam(name)
     # with `su` without `-`, cron and some containers PATH lacks the administrator's folders
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
-    if (useradd := shutil.which("useradd", path=path)) is None:
-        raise EmbeddedServerError(
-            "PostgreSQL does not run as root, and there is no useradd to create a user for it: "
-            f"run the program as another user, or create a system user named {name}"
-        )
-    created = subprocess.run(
-        [useradd, "--system", "--shell", "/bin/sh", name],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    try:
-        return pwd.getpwnam(name)
-    except KeyError:
-        raise EmbeddedServerError(
-            f"PostgreSQL does not run as root, and {useradd} did not create the user {name}: "
-            f"{created.stderr.strip()}"
-        ) from None
-
-
-def _quoted(value: str) -> str:
-    return "'" + value.replace("\\", "\\\\").replace("'", "''") + "'"
+    reason = "there is no useradd to create a user for it"
+    if useradd := shutil.which("useradd", path=path):
+        command = [useradd, "--system", "--shell", "/bin/sh", name]
+        created = subprocess.run(command, capture_output=True, text=True, check=False)
+        with suppress(KeyError):
+            return pwd.getpwnam(name)
+        reason = f"{useradd} did not create the user {name}: {created.stderr.strip()}"
+    raise EmbeddedServerError(
+        f"PostgreSQL does not run as root, and {reason}: "
+        f"run the program as another user, or create a system user named {name}"
+    )
 
 
 def is_unlocked(path: Path) -> bool:

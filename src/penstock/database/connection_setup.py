@@ -9,19 +9,17 @@ from typing import Any, LiteralString
 import psycopg
 
 from penstock.database.edition import Edition
-from penstock.errors import (
-    AuthenticationFailed,
-    DatabaseUnreachable,
-    PoolExhausted,
-    UnavailableError,
-    first_line,
-)
+from penstock.errors import AuthenticationFailed, DatabaseUnreachable, UnavailableError, first_line
 from penstock.settings import Settings, redact
 
-#: sets all session settings in one round trip
-CONFIGURE: LiteralString = """
+#: sets all session settings in one round trip. Genuine Message DB's functions name each other
+#: without their schema, so they need it on the search path
+_CONFIGURE: LiteralString = """
 select set_config(name, value, false)
 from unnest(%s::text[], %s::text[]) as setting(name, value)
+union all
+select set_config('search_path', 'message_store, ' || current_setting('search_path'), false)
+where %s
 """
 
 #: libpq gives the reason for a failed connection only as text
@@ -34,14 +32,11 @@ _BUSY = re.compile(
     r"too many (clients|connections)|remaining connection slots|the database system is "
 )
 
-#: genuine Message DB's functions name each other without their schema
-PREPEND_SEARCH_PATH: LiteralString = """
-select set_config('search_path', 'message_store, ' || current_setting('search_path'), false)
-"""
 
-
-def session_settings(settings: Settings) -> tuple[list[str], list[str]]:
-    """Return the names and values of the server settings of each connection."""
+def configuration(
+    settings: Settings, edition: Edition = Edition.PENSTOCK
+) -> tuple[LiteralString, tuple[Any, ...]]:
+    """Return the statement that configures a connection, and its arguments."""
     values = {
         "timezone": settings.session_timezone,
         "statement_timeout": str(settings.command_timeout_ms),
@@ -49,14 +44,7 @@ def session_settings(settings: Settings) -> tuple[list[str], list[str]]:
         "default_transaction_read_only": "on" if settings.read_only else "off",
         "message_store.sql_condition": "on" if settings.sql_condition else "off",
     }
-    return list(values), list(values.values())
-
-
-def connection_options(settings: Settings) -> dict[str, Any]:
-    """Return the psycopg options of a connection, pooled or not."""
-    # Without a threshold psycopg prepares nothing, even with `prepare=True`.
-    threshold = 5 if settings.prepared_statements else None
-    return {"autocommit": True, "prepare_threshold": threshold}
+    return _CONFIGURE, (list(values), list(values.values()), edition is not Edition.PENSTOCK)
 
 
 class Attempts:
@@ -82,24 +70,6 @@ class Attempts:
             raise error
         self._pause = min(2 * self._pause, 0.5)
         return min(self._pause, max(0.0, self._begun + limit - time.monotonic()))
-
-
-def no_connection_error(settings: Settings, lent: int) -> UnavailableError:
-    """Return the error for a caller that got no connection in time. `lent` are in use."""
-    waited = f"{settings.pool_timeout_ms / 1000:g} s"
-    if lent < settings.pool_max_size:
-        reason = f"the server did not accept a new connection within {waited}"
-        return DatabaseUnreachable(settings.where(), reason)
-    return PoolExhausted(
-        settings.where(),
-        f"all {settings.pool_max_size} connections stayed in use for {waited}: "
-        "end transactions sooner, or raise pool_max_size",
-    )
-
-
-def needs_search_path(edition: Edition) -> bool:
-    """Whether `message_store` must be on the search path, as genuine Message DB requires."""
-    return edition is not Edition.PENSTOCK
 
 
 def connection_failed(error: psycopg.Error, where: str) -> UnavailableError:

@@ -15,7 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from penstock.database.operation import Operation, Row, call
+import msgspec
+
+from penstock.database.operation import Operation, call, only_value
 from penstock.errors import IncompatibleVersion, NotInstalled
 
 #: the version of the schema that this package installs; rises with each release that changes it
@@ -26,7 +28,7 @@ OLDEST_POSTGRESQL = 15
 
 
 class Edition(Enum):
-    """Whose functions a database has."""
+    """What is installed: Penstock, Penstock on a genuine Message DB, or that alone."""
 
     PENSTOCK = "penstock"
     ON_MESSAGE_DB = "message-db"
@@ -53,7 +55,7 @@ class Found:
 
     @property
     def edition(self) -> Edition:
-        """Whose functions the database has."""
+        """The edition of the database."""
         if not self.has_penstock:
             return Edition.GENUINE
         return Edition.PENSTOCK if self.has_our_functions else Edition.ON_MESSAGE_DB
@@ -86,22 +88,17 @@ def find() -> Operation[Found]:
           ),
           to_regclass('penstock.installations') is not null and (
             to_regproc('penstock.get_category_messages') is null
-            or 6 > (
-              select count(*) from pg_trigger t
-              where t.tgrelid = to_regclass('message_store.messages')
-                and (t.tgname, t.tgenabled) in (
+            or (
+              select 6 > count(*) filter (where (t.tgname, t.tgenabled) in (
                   ('penstock_announce', 'A'), ('penstock_refuse_unannounced_position', 'A'),
                   ('penstock_announce_applied', 'R'), ('penstock_place_applied', 'R'),
-                  ('penstock_renew_incarnation', 'A'), ('penstock_forget_log', 'A'))
-            )
-            or 4 <> any (  -- those of the attribute index, once a type is declared
-              select count(*) filter (where (t.tgname, t.tgenabled) in (
-                ('penstock_index_attributes', 'A'), ('penstock_forget_attributes', 'A'),
-                ('penstock_index_applied', 'R'), ('penstock_forget_applied', 'R')))
-              from pg_trigger t
-              where t.tgrelid = to_regclass('message_store.messages')
-                and t.tgname ~ '^penstock_(index|forget)_(attributes|applied)$'
-              having count(*) > 0
+                  ('penstock_renew_incarnation', 'A'), ('penstock_forget_log', 'A')))
+                -- those of the attribute index, once a type is declared
+                or bool_or(t.tgname ~ '^penstock_(index|forget)_(attributes|applied)$')
+                  and 4 <> count(*) filter (where (t.tgname, t.tgenabled) in (
+                    ('penstock_index_attributes', 'A'), ('penstock_forget_attributes', 'A'),
+                    ('penstock_index_applied', 'R'), ('penstock_forget_applied', 'R')))
+              from pg_trigger t where t.tgrelid = to_regclass('message_store.messages')
             )
           )
         """,
@@ -112,32 +109,19 @@ def find() -> Operation[Found]:
 
 def last_installation() -> Operation[Installation | None]:
     """Return the last installation, or None."""
-
-    def decode(rows: list[Row]) -> Installation | None:
-        if not rows:
-            return None
-        version, oldest_client, digest, edition, upgrades = rows[0]
-        return Installation(
-            version, oldest_client, digest, Edition(edition), frozenset(upgrades or ())
-        )
-
     return call(
         "last_installation",
-        # as JSON, since the column upgrades is not there in version 1
-        "select i.version, i.oldest_client, i.digest, i.edition, to_jsonb(i) -> 'upgrades'"
-        " from penstock.installations i order by i.id desc limit 1",
+        # as JSON, since version 1 has no column upgrades
+        "select to_jsonb(i) - 'parts' from penstock.installations i order by i.id desc limit 1",
         (),
-        decode,
+        lambda rows: msgspec.convert(rows[0][0], Installation) if rows else None,
     )
 
 
 def message_store_version() -> Operation[str]:
     """Return the version of Message DB whose interface the database has."""
     return call(
-        "message_store_version",
-        "select message_store.message_store_version()",
-        (),
-        lambda rows: str(rows[0][0]),
+        "message_store_version", "select message_store.message_store_version()", (), only_value
     )
 
 

@@ -24,17 +24,17 @@ from __future__ import annotations
 
 import atexit
 import os
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from subprocess import SubprocessError
 from typing import Self
 
 import psycopg
 
-from penstock.database.cluster import Cluster, binaries, is_unlocked, lock_file, unlock_file
+from penstock.database.cluster import Cluster, is_unlocked, lock_file, unlock_file
 from penstock.errors import EmbeddedServerError
 
 if sys.platform != "win32":
@@ -48,14 +48,12 @@ def start(
 
     `timeout` is in seconds, for the server to start (it may have to recover first) or to stop.
     """
-    cluster = Cluster(_absolute(folder), version, binaries(version), settings, timeout)
-    server = EmbeddedServer(cluster)
     try:
-        server._open()
-    except (OSError, subprocess.SubprocessError, psycopg.Error) as error:
-        server.leave()
+        # a RuntimeError or ValueError if there is no such home, or a loop of links, or a NUL
+        absolute = folder.expanduser().resolve()
+        return EmbeddedServer(Cluster(absolute, version, settings, timeout))
+    except (OSError, RuntimeError, ValueError, SubprocessError, psycopg.Error) as error:
         raise EmbeddedServerError(f"cannot keep PostgreSQL in {folder}: {error}") from error
-    return server
 
 
 class EmbeddedServer:
@@ -63,6 +61,15 @@ class EmbeddedServer:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        _create_folder(cluster.folder)
+        with _exclusive(cluster.folder):
+            self._address = cluster.run()
+            _handles[self] = lock_file(cluster.folder / "users.lock", fcntl.LOCK_SH)
+        # a worker of multiprocessing may end without atexit, but not without its own finalizers
+        from multiprocessing import parent_process, util  # here: its atexit has to precede ours
+
+        if parent_process() is not None:
+            util.Finalize(None, _leave_all, exitpriority=0)
 
     @property
     def url(self) -> str:
@@ -84,14 +91,6 @@ class EmbeddedServer:
             if is_unlocked(folder / "users.lock"):
                 self._cluster.stop()
 
-    def _open(self) -> None:
-        folder = self._cluster.folder
-        _create_folder(folder)
-        with _exclusive(folder):
-            self._address = self._cluster.run()
-            _handles[self] = lock_file(folder / "users.lock", fcntl.LOCK_SH)
-        _leave_all_at_exit_of_a_worker()
-
     def __enter__(self) -> Self:
         return self
 
@@ -109,14 +108,6 @@ _start_or_fork = threading.RLock()
 def _leave_all() -> None:
     for server in list(_handles):
         server.leave()
-
-
-def _leave_all_at_exit_of_a_worker() -> None:
-    """A worker of multiprocessing may end without atexit, but not without its own finalizers."""
-    from multiprocessing import parent_process, util  # here: its atexit has to precede ours
-
-    if parent_process() is not None:
-        util.Finalize(None, _leave_all, exitpriority=0)
 
 
 def _close_all_in_child() -> None:
@@ -145,13 +136,6 @@ def _exclusive(folder: Path) -> Iterator[None]:
             yield
         finally:
             unlock_file(descriptor)
-
-
-def _absolute(folder: Path) -> Path:
-    try:
-        return folder.expanduser().resolve()
-    except (OSError, RuntimeError, ValueError) as error:  # no such home, a loop of links, a NUL
-        raise EmbeddedServerError(f"cannot keep PostgreSQL in {folder}: {error}") from error
 
 
 def _create_folder(folder: Path) -> None:

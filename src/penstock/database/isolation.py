@@ -7,16 +7,11 @@ statement and each pause, and the client raises an error when the time is over.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from enum import Enum
 
-from psycopg import sql
-
 from penstock.database.operation import Operation, call, only_value
 from penstock.errors import ValidationError
-
-_HAS_TRANSACTION_TIMEOUT = 170_000
 
 
 class IsolationLevel(Enum):
@@ -41,33 +36,15 @@ class Terms:
     read_only: bool
     timeout_ms: int
 
-    def begin(self, server_version: int) -> sql.Composed:
+    def begin(self, server_version: int) -> bytes:
         """Return the statements that begin the transaction, to be sent together."""
-        access = sql.SQL("read only" if self.read_only else "")  # else the session's default
-        bounds = (
-            ("transaction_timeout",)
-            if server_version >= _HAS_TRANSACTION_TIMEOUT
-            else ("statement_timeout", "idle_in_transaction_session_timeout")
-        )
-        return sql.SQL("; ").join(
-            [
-                sql.SQL("begin isolation level {} {}").format(
-                    sql.SQL(self.isolation.value), access
-                ),
-                *(
-                    sql.SQL("set local {} = {}").format(sql.SQL(bound), self.timeout_ms)
-                    for bound in bounds
-                ),
-            ]
-        )
-
-    def expired(self) -> str:
-        """Return the reason that a `TransactionTimeout` gives."""
-        return f"the transaction took longer than {self.timeout_ms / 1000:g} s and was rolled back"
-
-    def deadline(self) -> float:
-        """Return when a transaction that begins now times out, on the monotonic clock."""
-        return time.monotonic() + self.timeout_ms / 1000
+        access = "read only" if self.read_only else ""  # else the session's default
+        bounds = ["statement_timeout", "idle_in_transaction_session_timeout"]
+        if server_version >= 170_000:
+            bounds = ["transaction_timeout"]
+        begin = f"begin isolation level {self.isolation.value} {access}"
+        limits = [f"set local {bound} = {self.timeout_ms}" for bound in bounds]
+        return "; ".join([begin, *limits]).encode()
 
 
 def watermark_before() -> Operation[int]:
@@ -79,24 +56,15 @@ def terms(
     isolation: IsolationLevel | str | None, read_only: bool, timeout: float | None, default_ms: int
 ) -> Terms:
     """Return the checked terms of a transaction. `timeout` is in seconds."""
-    if timeout is not None and not _is_time(timeout):
+    # the range of the server's timeouts
+    is_time = isinstance(timeout, int | float) and timeout is not True and 0 < timeout < 2_000_000
+    if timeout is not None and not is_time:
         raise ValidationError("timeout", timeout, "a number of seconds above 0")
     timeout_ms = default_ms if timeout is None else max(1, int(timeout * 1000))
-    return Terms(_isolation_level(isolation), bool(read_only), timeout_ms)
-
-
-def _is_time(value: object) -> bool:
-    """Whether the value is a number of seconds in the range of the server's timeouts."""
-    return isinstance(value, int | float) and value is not True and 0 < value < 2_000_000
-
-
-def _isolation_level(value: IsolationLevel | str | None) -> IsolationLevel:
-    if value is None:
-        return IsolationLevel.READ_COMMITTED
-    if isinstance(value, IsolationLevel):
-        return value
+    wanted = isolation.lower().replace("_", " ") if isinstance(isolation, str) else isolation
     try:
-        return IsolationLevel(value.lower().replace("_", " "))
-    except (ValueError, AttributeError, TypeError):
+        level = IsolationLevel.READ_COMMITTED if wanted is None else IsolationLevel(wanted)
+    except ValueError:
         known = ", ".join(repr(level.value) for level in IsolationLevel)
-        raise ValidationError("isolation", value, f"one of {known}") from None
+        raise ValidationError("isolation", isolation, f"one of {known}") from None
+    return Terms(level, bool(read_only), timeout_ms)

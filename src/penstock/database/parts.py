@@ -1,4 +1,4 @@
-"""The parts of an installation, and whether they are still as they were installed.
+"""The SQL files, the parts that they create, and whether these are still as they were installed.
 
 A part is a table, index, view, type, function or trigger that the SQL files create. `penstock init`
 records all of them in `penstock.installations.parts`. Comparing that record with the catalog finds
@@ -10,18 +10,27 @@ name alone: `init` cannot restore the definition of an existing one.
 
 from __future__ import annotations
 
+import hashlib
+import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 
-from penstock.database.edition import Edition
+from penstock.database.edition import Edition, Installation
 from penstock.database.operation import Operation, call
+from penstock.errors import NotInstalled
+
+logger = logging.getLogger("penstock")
 
 _CREATE = re.compile(
     r"^ *create (?:or replace )?(?:unique |unlogged )?"
     r"(table|index|view|type|domain|function|procedure|trigger) (?:if not exists )?([\w.]+)",
     re.MULTILINE,
 )
+#: what precedes the name of a part, if not its kind
+_PREFIXES = {"function": "", "procedure": "", "domain": "type "}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +44,7 @@ class Parts:
         """Leave out the functions of `message_store` where they are Message DB's own."""
         if edition is Edition.PENSTOCK:
             return self
-        ours = {
-            name: digest for name, digest in self.recorded.items() if "message_store." not in name
-        }
+        ours = {name: one for name, one in self.recorded.items() if "message_store." not in name}
         return Parts(ours, self.found)
 
     @property
@@ -53,15 +60,39 @@ class Parts:
         )
 
 
+@cache
+def digest(edition: Edition) -> str:
+    """Return the digest of the SQL files that define an edition."""
+    lines = [f"{name}\n{text}\n" for name, text in definitions(edition)]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def definitions(edition: Edition) -> list[tuple[str, str]]:
+    """Return name and text of the files that define an edition, in order."""
+    folders = ["message_store", "penstock"] if edition is Edition.PENSTOCK else ["penstock"]
+    return [
+        (f"{folder}/{name}.sql", text) for folder in folders for name, text in _files_in(folder)
+    ]
+
+
+def upgrades() -> list[tuple[str, str]]:
+    """Return name and text of the upgrades from all versions, in order."""
+    return _files_in("upgrades")
+
+
+@cache
+def _files_in(folder: str) -> list[tuple[str, str]]:
+    return sorted(
+        (file.name.removesuffix(".sql"), file.read_text(encoding="utf-8"))
+        for file in (files("penstock.database") / "sql" / folder).iterdir()
+        if file.name.endswith(".sql")
+    )
+
+
 def created_by(texts: Iterable[str]) -> set[str]:
     """Return the names of the parts that SQL files create; functions without their arguments."""
-    return {_part_name(*created) for text in texts for created in _CREATE.findall(text)}
-
-
-def _part_name(kind: str, name: str) -> str:
-    if kind in ("function", "procedure"):
-        return name
-    return f"{'type' if kind == 'domain' else kind} {name}"
+    created = [part for text in texts for part in _CREATE.findall(text)]
+    return {_PREFIXES.get(kind, f"{kind} ") + name for kind, name in created}
 
 
 def parts() -> Operation[Parts]:
@@ -109,3 +140,38 @@ def parts() -> Operation[Parts]:
         (),
         lambda rows: Parts(*rows[0]),
     )
+
+
+def check_parts(installation: Installation, parts: Parts, where: str) -> None:
+    """Refuse an installation that lacks a part, and warn of one that differs from this package's.
+
+    A missing index is a warning: most calls work without it, though slowly.
+    """
+    if missing := [name for name in parts.missing if not name.startswith("index ")]:
+        raise NotInstalled(
+            f"{where} lacks {listed(missing)}, dropped since it was installed: "
+            "run `penstock init` to restore it"
+        )
+    if parts.missing:
+        logger.warning(
+            "%s lacks %s; run `penstock init` to restore it", where, listed(parts.missing)
+        )
+    if parts.replaced:
+        logger.warning(
+            "%s: %s changed since `penstock init` installed it; run it again to restore it",
+            where,
+            listed(parts.replaced),
+        )
+    if installation.digest != digest(installation.edition):
+        logger.warning(
+            "%s has the SQL of another build of version %s than this package's; "
+            "`penstock init` replaces it",
+            where,
+            installation.version,
+        )
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the names for a message: the first three, and how many more there are."""
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more

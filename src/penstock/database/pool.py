@@ -3,23 +3,21 @@
 
 If a connection is broken, the operation is sent once more, on another one. That is safe, since
 every operation can be repeated: a message gets its id before it is sent. A caller that finds no
-idle connection opens one, or waits for one if the pool is full: see `slots.py`.
+idle connection opens one, or waits for one if the pool is full: see `base_pool.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, TypeVar, cast
 
 import psycopg
 
 from penstock.database import connection_setup
-from penstock.database.edition import Edition
+from penstock.database.base_pool import BasePool
 from penstock.database.execute import execute
-from penstock.database.interceptor import Interceptor, intercepted
+from penstock.database.interceptor import intercepted
 from penstock.database.operation import Operation
 from penstock.database.server_errors import typed_errors
-from penstock.database.slots import Slots
 from penstock.errors import DatabaseUnreachable, UnavailableError
 from penstock.loops.concurrency import sleep, wait_for
 from penstock.settings import Settings
@@ -31,8 +29,10 @@ Connection = psycopg.Connection[Any]
 def connect(settings: Settings, *, pooled: bool = False) -> Connection:
     """Return a new connection, or raise the typed error of the failed attempt."""
     kind = PooledConnection if pooled else psycopg.Connection
+    # Without a threshold psycopg prepares nothing, even with `prepare=True`.
+    threshold = 5 if settings.prepared_statements else None
     try:
-        return kind.connect(settings.conninfo(), **connection_setup.connection_options(settings))
+        return kind.connect(settings.conninfo(), autocommit=True, prepare_threshold=threshold)
     except psycopg.Error as error:
         raise connection_setup.connection_failed(error, settings.where()) from None
 
@@ -44,28 +44,8 @@ class PooledConnection(psycopg.Connection[Any]):
         """Emit no ResourceWarning, unlike other psycopg connections."""
 
 
-class Pool:
-    """A pool of connections, configured by the settings."""
-
-    def __init__(
-        self, settings: Settings, edition: Edition, interceptors: Sequence[Interceptor] = ()
-    ) -> None:
-        self.settings = settings
-        self.interceptors = interceptors
-        self.edition = edition
-        self.where = settings.where()
-        self._slots: Slots[Connection] = Slots(
-            settings.pool_min_size, settings.pool_max_size, self.where
-        )
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the pool is closed."""
-        return self._slots.is_closed
-
-    def close(self) -> None:
-        """Close all connections. In a forked child, close none: they belong to the parent."""
-        self._slots.close()
+class Pool(BasePool[Connection]):
+    """A pool of connections, configured by the settings. `put` returns a connection to it."""
 
     def run(self, operation: Operation[Result]) -> Result:
         """Run one operation on a connection, and on another one if the first is broken."""
@@ -79,12 +59,12 @@ class Pool:
                     if is_last:
                         raise
                 finally:
-                    self.give_back(connection)
+                    self.put(connection)
                 self.drop_idle()
         return cast(Result, call.result)
 
     def take(self) -> Connection:
-        """Take a connection out of the pool. Give it back with `give_back`."""
+        """Take a connection out of the pool, or open one."""
         attempts = connection_setup.Attempts(self.settings)
         while True:
             connection = self._wait_for_slot(attempts)
@@ -96,40 +76,24 @@ class Pool:
                 pause = attempts.pause_after(error)
             sleep(pause)
 
-    def give_back(self, connection: Connection) -> None:
-        """Return a connection to the pool, which closes it if it cannot be used again."""
-        self._slots.put(connection)
-
-    def drop_idle(self) -> None:
-        """Close the idle connections, after another one was found broken."""
-        self._slots.drop_idle()
-
     def _wait_for_slot(self, attempts: connection_setup.Attempts) -> Connection | None:
-        slot = self._slots.take()
+        slot = self.reserve()
         try:
             return wait_for(slot, attempts.left())
-        except TimeoutError:
-            self._slots.stop_waiting(slot)
-            raise connection_setup.no_connection_error(self.settings, self._slots.lent) from None
-        except BaseException:  # the caller was interrupted
-            self._slots.stop_waiting(slot)
+        except BaseException as error:  # a timeout, or the caller was interrupted
+            self.stop_waiting(slot)
+            if isinstance(error, TimeoutError):
+                raise self.no_connection_error() from None
             raise
 
     def _open(self) -> Connection:
         """Open a connection in an empty slot, and free the slot if that fails."""
         try:
             connection = connect(self.settings, pooled=True)
-            self._configure(connection)
+            with typed_errors(self.where):
+                connection.execute(*connection_setup.configuration(self.settings, self.edition))
         except BaseException:
-            self._slots.put(None)
+            self.put(None)
             raise
-        self._slots.opened(connection)
+        self.opened(connection)
         return connection
-
-    def _configure(self, connection: Connection) -> None:
-        with typed_errors(self.where):
-            connection.execute(
-                connection_setup.CONFIGURE, connection_setup.session_settings(self.settings)
-            )
-            if connection_setup.needs_search_path(self.edition):
-                connection.execute(connection_setup.PREPEND_SEARCH_PATH)

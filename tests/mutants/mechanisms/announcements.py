@@ -281,8 +281,8 @@ POSITIONS = (
         (
             Edit(
                 "database/install.py",
-                "    if row and row[0] != 1:",
-                "    if row and row[0] < 1:",
+                "    if cache not in (None, 1):",
+                "    if cache and cache < 1:",
             ),
         ),
         ("tests/database/test_install_refused.py::test_a_sequence_with_a_cache_is_refused",),

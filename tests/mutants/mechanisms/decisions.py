@@ -289,9 +289,10 @@ IN_PYTHON = (
         "If a conflict within a transaction, which it ends, were decided again",
         (
             Edit(
-                "store.py",
+                "transaction.py",
                 "    def lock_categories(self",
                 "    def decide(self, *given):\n"
+                "        from penstock.loops.retry import retry\n\n"
                 "        return retry(attempts=10)(super().decide)(*given)\n\n"
                 "    def lock_categories(self",
             ),

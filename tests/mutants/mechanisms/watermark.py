@@ -90,12 +90,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "If a transaction that keeps its snapshot took the watermark once it has begun",
         (
             Edit(
-                "database/transaction.py",
+                "transaction.py",
                 "self.watermark = execute(connection, watermark_before(), where=self._pool.where)",
                 "pass",
             ),
             Edit(
-                "database/transaction.py",
+                "transaction.py",
                 "        self._connection = connection\n\n    def _control",
                 """\
         if self._terms.isolation.keeps_its_snapshot and self._pool.edition.has_watermark:

@@ -1,10 +1,11 @@
-"""Begin, use and end a transaction on one connection of the pool."""
+"""The operations of a store, in a transaction of its own or on a connection of yours."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any, LiteralString, Self, TypeVar, cast
 
 import psycopg
@@ -16,7 +17,7 @@ from penstock.database.interceptor import intercepted
 from penstock.database.isolation import Terms, watermark_before
 from penstock.database.operation import Operation
 from penstock.database.pool_async import AsyncPool
-from penstock.database.server_errors import typed_errors
+from penstock.database.server_errors import in_transaction, typed_errors
 from penstock.errors import (
     DatabaseUnreachable,
     TransactionAborted,
@@ -24,16 +25,50 @@ from penstock.errors import (
     TransactionTimeout,
     ValidationError,
 )
+from penstock.groups.groups_async import AsyncGroups
+from penstock.log import boundary, write
+from penstock.log.calls_async import AsyncLogCalls
+from penstock.log.context import LogContext
+from penstock.log.declare_async import declare_missing
+from penstock.log.guard import Guard
 from penstock.message import check_text
+from penstock.message.conditions import QueryCondition
+from penstock.outbox.joins_async import AsyncJoins
+from penstock.outbox.outbox_async import AsyncOutbox
+from penstock.queues.queue_async import AsyncQueue
 
 Result = TypeVar("Result")
 Connection = psycopg.AsyncConnection[Any]
 
 
-class AsyncOpenTransaction:
-    """A transaction, with one connection of the pool until it ends."""
+class AsyncOperations(AsyncLogCalls):
+    """The operations of a store, a transaction or a connection of your own."""
 
-    def __init__(self, pool: AsyncPool, terms: Terms) -> None:
+    def queue(self, name: str) -> AsyncQueue:
+        """Return the queue of this name: the stream `queue-{name}`, read through sessions."""
+        return AsyncQueue(self, name)
+
+    @property
+    def groups(self) -> AsyncGroups:
+        """Partitioned consumer groups."""
+        return AsyncGroups(self)
+
+    @property
+    def outbox(self) -> AsyncOutbox:
+        """The transactional outbox."""
+        return AsyncOutbox(self)
+
+    @property
+    def joins(self) -> AsyncJoins:
+        """Joins: messages that follow when a set of outbox messages is finished."""
+        return AsyncJoins(self)
+
+
+class AsyncTransaction(AsyncOperations):
+    """Operations that are committed together, or not at all. Created by `store.transaction()`."""
+
+    def __init__(self, pool: AsyncPool, terms: Terms, context: LogContext) -> None:
+        self.context = context
         self._pool = pool
         self._terms = terms
         self._connection: Connection | None = None
@@ -41,15 +76,16 @@ class AsyncOpenTransaction:
         self.watermark: int | None = None
 
     async def begin(self) -> Self:
-        """Begin the transaction, on another connection if the first is broken."""
+        """Begin the transaction. `store.begin_transaction()` and `async with` do it for you."""
         if self._connection is not None:
             raise ValidationError("transaction", self, "a transaction that is not open")
         connection = await self._pool.take()
         try:
             await self._begin(connection)
-        except DatabaseUnreachable:
+        except DatabaseUnreachable:  # once more, on another connection
             self._pool.drop_idle()
             await self._begin(await self._pool.take())
+        self.context = replace(self.context, watermark=self.watermark)
         return self
 
     @property
@@ -121,6 +157,21 @@ class AsyncOpenTransaction:
             async with self.connection.transaction():
                 yield self
 
+    async def lock_categories(self, *categories: str) -> None:
+        """Block other writers to these categories until the transaction ends.
+
+        Call it first in a transaction that writes to hundreds of streams one by one.
+        """
+        await self.run(write.lock_categories(self.context, *categories))
+
+    async def lock(self, guard: Guard | Iterable[QueryCondition]) -> None:
+        """Block other decisions on the same boundary until the transaction ends.
+
+        Call it first in a transaction that appends under a guard after other writes.
+        """
+        await declare_missing(self, boundary.watched_classes(guard))
+        await self.run(boundary.lock_guard(self.context, guard))
+
     async def __aenter__(self) -> Self:
         return await self.begin()
 
@@ -137,11 +188,11 @@ class AsyncOpenTransaction:
                     connection, watermark_before(), where=self._pool.where
                 )
             # not after the server's deadline, so that a late call always raises TransactionTimeout
-            self._deadline = self._terms.deadline()
+            self._deadline = time.monotonic() + self._terms.timeout_ms / 1000
             with typed_errors(self._pool.where):
                 await connection.execute(self._terms.begin(connection.info.server_version))
         except BaseException:
-            self._pool.give_back(connection)
+            self._pool.put(connection)
             raise
         self._connection = connection
 
@@ -158,14 +209,34 @@ class AsyncOpenTransaction:
                 cursor = await connection.execute(how)
                 return cursor.statusmessage
         finally:
-            self._pool.give_back(connection)
+            self._pool.put(connection)
 
     async def _check_usable(self) -> None:
-        if self._connection is None:
-            raise TransactionClosed
+        connection = self.connection
         if time.monotonic() >= self._deadline:
             await self.rollback()
-            raise TransactionTimeout(self._pool.where, self._terms.expired())
-        if self._connection.pgconn.transaction_status == TransactionStatus.IDLE:
+            limit = self._terms.timeout_ms / 1000
+            reason = f"the transaction took longer than {limit:g} s and was rolled back"
+            raise TransactionTimeout(self._pool.where, reason)
+        if connection.pgconn.transaction_status == TransactionStatus.IDLE:
             await self.rollback()  # the caller's own SQL has ended it
             raise TransactionClosed
+
+
+class AsyncBorrowedConnection(AsyncOperations):
+    """The store's operations on a psycopg connection of your own, in your transaction."""
+
+    def __init__(self, connection: Connection, context: LogContext) -> None:
+        self.connection = connection
+        self.context = context
+
+    @property
+    def may_be_undone(self) -> bool:
+        """Whether the connection has a transaction open, which may be rolled back."""
+        return in_transaction(self.connection)
+
+    async def run(self, operation: Operation[Result], /) -> Result:
+        """Run an operation on the connection and return its result. Commits nothing."""
+        with intercepted(self.context.interceptors, operation.name, operation.facts) as call:
+            call.result = await execute(self.connection, operation)
+        return cast(Result, call.result)
