@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from penstock.database.operation import Operation, Row, call, only_value
-from penstock.database.server_errors import typed_errors
 from penstock.errors import ValidationError
 from penstock.message import check_text
-from penstock.pipeline.connection import RunConnection, open_connection
 from penstock.pipeline.frames import count_up_to, queue_target
-from penstock.pipeline.run_lock import hold_off
-from penstock.spark.connections import DatabaseRef
+from penstock.pipeline.connection import hold_off
 from penstock.spark.read import planning
 from penstock.store import Store
 
@@ -58,11 +53,10 @@ class ProcessorStatus:
 
 def processors(store: Store) -> list[ProcessorStatus]:
     """Return the state of every processor that has run on this database."""
-    with _connected(store) as connection:
-        return [
-            replace(one, tailers=tuple(_with_lag(connection, tailer) for tailer in one.tailers))
-            for one in connection.run(listed_processors())
-        ]
+    return [
+        replace(one, tailers=tuple(_with_lag(store, tailer) for tailer in one.tailers))
+        for one in store.run(listed_processors())
+    ]
 
 
 def retire(store: Store, pipeline: str, processor: str) -> None:
@@ -72,13 +66,13 @@ def retire(store: Store, pipeline: str, processor: str) -> None:
     """
     check_text("pipeline", pipeline)
     check_text("processor", processor)
-    with _connected(store) as connection, connection.transaction():
-        if not connection.run(hold_off(pipeline, processor)):
+    expected = None
+    with store.transaction() as transaction:
+        if not transaction.run(hold_off(pipeline, processor)):
             expected = "one that does not run: remove it from its pipeline, and start that again"
-            raise ValidationError("processor", f"{pipeline}.{processor}", expected)
-        is_known = connection.run(retire_processor(pipeline, processor))
-    if not is_known:
-        expected = "a pipeline and a processor that `penstock pipelines` lists"
+        elif not transaction.run(retire_processor(pipeline, processor)):
+            expected = "a pipeline and a processor that `penstock pipelines` lists"
+    if expected:
         raise ValidationError("processor", f"{pipeline}.{processor}", expected)
 
 
@@ -105,21 +99,12 @@ def retire_processor(pipeline: str, processor: str) -> Operation[bool]:
     return call("retire_processor", sql, facts, only_value)
 
 
-@contextmanager
-def _connected(store: Store) -> Iterator[RunConnection]:
-    connection = open_connection(
-        DatabaseRef(store.settings), "pipelines", store.context.interceptors
-    )
-    with connection.raw, typed_errors(connection.where):
-        yield connection
-
-
 def _status(row: Row) -> ProcessorStatus:
     placed = [TailerStatus(queue, position, 0) for queue, position in sorted(row[-1].items())]
     return ProcessorStatus(*(*row[:-1], tuple(placed)))
 
 
-def _with_lag(connection: RunConnection, tailer: TailerStatus) -> TailerStatus:
+def _with_lag(store: Store, tailer: TailerStatus) -> TailerStatus:
     target = queue_target(tailer.queue)
-    head = connection.run(planning.head(target))
-    return replace(tailer, lag=connection.run(count_up_to(target, tailer.position, head, MOST)))
+    head = store.run(planning.head(target))
+    return replace(tailer, lag=store.run(count_up_to(target, tailer.position, head, MOST)))
