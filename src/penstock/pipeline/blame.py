@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from penstock.pipeline.attempt import Step, rehearse
 from penstock.pipeline.failures import is_passing, kind_of, named_values, reason_of, shared_reason
-from penstock.pipeline.frames import Slice, message_text, positions_after
+from penstock.pipeline.frames import Slice, first_message, positions_after
 from penstock.spark.read import planning
 
 # With these Spark evaluates a table though there is no message to join it with.
@@ -57,7 +57,7 @@ def _names_another_value(step: Step, part: Slice, error: Exception) -> str | Non
     tables = step.context.processor.looks_up
     if not tables or not (values := named_values(error)):
         return None
-    text = step.context.connection.run(message_text(part.target, part.after, part.until))
+    _, text = step.context.connection.run(first_message(part.target, part.after, part.until))
     if any(value in text or json.dumps(value)[1:-1] in text for value in values):
         return None
     return f"the message has no such value: it is in a table, {', '.join(tables)}"

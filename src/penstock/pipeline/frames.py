@@ -133,18 +133,13 @@ def positions_after(target: Target, after: int, until: int, most: int) -> Operat
     return call("positions", query, None, lambda rows: [int(row[0]) for row in rows])
 
 
-def first_global_position(target: Target, after: int, until: int) -> Operation[int]:
-    """Return the global position of the first message of a range that has one."""
-    query = sql.SQL("select min(m.global_position) {}").format(target.rows(after, until))
-    return call("first_global_position", query, None, only_value)
-
-
-def message_text(target: Target, after: int, until: int) -> Operation[str]:
-    """Return everything that the first message of a range says, as text."""
-    query = sql.SQL("select concat_ws(' ', m.stream_name, m.type, m.data, m.metadata) {}").format(
-        target.rows(after, until)
-    )
-    return call("message_text", query, None, lambda rows: str(rows[0][0]) if rows else "")
+def first_message(target: Target, after: int, until: int) -> Operation[tuple[int | None, str]]:
+    """Return the global position of the first message of a range, and all that it says as text."""
+    query = sql.SQL(
+        "select m.global_position, concat_ws(' ', m.stream_name, m.type, m.data, m.metadata) {}"
+        " order by {} limit 1"
+    ).format(target.rows(after, until), target.order)
+    return call("first_message", query, None, lambda rows: rows[0] if rows else (None, ""))
 
 
 def message_from_elsewhere(target: Target, until: int, pipeline: str) -> Operation[int | None]:

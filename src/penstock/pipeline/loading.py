@@ -41,9 +41,7 @@ def check_file(reference: str) -> None:
     try:
         compile(path.read_bytes(), str(path), "exec")
     except (SyntaxError, ValueError) as error:
-        line = getattr(error, "lineno", None)
-        place = f"{path}:{line}" if line else str(path)
-        raise PipelineNotFound(place, _cannot_be_loaded(error)) from error
+        raise _not_loaded(path, getattr(error, "lineno", None), error) from error
 
 
 def _file(reference: str) -> Path:
@@ -53,20 +51,15 @@ def _file(reference: str) -> Path:
     return path
 
 
-def _cannot_be_loaded(error: Exception) -> str:
-    return f"it cannot be loaded: {type(error).__name__}: {first_line(error)}"
-
-
-def _not_loaded(path: Path, error: Exception) -> PenstockError:
-    """Return what to raise for an error, with the last line of the file that was executed."""
+def _not_loaded(path: Path, line: int | None, error: Exception) -> PenstockError:
+    place = f"{path}:{line}" if line else str(path)
     calls = extract_tb(error.__traceback__)
-    lines = [at.lineno for at in calls if at.filename == str(path)]
-    place = f"{path}:{lines[-1]}" if lines else str(path)
     # Spark's own code failed: `f.col` without a session is a bare AssertionError
     in_spark = Path(calls[-1].filename).is_relative_to(Path(pyspark.__file__).parent)
-    if SparkContext._active_spark_context is None and in_spark:
+    if in_spark and SparkContext._active_spark_context is None:
         return SparkNotRunning(place)
-    return PipelineNotFound(place, _cannot_be_loaded(error))
+    problem = f"it cannot be loaded: {type(error).__name__}: {first_line(error)}"
+    return PipelineNotFound(place, problem)
 
 
 def _pipelines(path: Path) -> dict[str, Pipeline]:
@@ -84,7 +77,9 @@ def _pipelines(path: Path) -> dict[str, Pipeline]:
     except PenstockError:
         raise
     except Exception as error:
-        raise _not_loaded(path, error) from error
+        calls = extract_tb(error.__traceback__)
+        lines = [at.lineno for at in calls if at.filename == str(path)]  # the last was executed
+        raise _not_loaded(path, lines[-1] if lines else None, error) from error
     # workers cannot import this module: its functions are pickled by value
     cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     return {name: one for name, one in vars(module).items() if isinstance(one, Pipeline)}

@@ -31,7 +31,6 @@ from penstock.database.operation import call, only_value
 from penstock.errors import WrongColumns, WrongValue
 from penstock.message import names
 from penstock.pipeline.connection import RunConnection, bare_connection
-from penstock.pipeline.state import drop_repeated_errors
 from penstock.spark.connections import DatabaseRef
 from penstock.spark.json_columns import json_texts
 from penstock.spark.write.rows import RowsToStage, in_category, rows_to_stage
@@ -193,7 +192,9 @@ def without_repeated_errors(connection: RunConnection, staged: Sequence[Staged])
     tokens = [one.token for one in staged if isinstance(one, StagedErrors)]
     if len(tokens) < 2:
         return list(staged)
-    dropped = connection.run(drop_repeated_errors(tokens))
+    sql = "select * from penstock.drop_repeated_errors(%s)"
+    rows = connection.run(call("drop_repeated_errors", sql, (tokens,), list))
+    dropped = {token: int(count) for token, count in rows}
     return [replace(one, count=one.count - dropped.get(one.token, 0)) for one in staged]
 
 

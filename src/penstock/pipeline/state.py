@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, LiteralString, TypeVar
-from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
@@ -82,16 +81,6 @@ def fail_step(pipeline: str, snapshot: Snapshot, error: str) -> Operation[None]:
     """Record what stopped a processor."""
     sql, hash = "select penstock.fail_step(%s, %s, %s, %s)", snapshot.hash
     return _on_processor("fail_step", sql, _nothing, pipeline, snapshot.processor, hash, error)
-
-
-def drop_repeated_errors(tokens: Sequence[UUID]) -> Operation[dict[UUID, int]]:
-    """Leave one error for each message, and return how many were dropped, by token."""
-    return call(
-        "drop_repeated_errors",
-        "select * from penstock.drop_repeated_errors(%s)",
-        (list(tokens),),
-        lambda rows: {token: int(count) for token, count in rows},
-    )
 
 
 def messages_to_read(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
-from penstock.database.operation import Operation, Row, call, only_value
+from penstock.database.operation import call, only_value
 from penstock.errors import ValidationError
 from penstock.message import check_text
 from penstock.pipeline.frames import count_up_to, queue_target
@@ -14,6 +14,13 @@ from penstock.spark.read import planning
 from penstock.store import Store
 
 MOST = 100_000  # lag is counted no further
+_PROCESSORS = """
+select p.pipeline, p.processor, p.kind, p.generation, p.rebuilding, s.steps, s.messages_in,
+  s.messages_out, s.last_step_at, s.last_step_seconds, p.error, p.error_at, p.retired_at, s.tailers
+from penstock.processors p
+cross join lateral penstock.latest_processor_progress(p.pipeline, p.processor) s
+order by p.pipeline, p.processor
+"""
 
 
 @dataclass(frozen=True)
@@ -54,8 +61,8 @@ class ProcessorStatus:
 def processors(store: Store) -> list[ProcessorStatus]:
     """Return the state of every processor that has run on this database."""
     return [
-        replace(one, tailers=tuple(_with_lag(store, tailer) for tailer in one.tailers))
-        for one in store.run(listed_processors())
+        ProcessorStatus(*facts, tuple(_tailer(store, *one) for one in sorted(tailers.items())))
+        for *facts, tailers in store.run(call("processors", _PROCESSORS, (), list))
     ]
 
 
@@ -66,45 +73,17 @@ def retire(store: Store, pipeline: str, processor: str) -> None:
     """
     check_text("pipeline", pipeline)
     check_text("processor", processor)
-    expected = None
+    sql, expected = "select penstock.retire_processor(%s, %s)", None
     with store.transaction() as transaction:
         if not transaction.run(hold_off(pipeline, processor)):
             expected = "one that does not run: remove it from its pipeline, and start that again"
-        elif not transaction.run(retire_processor(pipeline, processor)):
+        elif not transaction.run(call("retire_processor", sql, (pipeline, processor), only_value)):
             expected = "a pipeline and a processor that `penstock pipelines` lists"
     if expected:
         raise ValidationError("processor", f"{pipeline}.{processor}", expected)
 
 
-def listed_processors() -> Operation[list[ProcessorStatus]]:
-    """Return the processors of all pipelines, with their tailers and no lag."""
-    return call(
-        "processors",
-        """
-        select p.pipeline, p.processor, p.kind, p.generation, p.rebuilding, s.steps, s.messages_in,
-          s.messages_out, s.last_step_at, s.last_step_seconds, p.error, p.error_at, p.retired_at,
-          s.tailers
-        from penstock.processors p
-        cross join lateral penstock.latest_processor_progress(p.pipeline, p.processor) s
-        order by p.pipeline, p.processor
-        """,
-        (),
-        lambda rows: [_status(row) for row in rows],
-    )
-
-
-def retire_processor(pipeline: str, processor: str) -> Operation[bool]:
-    """Retire a processor. Return False if there is none of this name."""
-    sql, facts = "select penstock.retire_processor(%s, %s)", (pipeline, processor)
-    return call("retire_processor", sql, facts, only_value)
-
-
-def _status(row: Row) -> ProcessorStatus:
-    placed = [TailerStatus(queue, position, 0) for queue, position in sorted(row[-1].items())]
-    return ProcessorStatus(*(*row[:-1], tuple(placed)))
-
-
-def _with_lag(store: Store, tailer: TailerStatus) -> TailerStatus:
-    target = queue_target(tailer.queue)
+def _tailer(store: Store, queue: str, position: int) -> TailerStatus:
+    target = queue_target(queue)
     head = store.run(planning.head(target))
-    return replace(tailer, lag=store.run(count_up_to(target, tailer.position, head, MOST)))
+    return TailerStatus(queue, position, store.run(count_up_to(target, position, head, MOST)))

@@ -28,7 +28,7 @@ from penstock.pipeline.attempt import Step, StepContext, StepResult, abandon, pe
 from penstock.pipeline.blame import find_doubt
 from penstock.pipeline.delivery import Files, file_prefix, move_into_place, remove_older
 from penstock.pipeline.failures import is_passing, may_be_data, reason_of
-from penstock.pipeline.frames import Slice, first_global_position, queue_target
+from penstock.pipeline.frames import Slice, first_message, queue_target
 from penstock.pipeline.outputs import ErrorsQueue
 from penstock.pipeline.projection import projection_of, switch
 from penstock.pipeline.snapshot import Snapshot, State, next_snapshot
@@ -117,16 +117,10 @@ def _log_removed_messages(context: StepContext, current: State, snapshot: Snapsh
     for queue, (start, end) in snapshot.ranges.items():
         if start == current.start_of(queue):  # what was removed before its first step is not missed
             continue
-        count = context.connection.run(planning.count_removed(queue_target(queue), start, end))
-        if count:
-            log.warning(
-                "%s fell behind retention: up to %d messages of %s after position %d were removed "
-                "before it could read them",
-                snapshot.processor,
-                count,
-                queue,
-                start,
-            )
+        if count := context.connection.run(planning.count_removed(queue_target(queue), start, end)):
+            removed = f"up to {count} messages of {queue} after position {start} were removed"
+            name = snapshot.processor
+            log.warning("%s fell behind retention: %s before it could read them", name, removed)
 
 
 def _settle_files(context: StepContext, current: State) -> None:
@@ -240,7 +234,7 @@ def _set_aside(step: Step, part: Slice, errors: ErrorsQueue, error: Exception) -
     """Commit a step whose only message goes to the errors queue."""
     connection = step.context.connection
     try:
-        position = connection.run(first_global_position(part.target, part.after, part.until))
+        position, _ = connection.run(first_message(part.target, part.after, part.until))
         result = StepResult([errors.stage(connection, {position: reason_of(error)})])
         published = commit(step, result)
     except Exception as other:

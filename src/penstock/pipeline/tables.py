@@ -24,6 +24,14 @@ from penstock.spark.json_columns import json_texts, refuse_duplicate_columns, re
 
 Connection = psycopg.Connection[Any]
 _AS_CSV = pa.csv.WriteOptions(include_header=False, quoting_style="all_valid")
+_CREATE_STAGING = (
+    "drop table if exists pg_temp.penstock_upsert;"
+    " create temp table penstock_upsert on commit drop as select {names} from {table} limit 0"
+)
+_MERGE = (
+    "insert into {table} as t ({names}) select {names} from pg_temp.penstock_upsert"
+    " order by {key} on conflict ({key}) do {action}"
+)
 _REPLACED = "{name} = excluded.{name}"
 _ADDED = "{name} = coalesce(t.{name} + excluded.{name}, t.{name}, excluded.{name})"
 _POSTGRES: tuple[tuple[type[DataType], str], ...] = (
@@ -64,22 +72,17 @@ class Upsert:
         create_table(connection, self.table, self.columns, self.key)
         if self.rows is None or not self.rows.num_rows:
             return
-        staging, names = sql.Identifier("penstock_upsert"), [name for name, _ in self.columns]
-        target = table_identifier(self.table)
-        parts: dict[str, sql.Composable] = {"staging": staging, "table": target, "names": identifiers(names)}
-        like = sql.SQL(
-            "drop table if exists pg_temp.{staging};"
-            " create temp table {staging} on commit drop as select {names} from {table} limit 0"
-        )
-        connection.execute(like.format(**parts))
-        copy_csv(connection, staging, names, self.rows)
-        insert = sql.SQL(
-            "insert into {table} as t ({names}) select {names} from pg_temp.{staging}"
-            " order by {key} on conflict ({key}) do {action}"
-        )
-        parts |= {"key": identifiers(self.key), "action": self._action()}
+        names = [name for name, _ in self.columns]
+        parts = {
+            "table": table_identifier(self.table),
+            "names": identifiers(names),
+            "key": identifiers(self.key),
+            "action": self._action(),
+        }
+        connection.execute(sql.SQL(_CREATE_STAGING).format(**parts))
+        copy_csv(connection, sql.Identifier("penstock_upsert"), names, self.rows)
         try:
-            connection.execute(insert.format(**parts))
+            connection.execute(sql.SQL(_MERGE).format(**parts))
         except psycopg.errors.CardinalityViolation as error:
             problem = f"several rows for {self.table} have the same {', '.join(self.key)}"
             raise WrongColumns(problem, "a step needs one row for each key: group them") from error
