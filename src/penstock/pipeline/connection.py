@@ -53,11 +53,6 @@ class RunConnection:
     where: str
     interceptors: Sequence[Interceptor] = ()
 
-    @property
-    def pid(self) -> int:
-        """The server process of this connection."""
-        return self.raw.info.backend_pid
-
     def run(self, operation: Operation[Result]) -> Result:
         """Run an operation and return its result."""
         with intercepted(self.interceptors, operation.name, operation.facts) as call:
@@ -97,6 +92,7 @@ class RunLock:
     database: DatabaseRef
     pipeline: str
     connection: RunConnection
+    #: the server process of the connection, for when it is lost
     pid: int
 
     def regain(self) -> None:
@@ -106,7 +102,7 @@ class RunLock:
         connection = open_connection(self.database, f"run {self.pipeline}", interceptors)
         _end_session(connection, _RUN, self.pipeline, self.pid)
         if connection.run(try_lock(_RUN, self.pipeline)):
-            self.connection, self.pid = connection, connection.pid
+            self.connection, self.pid = connection, connection.raw.info.backend_pid
             return
         with connection.raw:
             _, found = connection.run(holder(_RUN, self.pipeline))
@@ -134,7 +130,7 @@ def lock_run(
                 _, found = connection.run(holder(_RUN, pipeline))
             raise PipelineRunning(pipeline, found)
         time.sleep(POLL_INTERVAL)
-    return RunLock(database, pipeline, connection, connection.pid)
+    return RunLock(database, pipeline, connection, connection.raw.info.backend_pid)
 
 
 @dataclass
@@ -172,7 +168,7 @@ class ProcessorLocks:
                 _, found = connection.run(holder(_PROCESSOR, name))
                 log.warning("%s waits until another run has finished its step: %s", name, found)
             time.sleep(POLL_INTERVAL)
-        self._last[processor] = connection.pid
+        self._last[processor] = connection.raw.info.backend_pid
         return True
 
 

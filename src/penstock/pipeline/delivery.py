@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -137,22 +138,17 @@ def move_into_place(spark: SparkSession, files: Iterable[Files]) -> None:
             _move_each(spark, one)
 
 
-def remove_older(
-    spark: SparkSession, folders: Iterable[str], names: str, generation: int
-) -> None:
-    """Remove what a processor wrote before it started from scratch, and attempts of long ago.
-
-    `names` is what the names of its files begin with.
-    """
-    pattern = re.compile(re.escape(names) + r"(\d+)\.[0-9a-f]+(\.\d+)?")
-    now = _jvm(spark).java.lang.System.currentTimeMillis()
+def remove_older(spark: SparkSession, folders: Iterable[str], prefix: str, generation: int) -> None:
+    """Remove what a processor wrote before it started from scratch, and attempts of long ago."""
+    pattern = re.compile(re.escape(prefix) + r"(\d+)\.[0-9a-f]+(\.\d+)?")
+    oldest = time.time() * 1000 - KEPT_MILLISECONDS
     for folder in folders:
         for status in _listed(spark, folder):
             match = pattern.fullmatch(str(status.getPath().getName()))
             if match and int(match[1]) < generation:
                 _delete(spark, str(status.getPath().toString()))
         for status in _listed(spark, f"{folder.rstrip('/')}/{ATTEMPTS}"):
-            if now - status.getModificationTime() > KEPT_MILLISECONDS:
+            if status.getModificationTime() < oldest:
                 _delete(spark, str(status.getPath().toString()))
 
 
@@ -167,7 +163,7 @@ def _move_each(spark: SparkSession, files: Files) -> None:
     system, place = _file_system(spark, files.place)
     system.mkdirs(place)
     for status in _listed(spark, files.attempt):
-        target = _jvm(spark).org.apache.hadoop.fs.Path(place, status.getPath().getName())
+        _, target = _file_system(spark, f"{files.place}/{status.getPath().getName()}")
         if system.exists(target):
             system.delete(target, True)
         if not system.rename(status.getPath(), target):
@@ -187,11 +183,7 @@ def _delete(spark: SparkSession, path: str) -> None:
 
 def _file_system(spark: SparkSession, path: str) -> tuple[Any, Any]:
     """Return the file system of a path as Spark has it, and the path there."""
-    found = _jvm(spark).org.apache.hadoop.fs.Path(path)
+    assert spark._jvm is not None
+    found = spark._jvm.org.apache.hadoop.fs.Path(path)
     settings = spark._jsparkSession.sessionState().newHadoopConf()
     return found.getFileSystem(settings), found
-
-
-def _jvm(spark: SparkSession) -> Any:
-    assert spark._jvm is not None
-    return spark._jvm

@@ -64,10 +64,8 @@ class ErrorsQueue:
     def stage(self, connection: RunConnection, failed: Mapping[int | None, str]) -> StagedErrors:
         """Stage failed messages, by global position, with their errors; refuse any others."""
         token, errors = uuid4(), [one[:2000] for one in failed.values()]
-        arguments = (
-            token, self.queue, list(failed), errors, self.input, self.after, self.until,
-            list(self.types),
-        )  # fmt: skip
+        limits = (self.input, self.after, self.until, list(self.types))
+        arguments = (token, self.queue, list(failed), errors, *limits)
         sql = "select penstock.stage_errors(%s, %s, %s::bigint[], %s::text[], %s, %s, %s, %s)"
         return StagedErrors(token, connection.run(call("stage_errors", sql, arguments, only_value)))
 
@@ -236,18 +234,13 @@ def _serialized(batches: Sequence[pa.RecordBatch]) -> bytes:
 def _following(columns: Mapping[str, Any]) -> dict[str, Any]:
     """Replace an input's id by a causation id, and carry its correlation id on."""
     without_id = dict(columns)
-    ids = without_id.pop("id").to_pylist()
-    texts = _texts(without_id.get("metadata"), len(ids))
-    followed = [_follow(one, text) for one, text in zip(ids, texts, strict=True)]
-    return {**without_id, "metadata": pa.array(followed, pa.string())}
-
-
-def _texts(metadata: Any, count: int) -> list[str | None]:
+    ids, metadata = without_id.pop("id").to_pylist(), without_id.get("metadata")
     if metadata is None or pa.types.is_null(metadata.type):
-        return [None] * count
-    if pa.types.is_string(metadata.type) or pa.types.is_large_string(metadata.type):
-        return list(metadata.to_pylist())
-    return list(json_texts(metadata, "metadata").to_pylist())
+        metadata = pa.nulls(len(ids))
+    elif not (pa.types.is_string(metadata.type) or pa.types.is_large_string(metadata.type)):
+        metadata = json_texts(metadata, "metadata")
+    followed = [_follow(*one) for one in zip(ids, metadata.to_pylist(), strict=True)]
+    return {**without_id, "metadata": pa.array(followed, pa.string())}
 
 
 def _follow(id: str | None, text: str | None) -> str | None:

@@ -113,7 +113,10 @@ class Projection:
         by_stream = groupby(events, itemgetter("stream_name"))
         streams = ((name, list(group)) for name, group in by_stream)
         while chunk := list(islice(streams, CHUNK)):
-            states = self._states(connection, [name for name, _ in chunk])
+            states: Mapping[str, dict[str, Any]] = {}
+            if connection.run(table_exists(self.table)):
+                names, columns = [name for name, _ in chunk], self.columns.fieldNames()
+                states = connection.run(projected_rows(self.table, columns, names))
             for name, group in chunk:
                 yield self._fold_stream(name, states.get(name), group)
 
@@ -137,11 +140,6 @@ class Projection:
         if state is not None and (not isinstance(state, dict) or not set(state) <= known):
             expected = f"it has to return a dictionary of {', '.join(sorted(known))}, or None"
             raise WrongColumns(f"{self.processor} returned {state!r}", expected)
-
-    def _states(self, connection: RunConnection, names: list[str]) -> Mapping[str, dict[str, Any]]:
-        if not connection.run(table_exists(self.table)):
-            return {}
-        return connection.run(projected_rows(self.table, self.columns.fieldNames(), names))
 
     def _message(self, event: dict[str, Any]) -> RecordedMessage:
         """Return an event as a consumer of this store gets it."""

@@ -130,10 +130,10 @@ def _settle_files(context: StepContext, current: State) -> None:
     one, pipeline, run = context.processor, context.pipeline.name, context.connection.run
     folders = run(state.folders(pipeline, one.name))
     if folders:
-        names = file_prefix(pipeline, one.name, run(state.database_id()))
+        prefix = file_prefix(pipeline, one.name, run(state.database_id()))
         try:
             move_into_place(context.spark, [Files(**each) for each in current.files])
-            remove_older(context.spark, folders, names, current.generation)
+            remove_older(context.spark, folders, prefix, current.generation)
         except (Py4JError, OSError) as error:
             reason = f"its files could not be moved into place: {reason_of(error)}"
             raise StepFailed(one.name, reason, one.location) from error
