@@ -246,9 +246,7 @@ class Pipeline:
             "projection", name, inputs=(category,), types=types, limit=limit, keeps=keeps
         )
 
-    def _declare(
-        self, kind: str, name: str | None, **parts: Any
-    ) -> Callable[[Function], Function]:
+    def _declare(self, kind: str, name: str | None, **parts: Any) -> Callable[[Function], Function]:
         """Return the decorator for a processor with these parts, as the caller has given them."""
         where = _caller(3)
         for part in ("inputs", "alts", "tables", "outputs"):

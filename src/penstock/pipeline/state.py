@@ -163,7 +163,8 @@ def _state(rows: list[Row]) -> State:
     *facts, records = rows[0]
     last = records[0] if records else {"type": None, "data": {}}
     pending = Snapshot.from_data(last["data"]) if last["type"] == "Snapshot" else None
-    return State(*facts, pending, _begun(records, facts[0]), last["data"].get("files", ()))
+    begun = _begun(records, generation=facts[0])
+    return State(*(*facts, pending, begun, last["data"].get("files", ())))
 
 
 def _begun(records: list[dict[str, Any]], generation: int) -> int | None:

@@ -8,8 +8,8 @@ from datetime import datetime
 from penstock.database.operation import call, only_value
 from penstock.errors import ValidationError
 from penstock.message import check_text
-from penstock.pipeline.frames import count_up_to, queue_target
 from penstock.pipeline.connection import hold_off
+from penstock.pipeline.frames import count_up_to, queue_target
 from penstock.spark.read import planning
 from penstock.store import Store
 
@@ -60,10 +60,11 @@ class ProcessorStatus:
 
 def processors(store: Store) -> list[ProcessorStatus]:
     """Return the state of every processor that has run on this database."""
-    return [
-        ProcessorStatus(*facts, tuple(_tailer(store, *one) for one in sorted(tailers.items())))
-        for *facts, tailers in store.run(call("processors", _PROCESSORS, (), list))
-    ]
+    found = []
+    for *facts, positions in store.run(call("processors", _PROCESSORS, (), list)):
+        tailers = tuple(_tailer(store, *one) for one in sorted(positions.items()))
+        found.append(ProcessorStatus(*(*facts, tailers)))
+    return found
 
 
 def retire(store: Store, pipeline: str, processor: str) -> None:
