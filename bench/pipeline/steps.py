@@ -58,7 +58,7 @@ class Log:
 
     def close(self) -> None:
         """Leave the database."""
-        self._connection.close()
+        self._connection.raw.close()
         self._store.close()
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.database.execute import execute
 from penstock.errors import PipelineRunning, RunLockLost
-from penstock.pipeline.run_lock import _PROCESSOR, _RUN, ProcessorLocks, hold_off, lock_run
+from penstock.pipeline.connection import _PROCESSOR, _RUN, ProcessorLocks, hold_off, lock_run
 from penstock.spark.connections import find_database
 
 HELD = """

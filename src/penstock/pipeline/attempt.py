@@ -8,9 +8,10 @@ is ever committed.
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -18,18 +19,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.errors import ValidationError, WrongColumns, shown
 from penstock.pipeline import state
-from penstock.pipeline.checks import OFFERED, frame_schema, parameter, parse_schema
+from penstock.pipeline.checks import OFFERED, frame_schema, parameter
 from penstock.pipeline.connection import RunConnection
 from penstock.pipeline.delivery import Delivery, discard
 from penstock.pipeline.evaluation import evaluated_once
-from penstock.pipeline.frames import (
-    DRIVER_ROWS,
-    Slice,
-    count_up_to,
-    latest_per_stream,
-    queue_target,
-)
-from penstock.pipeline.graph import Latest, Pipeline, Processor, table_name
+from penstock.pipeline.frames import DRIVER_ROWS, Slice, count_up_to, queue_target
+from penstock.pipeline.graph import Latest, Pipeline, Processor
 from penstock.pipeline.hooks import ReadHooks
 from penstock.pipeline.outputs import (
     ErrorsQueue,
@@ -43,7 +38,7 @@ from penstock.pipeline.projection import Projection, projection_of
 from penstock.pipeline.snapshot import Remembered, Snapshot, State
 from penstock.spark.connections import DatabaseRef
 from penstock.spark.read import planning
-from penstock.spark.write.staging import Staged, is_beside
+from penstock.spark.write.staging import Staged, is_beside, unstage
 
 
 @dataclass
@@ -74,21 +69,49 @@ class StepContext:
         """Return the messages that a step looks up."""
         return {queue: self._slice(queue, *ends) for queue, ends in snapshot.tables.items()}
 
-    def errors_queue(self, inputs: Mapping[str, Slice]) -> ErrorsQueue | None:
-        """Return where failed messages of these inputs go."""
-        if self.processor.errors is None or len(inputs) != 1:
-            return None
-        ((queue, part),) = inputs.items()
-        return ErrorsQueue.of(self.processor.errors, queue, part)
-
     def _slice(self, queue: str, after: int, until: int, types: tuple[str, ...] = ()) -> Slice:
         target = queue_target(queue, types)
         most = max(self.driver_rows + 1, self.processor.limit)  # a table may be of any size
         count = self.connection.run(count_up_to(target, after, until, most))
-        schema = frame_schema(self.pipeline, queue)
         return Slice(
-            self.database, self.connection, target, schema, after, until, count, self.driver_rows
-        )
+            self.database, self.connection, target, frame_schema(self.pipeline, queue),
+            after, until, count, self.driver_rows, latest=Latest(queue) in self.processor.tables,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step that is under way: what it reads, and when it began."""
+
+    context: StepContext
+    snapshot: Snapshot
+    inputs: Mapping[str, Slice]
+    started: float
+
+    @property
+    def count(self) -> int:
+        """How many messages it reads."""
+        return sum(part.count for part in self.inputs.values())
+
+    @property
+    def seconds(self) -> float:
+        """How long it has taken so far."""
+        return time.monotonic() - self.started
+
+    @property
+    def errors_queue(self) -> ErrorsQueue | None:
+        """Where its failed messages go."""
+        errors = self.context.processor.errors
+        if errors is None or len(self.inputs) != 1:
+            return None
+        ((queue, part),) = self.inputs.items()
+        return ErrorsQueue(errors, queue, part.after, part.until, part.target.types)
+
+    def on(self, part: Slice) -> Step:
+        """Return the same step on other messages of its only input."""
+        (queue,) = self.inputs
+        snapshot = replace(self.snapshot, ranges={queue: (part.after, part.until)})
+        return replace(self, snapshot=snapshot, inputs={queue: part})
 
 
 @dataclass
@@ -109,81 +132,63 @@ class StepResult:
         return sum(one.count for one in self.staged if isinstance(one, StagedErrors))
 
 
-def perform(
-    context: StepContext, current: State, snapshot: Snapshot, inputs: Mapping[str, Slice]
-) -> StepResult:
+def perform(step: Step, current: State) -> StepResult:
     """Run the function and stage what it returns."""
-    one = context.processor
+    context, one = step.context, step.context.processor
     if one.kind == "projection":
-        return _project(context, current, inputs[one.inputs[0]])
-    if inputs and not any(part.count for part in inputs.values()):
+        return _project(context, current, step.inputs[one.inputs[0]])
+    if step.inputs and not step.count:
         return StepResult()  # it takes none of their types
-    delivery = Delivery(
-        context.pipeline.name,
-        snapshot,
-        next(iter(inputs), None),
-        database=lambda: context.connection.run(state.database_id()),
-    )
-    return _run_function(context, snapshot, inputs, delivery)
+    return _run_function(step, lambda: context.connection.run(state.database_id()))
 
 
-def rehearse(context: StepContext, snapshot: Snapshot, inputs: Mapping[str, Slice]) -> None:
+def rehearse(step: Step) -> None:
     """Run the function on these messages, up to the commit, and keep nothing; or raise."""
-    delivery = Delivery(context.pipeline.name, snapshot, next(iter(inputs)))
-    result, connection = _run_function(context, snapshot, inputs, delivery), context.connection
+    result, connection = _run_function(step), step.context.connection
     with connection.transaction(roll_back=True):
         beside = is_beside(connection.raw)
         connection.run(state.publish_staged(result.staged, whole_categories=beside))
-        for upsert in delivery.upserts:
+        for upsert in result.delivery.upserts if result.delivery else ():
             upsert.apply(connection.raw)
-    abandon(context, result)
+    abandon(step.context, result)
 
 
 def abandon(context: StepContext, result: StepResult | None) -> None:
     """Remove what an attempt has staged and written; what remains is swept later."""
     if result is not None and not context.connection.raw.closed:
         with suppress(Exception):
-            context.connection.run(state.unstage(result.staged))
+            context.connection.run(unstage(result.staged))
             discard(context.spark, result.delivery.files if result.delivery else ())
 
 
-def _run_function(
-    context: StepContext, snapshot: Snapshot, inputs: Mapping[str, Slice], delivery: Delivery
-) -> StepResult:
-    one = context.processor
-    returned = _invoke(context, inputs, context.tables(snapshot), delivery)
+def _run_function(step: Step, database: Callable[[], str] | None = None) -> StepResult:
+    context, snapshot, one = step.context, step.snapshot, step.context.processor
+    input = next(iter(step.inputs), None)
+    delivery = Delivery(context.pipeline.name, snapshot, input, database=database)
+    returned = _invoke(step, delivery)
     if one.kind == "source" and returned is None:
         return StepResult(idle=True)
     if snapshot.cursor is not None and not delivery.advanced:
         expected = "passed to delivery.advance() with every frame, or the step would repeat itself"
         raise ValidationError("cursor", None, expected)
-    staged = _stage(context, _returned_frames(one, returned), inputs, delivery)
+    staged = _stage(step, _returned_frames(one, returned), delivery)
     return StepResult(without_repeated_errors(context.connection, staged), delivery)
 
 
-def _invoke(
-    context: StepContext,
-    inputs: Mapping[str, Slice],
-    tables: Mapping[str, Slice],
-    delivery: Delivery,
-) -> Any:
+def _invoke(step: Step, delivery: Delivery) -> Any:
     """Call the function with its frames, by the names of its parameters."""
-    one, spark = context.processor, context.spark
-    frames = {parameter(table_name(each)): _table(spark, each, tables) for each in one.tables}
+    one, spark = step.context.processor, step.context.spark
+    tables = step.context.tables(step.snapshot)
+    frames = {parameter(queue): part.frame(spark) for queue, part in tables.items()}
     wanted = inspect.signature(one.function).parameters
     if one.alts:
         name = next(n for n in wanted if n not in frames and n not in OFFERED)
-        (part,) = inputs.values()
+        (part,) = step.inputs.values()
         frames[name] = part.frame(spark)
     else:
-        frames |= {parameter(queue): part.frame(spark) for queue, part in inputs.items()}
+        frames |= {parameter(queue): part.frame(spark) for queue, part in step.inputs.items()}
     offered = {"delivery": delivery, "spark": spark}
     return one.function(**frames, **{name: offered[name] for name in OFFERED if name in wanted})
-
-
-def _table(spark: SparkSession, table: str | Latest, tables: Mapping[str, Slice]) -> DataFrame:
-    frame = tables[table_name(table)].frame(spark)
-    return latest_per_stream(frame) if isinstance(table, Latest) else frame
 
 
 def _returned_frames(one: Processor, returned: Any) -> dict[str, DataFrame]:
@@ -193,7 +198,12 @@ def _returned_frames(one: Processor, returned: Any) -> dict[str, DataFrame]:
     if isinstance(returned, DataFrame):
         returned = {one.outputs[0]: returned} if len(one.outputs) == 1 else {"": returned}
     if not isinstance(returned, Mapping) or not set(returned) <= set(one.outputs):
-        raise WrongColumns(f"{one.name} returned {shown(returned)}", _expected(one))
+        expected = f"it must return DataFrames by queue: {', '.join(one.outputs)}"
+        if not one.outputs:
+            expected = "it has no output, so it must return None"
+        elif len(one.outputs) == 1:
+            expected = "it must return a DataFrame"
+        raise WrongColumns(f"{one.name} returned {shown(returned)}", expected)
     for queue, frame in returned.items():
         if frame is not None and not isinstance(frame, DataFrame):
             problem = f"{one.name} returned {shown(frame)} for {queue}"
@@ -201,23 +211,10 @@ def _returned_frames(one: Processor, returned: Any) -> dict[str, DataFrame]:
     return {queue: frame for queue, frame in returned.items() if frame is not None}
 
 
-def _expected(one: Processor) -> str:
-    if not one.outputs:
-        return "it has no output, so it must return None"
-    if len(one.outputs) == 1:
-        return "it must return a DataFrame"
-    return f"it must return DataFrames by queue: {', '.join(one.outputs)}"
-
-
-def _stage(
-    context: StepContext,
-    frames: Mapping[str, DataFrame],
-    inputs: Mapping[str, Slice],
-    delivery: Delivery,
-) -> list[Staged]:
+def _stage(step: Step, frames: Mapping[str, DataFrame], delivery: Delivery) -> list[Staged]:
     """Evaluate the frames of outputs and upserts, each part of them once, and stage the outputs."""
-    errors, most = context.errors_queue(inputs), context.driver_rows
-    outputs = [output(queue, frame.schema, errors, inputs) for queue, frame in frames.items()]
+    context, errors, most = step.context, step.errors_queue, step.context.driver_rows
+    outputs = [output(queue, frame.schema, errors, step.inputs) for queue, frame in frames.items()]
     small = [is_known_to_be_small(frame, most) for frame in frames.values()]
     staged: list[Staged] = []
     with evaluated_once([*frames.values(), *(one.frame for one in delivery.upserts)]) as evaluated:
@@ -233,9 +230,7 @@ def _stage(
 def _project(context: StepContext, current: State, events: Slice) -> StepResult:
     """Fold the events into rows of the projection's table."""
     one, hooks = context.processor, context.hooks
-    assert one.keeps is not None
-    columns = parse_schema(one.keeps.columns)
-    projection = projection_of(one, columns, hooks, rebuilding=current.rebuilding)
+    projection = projection_of(one, hooks, rebuilding=current.rebuilding)
     if events.is_small or hooks.need_the_driver:
         rows = projection.fold_table(context.connection, events.table)
     else:

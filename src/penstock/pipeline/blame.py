@@ -14,16 +14,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from penstock.pipeline.attempt import StepContext, rehearse
-from penstock.pipeline.failures import (
-    is_passing,
-    kind_of,
-    named_values,
-    reason_of,
-    shared_reason,
-)
-from penstock.pipeline.frames import Slice, message_text, positions_after
-from penstock.pipeline.snapshot import Snapshot
+from penstock.pipeline.attempt import Step, rehearse
+from penstock.pipeline.failures import is_passing, kind_of, named_values, reason_of, shared_reason
+from penstock.pipeline.frames import Slice, first_message, positions_after
 from penstock.spark.read import planning
 
 # With these Spark evaluates a table though there is no message to join it with.
@@ -33,80 +26,67 @@ _EVALUATE_ALL = {
 }
 
 
-def find_doubt(
-    context: StepContext, snapshot: Snapshot, part: Slice, error: Exception
-) -> str | None:
+def find_doubt(step: Step, part: Slice, error: Exception) -> str | None:
     """Return what speaks against the fault of one of these messages; None if one is to blame."""
-    remembered = context.remembered
+    remembered, tables = step.context.remembered, step.snapshot.tables
     searching = remembered.suspect is not None and part.until <= remembered.suspect
-    if not searching or remembered.cleared != snapshot.tables:
-        if doubt := _fails_without_messages(context, snapshot, part, error):
+    if not searching or remembered.cleared != tables:
+        if doubt := _fails_without_messages(step, part, error):
             return doubt
-        remembered.cleared = snapshot.tables
+        remembered.cleared = tables
     if part.count > 1:
         return None
-    return _names_another_value(context, part, error) or _fails_like_others(
-        context, snapshot, part, error
-    )
+    return _names_another_value(step, part, error) or _fails_like_others(step, part, error)
 
 
-def _fails_without_messages(
-    context: StepContext, snapshot: Snapshot, part: Slice, error: Exception
-) -> str | None:
+def _fails_without_messages(step: Step, part: Slice, error: Exception) -> str | None:
     """Whether a table cannot be read, or the function fails in the same way on an empty input."""
-    for queue, table in context.tables(snapshot).items():
-        if found := _failure(table.check, context.spark):
+    spark = step.context.spark
+    for queue, table in step.context.tables(step.snapshot).items():
+        if found := _failure(table.check, spark):
             return f"table {queue} cannot be read: {reason_of(found)}"
-    (queue,) = snapshot.ranges
-    empty = part.empty()
-    on_nothing = replace(snapshot, ranges={queue: (empty.after, empty.until)})
-    with _settings(context.spark, _EVALUATE_ALL):
-        found = _failure(rehearse, context, on_nothing, {queue: empty})
+    with _settings(spark, _EVALUATE_ALL):
+        found = _failure(rehearse, step.on(part.empty()))
     if found is not None and kind_of(found) == kind_of(error):
         return "it fails without any message, too"
     return None
 
 
-def _names_another_value(context: StepContext, part: Slice, error: Exception) -> str | None:
+def _names_another_value(step: Step, part: Slice, error: Exception) -> str | None:
     """Whether Spark names a value that the message does not have: then a table has it."""
-    tables = context.processor.looks_up
+    tables = step.context.processor.looks_up
     if not tables or not (values := named_values(error)):
         return None
-    text = context.connection.run(message_text(part.target, part.after, part.until))
+    _, text = step.context.connection.run(first_message(part.target, part.after, part.until))
     if any(value in text or json.dumps(value)[1:-1] in text for value in values):
         return None
     return f"the message has no such value: it is in a table, {', '.join(tables)}"
 
 
-def _fails_like_others(
-    context: StepContext, snapshot: Snapshot, part: Slice, error: Exception
-) -> str | None:
+def _fails_like_others(step: Step, part: Slice, error: Exception) -> str | None:
     """Whether messages fail one after the other for one reason, whatever is in them."""
-    remembered, most = context.remembered, context.processor.max_consecutive_errors
-    reason = shared_reason(error)
+    remembered, one = step.context.remembered, step.context.processor
+    reason, most = shared_reason(error), one.max_consecutive_errors
     remembered.in_a_row = remembered.in_a_row + 1 if remembered.last_reason == reason else 1
     remembered.last_reason = reason
     count = remembered.in_a_row
-    if context.processor.kind != "sink":
-        count += _following_failures(context, snapshot, part, reason, most - count)
+    if one.kind != "sink":
+        count += _following_failures(step, part, reason, most - count)
     if count < most:
         return None
     return f"{most} messages in a row failed for this reason, so it may be no message's fault"
 
 
-def _following_failures(
-    context: StepContext, snapshot: Snapshot, part: Slice, reason: str, most: int
-) -> int:
+def _following_failures(step: Step, part: Slice, reason: str, most: int) -> int:
     """Count the messages that follow and fail for the same reason, up to `most`."""
-    (queue,) = snapshot.ranges
-    connection, after = context.connection, part.until
-    until = context.remembered.end_of(queue, connection.run(planning.head(part.target)))
-    end = connection.run(planning.end_after(part.target, after, until, context.processor.limit))
-    following = connection.run(positions_after(part.target, after, end, most))
+    (queue,) = step.inputs
+    context, run, after = step.context, step.context.connection.run, part.until
+    until = context.remembered.end_of(queue, run(planning.head(part.target)))
+    end = run(planning.end_after(part.target, after, until, context.processor.limit))
+    following = run(positions_after(part.target, after, end, most))
     for count, position in enumerate(following):
-        single = replace(part, after=after, until=position, count=1)
-        alone = replace(snapshot, ranges={queue: (after, position)})
-        found = _failure(rehearse, context, alone, {queue: single})
+        alone = step.on(replace(part, after=after, until=position, count=1))
+        found = _failure(rehearse, alone)
         if found is None or shared_reason(found) != reason:
             return count
         after = position

@@ -5,14 +5,13 @@ from __future__ import annotations
 import inspect
 import keyword
 import re
-from collections.abc import Callable, Iterable
 
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from penstock.errors import GraphError, PenstockError, PipelineError, first_line
 from penstock.message import names
 from penstock.pipeline.graph import Pipeline, Processor, TableColumns, check_queue
-from penstock.pipeline.tables import columns_of, next_table, table_identifier
+from penstock.pipeline.tables import columns_of, next_table, parse_schema, table_identifier
 from penstock.spark.read.columns import MESSAGE, read_plan
 
 #: the parameters that a function may have besides its frames
@@ -27,23 +26,33 @@ def check(pipeline: Pipeline) -> None:
     """Raise for the first thing that is wrong with a pipeline."""
     if not pipeline.processors:
         raise GraphError("it has no processors", f"pipeline {pipeline.name}")
-    known = _known_queues(pipeline)
+    written = {queue for one in pipeline.processors.values() for queue in one.publishes}
+    known = written | set(pipeline.schemas)
     for one in pipeline.processors.values():
-        _check_shape(one)
-        _check_records(pipeline, one)
+        _check_shape(pipeline.name, one)
         for queue in (*one.reads, *one.looks_up, *one.publishes):
             check_queue(queue, one.location)
         for queue in (*one.reads, *one.looks_up):
             if queue not in known:
-                raise GraphError(_unknown(one, queue, known), one.location)
+                raise GraphError(
+                    f"{one.name} reads {queue}, which no processor writes and pipe.schema() does "
+                    f"not declare; there are {', '.join(sorted(known)) or 'none'}",
+                    one.location,
+                )
         _check_parameters(one)
     _check_fed(pipeline)
 
 
 def check_schemas(pipeline: Pipeline) -> None:
     """Raise for the first schema, of messages or a table, that Spark cannot read. Needs Spark."""
-    for queue in pipeline.schemas:
-        _check_schema(pipeline, queue)
+    for queue, declared in pipeline.schemas.items():
+        try:
+            read_plan(frame_schema(pipeline, queue))
+        except PipelineError as error:
+            raise GraphError(f"{queue}: {error}", declared.location) from None
+        except Exception as error:
+            problem = f"{queue} has a schema that Spark cannot read: {first_line(error)}"
+            raise GraphError(problem, declared.location) from None
     for one in pipeline.processors.values():
         if one.keeps is not None:
             _check_table(one, one.keeps)
@@ -60,27 +69,9 @@ def parameter(queue: str) -> str:
     return f"{name}_" if keyword.iskeyword(name) or name in OFFERED else name
 
 
-def parse_schema(text: str) -> StructType:
-    """Return the schema that a text describes."""
-    read = StructType.fromDDL(text)
-    assert isinstance(read, StructType)
-    return read
-
-
-def _known_queues(pipeline: Pipeline) -> set[str]:
-    written = {queue for one in pipeline.processors.values() for queue in one.publishes}
-    return written | set(pipeline.schemas)
-
-
-def _unknown(one: Processor, queue: str, known: Iterable[str]) -> str:
-    return (
-        f"{one.name} reads {queue}, which no processor writes and pipe.schema() does not "
-        f"declare; there are {', '.join(sorted(known)) or 'none'}"
-    )
-
-
-def _check_shape(one: Processor) -> None:
-    problem = None
+def _check_shape(pipeline: str, one: Processor) -> None:
+    problem, records = None, f"{pipeline}:try-"
+    queues = (*one.reads, *one.looks_up)
     if one.inputs and one.alts:
         problem = "has inputs and alts: it can have one or the other"
     elif one.kind != "source" and not one.reads:
@@ -97,18 +88,12 @@ def _check_shape(one: Processor) -> None:
         problem = "reads $all, where its own steps are recorded: it would never end"
     elif unread := set(one.types) - set(one.reads):
         problem = f"has types for {', '.join(sorted(unread))}, which it does not read"
-    elif len({*one.reads, *one.looks_up}) < len((*one.reads, *one.looks_up)):
+    elif len(set(queues)) < len(queues):
         problem = "names a category or stream twice among its inputs and tables"
+    elif recorded := [q for q in (*one.reads, *one.publishes) if f"{q}-".startswith(records)]:
+        problem = f"has {recorded[0]}, where its pipeline's own steps are recorded"
     if problem:
         raise GraphError(f"{one.name} {problem}", one.location)
-
-
-def _check_records(pipeline: Pipeline, one: Processor) -> None:
-    """Refuse to read or write the records of the pipeline's own steps."""
-    for queue in (*one.reads, *one.publishes):
-        if f"{queue}-".startswith(f"{pipeline.name}:try-"):
-            problem = f"{one.name} has {queue}, where its pipeline's own steps are recorded"
-            raise GraphError(problem, one.location)
 
 
 def _check_parameters(one: Processor) -> None:
@@ -118,55 +103,31 @@ def _check_parameters(one: Processor) -> None:
         for p in inspect.signature(one.function).parameters.values()
         if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.default is p.empty
     ]
-    if one.kind == "projection":
-        if len(found) != 2:
-            expected = "(state, message)"
-            raise GraphError(f"{one.name}{_shown(found)} must take {expected}", one.location)
-        return
     frames = [name for name in found if name not in OFFERED]
     tables = [parameter(queue) for queue in one.looks_up]
-    wanted = [parameter(queue) for queue in one.inputs] + tables
-    if one.alts:
-        taken = [name for name in frames if name not in tables]
-        fits = len(taken) == 1 and set(tables) <= set(frames)
+    if one.kind == "projection":
+        wanted, fits = ["state", "message"], len(found) == 2
+    elif one.alts:
         wanted = ["messages", *tables]
+        fits = len(set(frames) - set(tables)) == 1 and set(tables) <= set(frames)
     else:
+        wanted = [*(parameter(queue) for queue in one.inputs), *tables]
         fits = sorted(frames) == sorted(wanted)
     if not fits:
-        raise GraphError(f"{one.name}{_shown(found)} must take {_shown(wanted)}", one.location)
-
-
-def _shown(parameters: Iterable[str]) -> str:
-    return f"({', '.join(parameters)})"
+        problem = f"{one.name}({', '.join(found)}) must take ({', '.join(wanted)})"
+        raise GraphError(problem, one.location)
 
 
 def _check_fed(pipeline: Pipeline) -> None:
     """Refuse a ring of processors that only feed each other."""
-    fed = set(pipeline.schemas)
-    waiting = dict(pipeline.processors)
-    while ready := [one for one in waiting.values() if _is_fed(one, fed)]:
+    fed, waiting = set(pipeline.schemas), dict(pipeline.processors)
+    while ready := [one for one in waiting.values() if one.kind == "source" or one.can_read(fed)]:
         for one in ready:
             fed.update(one.publishes)
             del waiting[one.name]
     if waiting:
-        ring = ", ".join(waiting)
-        first = next(iter(waiting.values()))
-        raise GraphError(f"nothing feeds {ring}: they wait for each other", first.location)
-
-
-def _is_fed(one: Processor, fed: set[str]) -> bool:
-    enough: Callable[[Iterable[bool]], bool] = any if one.alts else all
-    return one.kind == "source" or enough(queue in fed for queue in one.reads)
-
-
-def _check_schema(pipeline: Pipeline, queue: str) -> None:
-    try:
-        read_plan(frame_schema(pipeline, queue))
-    except PipelineError as error:
-        raise GraphError(f"{queue}: {error}", pipeline.schemas[queue].location) from None
-    except Exception as error:
-        problem = f"{queue} has a schema that Spark cannot read: {first_line(error)}"
-        raise GraphError(problem, pipeline.schemas[queue].location) from None
+        problem = f"nothing feeds {', '.join(waiting)}: they wait for each other"
+        raise GraphError(problem, next(iter(waiting.values())).location)
 
 
 def _check_table(one: Processor, keeps: TableColumns) -> None:
@@ -193,10 +154,10 @@ def _check_table(one: Processor, keeps: TableColumns) -> None:
 def frame_schema(pipeline: Pipeline, queue: str) -> StructType:
     """Return the schema of a queue's frames: a message's, with the fields that were declared."""
     declared = pipeline.schemas.get(queue)
-    schema = StructType(list(MESSAGE.fields))
-    for name in ("data", "metadata"):
-        text = getattr(declared, name, None)
-        if text:
-            number = schema.fieldNames().index(name)
-            schema.fields[number] = type(schema.fields[number])(name, parse_schema(text))
-    return schema
+    texts = {"data": declared.data, "metadata": declared.metadata} if declared else {}
+    return StructType(
+        [
+            StructField(one.name, parse_schema(text)) if (text := texts.get(one.name)) else one
+            for one in MESSAGE.fields
+        ]
+    )

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,7 +51,8 @@ class Delivery:
     advanced: bool = False
     #: returns what tells this database from others; None: this attempt keeps nothing
     database: Callable[[], str] | None = None
-    _cursor: Any = None
+    #: what was passed to `advance`
+    next_cursor: Any = None
 
     @property
     def hash(self) -> str:
@@ -72,15 +74,10 @@ class Delivery:
         try:
             plain = msgspec.to_builtins(cursor, str_keys=True)
             json.dumps(plain, allow_nan=False)
-            self._cursor = msgspec.json.decode(msgspec.json.encode(cursor))
+            self.next_cursor = msgspec.json.decode(msgspec.json.encode(cursor))
         except (TypeError, ValueError, OverflowError) as error:
             raise ValidationError("cursor", cursor, f"what JSON can hold: {error}") from None
         self.advanced = True
-
-    @property
-    def next_cursor(self) -> Any:
-        """What was passed to `advance`."""
-        return self._cursor
 
     def upsert(
         self, frame: DataFrame, table: str, *, key: str | Sequence[str], add: Sequence[str] = ()
@@ -104,9 +101,13 @@ class Delivery:
         if self.database is None:
             frame.write.format("noop").mode("overwrite").save()
             return folder
-        naming = Naming(self.pipeline, self.processor, self.database())
-        number = 1 + sum(one.folder == folder for one in self.files)
-        files = naming.files(self.snapshot, folder, number)
+        name = file_prefix(self.pipeline, self.processor, self.database())
+        name += f"{self.snapshot.generation}.{self.hash}"
+        if calls := sum(one.folder == folder for one in self.files):
+            name += f".{calls + 1}"
+        root = folder.rstrip("/") or "/"
+        attempt = f"{root}/{ATTEMPTS}/{name.partition('=')[2]}.{uuid4().hex}"
+        files = Files(folder, attempt, f"{root}/{name}")
         frame.write.mode("overwrite").format(format).save(files.attempt)
         self.files.append(files)
         return files.place
@@ -120,31 +121,10 @@ class Files:
     attempt: str
     place: str
 
-    def as_data(self) -> dict[str, str]:
-        """Return what an Attempt records of them."""
-        return {"folder": self.folder, "attempt": self.attempt, "place": self.place}
 
-
-@dataclass(frozen=True)
-class Naming:
-    """How the folders of a processor's files are named."""
-
-    pipeline: str
-    processor: str
-    database: str
-
-    @property
-    def prefix(self) -> str:
-        """What all of them begin with."""
-        return f"delivery={self.pipeline}.{self.processor}.{self.database}."
-
-    def files(self, snapshot: Snapshot, folder: str, number: int) -> Files:
-        """Return where the files of the step's first, second, … call for a folder go."""
-        call = f".{number}" if number > 1 else ""
-        name = f"{self.prefix}{snapshot.generation}.{snapshot.hash}{call}"
-        root = folder.rstrip("/") or "/"
-        attempt = f"{root}/{ATTEMPTS}/{name.partition('=')[2]}.{uuid4().hex}"
-        return Files(folder, attempt, f"{root}/{name}")
+def file_prefix(pipeline: str, processor: str, database: str) -> str:
+    """Return what the names of a processor's files begin with."""
+    return f"delivery={pipeline}.{processor}.{database}."
 
 
 def move_into_place(spark: SparkSession, files: Iterable[Files]) -> None:
@@ -158,20 +138,17 @@ def move_into_place(spark: SparkSession, files: Iterable[Files]) -> None:
             _move_each(spark, one)
 
 
-def remove_older(
-    spark: SparkSession, folders: Iterable[str], naming: Naming, generation: int
-) -> None:
+def remove_older(spark: SparkSession, folders: Iterable[str], prefix: str, generation: int) -> None:
     """Remove what a processor wrote before it started from scratch, and attempts of long ago."""
-    pattern = re.compile(re.escape(naming.prefix) + r"(\d+)\.[0-9a-f]+(\.\d+)?")
+    pattern = re.compile(re.escape(prefix) + r"(\d+)\.[0-9a-f]+(\.\d+)?")
+    oldest = time.time() * 1000 - KEPT_MILLISECONDS
     for folder in folders:
         for status in _listed(spark, folder):
             match = pattern.fullmatch(str(status.getPath().getName()))
             if match and int(match[1]) < generation:
                 _delete(spark, str(status.getPath().toString()))
-        attempts = _listed(spark, f"{folder.rstrip('/')}/{ATTEMPTS}")
-        now = _jvm(spark).java.lang.System.currentTimeMillis()
-        for status in attempts:
-            if now - status.getModificationTime() > KEPT_MILLISECONDS:
+        for status in _listed(spark, f"{folder.rstrip('/')}/{ATTEMPTS}"):
+            if status.getModificationTime() < oldest:
                 _delete(spark, str(status.getPath().toString()))
 
 
@@ -186,7 +163,7 @@ def _move_each(spark: SparkSession, files: Files) -> None:
     system, place = _file_system(spark, files.place)
     system.mkdirs(place)
     for status in _listed(spark, files.attempt):
-        target = _jvm(spark).org.apache.hadoop.fs.Path(place, status.getPath().getName())
+        _, target = _file_system(spark, f"{files.place}/{status.getPath().getName()}")
         if system.exists(target):
             system.delete(target, True)
         if not system.rename(status.getPath(), target):
@@ -206,11 +183,7 @@ def _delete(spark: SparkSession, path: str) -> None:
 
 def _file_system(spark: SparkSession, path: str) -> tuple[Any, Any]:
     """Return the file system of a path as Spark has it, and the path there."""
-    found = _jvm(spark).org.apache.hadoop.fs.Path(path)
+    assert spark._jvm is not None
+    found = spark._jvm.org.apache.hadoop.fs.Path(path)
     settings = spark._jsparkSession.sessionState().newHadoopConf()
     return found.getFileSystem(settings), found
-
-
-def _jvm(spark: SparkSession) -> Any:
-    assert spark._jvm is not None
-    return spark._jvm

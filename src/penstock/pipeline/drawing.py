@@ -66,18 +66,15 @@ def _outside(pipeline: Pipeline) -> list[str]:
 
 
 def _details(one: Processor) -> Iterable[str]:
-    if one.inputs:
-        yield f"inputs  {', '.join(one.inputs)}"
-    if one.alts:
-        yield f"alts    {' | '.join(one.alts)}"
-    if one.tables:
-        yield f"tables  {', '.join(one.looks_up)}"
-    if one.outputs:
-        yield f"output  {', '.join(one.outputs)}"
-    if one.errors:
-        yield f"errors  {one.errors}"
-    if one.keeps:
-        yield f"table   {one.keeps.table}"
+    parts = {
+        "inputs": ", ".join(one.inputs),
+        "alts": " | ".join(one.alts),
+        "tables": ", ".join(one.looks_up),
+        "output": ", ".join(one.outputs),
+        "errors": one.errors,
+        "table": one.keeps and one.keeps.table,
+    }
+    return [f"{name:<8}{text}" for name, text in parts.items() if text]
 
 
 def _positions(pipeline: Pipeline) -> dict[str, tuple[int, int]]:

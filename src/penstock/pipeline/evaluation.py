@@ -33,7 +33,7 @@ def evaluated_once(frames: Sequence[DataFrame]) -> Iterator[list[DataFrame]]:
 def _common_plans(frames: Sequence[DataFrame]) -> list[Any]:
     """Return the largest plans that are part of more than one frame."""
     roots = [frame._jdf.queryExecution().analyzed() for frame in frames]
-    nodes = [_nodes(root) for root in roots]
+    nodes = [list(_nodes(root)) for root in roots]
     common: list[Any] = []
     for number, root in enumerate(roots):
         others = [one for other, found in enumerate(nodes) if other != number for one in found]
@@ -42,24 +42,21 @@ def _common_plans(frames: Sequence[DataFrame]) -> list[Any]:
 
 
 def _add_common(plan: Any, others: Sequence[tuple[int, Any]], common: list[Any]) -> None:
-    children = _children(plan)
+    children, number = _children(plan), plan.semanticHash()
     if not children:
         return  # a relation as it is read: there is nothing to compute
-    number = plan.semanticHash()
-    if any(number == other and plan.sameResult(one) for other, one in others):
-        if not any(plan.sameResult(one) for one in common):
-            common.append(plan)
-        return
-    for child in children:
-        _add_common(child, others, common)
+    if not any(number == other and plan.sameResult(one) for other, one in others):
+        for child in children:
+            _add_common(child, others, common)
+    elif not any(plan.sameResult(one) for one in common):
+        common.append(plan)
 
 
-def _nodes(plan: Any) -> list[tuple[int, Any]]:
-    """Return all nodes of a plan, each with a hash that equal ones share."""
-    found = [(int(plan.semanticHash()), plan)]
+def _nodes(plan: Any) -> Iterator[tuple[int, Any]]:
+    """Yield all nodes of a plan, each with a hash that equal ones share."""
+    yield int(plan.semanticHash()), plan
     for child in _children(plan):
-        found += _nodes(child)
-    return found
+        yield from _nodes(child)
 
 
 def _children(plan: Any) -> list[Any]:

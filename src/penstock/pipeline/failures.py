@@ -90,7 +90,8 @@ def is_passing(error: BaseException) -> bool:
     if isinstance(error, PenstockError):
         return error.retryable
     if isinstance(error, PySparkException | Py4JJavaError):
-        return any(_is_away(one) for one in _marked(str(error))) or _was_aborted(error)
+        away = [one for one in _marked(str(error)) if issubclass(one, UnavailableError)]
+        return any(one.retryable for one in away) or _was_aborted(error)
     return isinstance(error, psycopg.OperationalError)
 
 
@@ -108,7 +109,9 @@ def may_be_data(error: BaseException) -> bool:
         if text := _python_text(error):
             return _is_data_class(_raised_class(text))
         cause = _java_cause(error)
-        return cause is not None and _is_data_cause(cause)
+        if cause is None or cause.state is None:
+            return cause is not None and cause.unchecked
+        return cause.state.startswith(_DATA) or cause.state in _DATA_STATES
     return _is_data_class(type(error))
 
 
@@ -118,37 +121,32 @@ def reason_of(error: BaseException) -> str:
         return f"{type(error).__name__}: {error}"
     if _was_aborted(error):
         return "a task lost its connection when it began to read, and its worker was aborted"
-    if isinstance(error, PySparkException | Py4JJavaError):
-        if text := _python_text(error):
-            return _python_line(text)
-        if (cause := _java_cause(error)) and isinstance(error, Py4JJavaError):
-            return f"{cause.name}: {cause.text.splitlines()[0] if cause.text else cause.condition}"
+    if text := _python_text(error):
+        return _python_line(text)
+    if isinstance(error, Py4JJavaError) and (cause := _java_cause(error)):
+        return f"{cause.name}: {cause.text.splitlines()[0] if cause.text else cause.condition}"
     return f"{type(error).__name__}: {first_line(error)}"
 
 
 def kind_of(error: BaseException) -> str:
     """Return the kind of an error, whatever value caused it."""
-    if isinstance(error, PySparkException | Py4JJavaError):
-        if text := _python_text(error):
-            return _python_line(text).partition(":")[0]
-        if cause := _java_cause(error):
-            return cause.condition or cause.name
+    if text := _python_text(error):
+        return _python_line(text).partition(":")[0]
+    if cause := _java_cause(error):
+        return cause.condition or cause.name
     return type(error).__name__
 
 
 def shared_reason(error: BaseException) -> str:
     """Return what is equal in two errors that have the same reason."""
-    if isinstance(error, DuplicateMessageId):
-        return kind_of(error)  # each names another id
-    return reason_of(error)
+    # each DuplicateMessageId names another id
+    return kind_of(error) if isinstance(error, DuplicateMessageId) else reason_of(error)
 
 
 def named_values(error: BaseException) -> tuple[str, ...]:
     """Return the values that a Spark error names."""
-    if isinstance(error, PySparkException | Py4JJavaError) and not _python_text(error):
-        cause = _java_cause(error)
-        return cause.values if cause else ()
-    return ()
+    cause = None if _python_text(error) else _java_cause(error)
+    return cause.values if cause else ()
 
 
 def _is_data_class(found: type[BaseException] | None) -> bool:
@@ -160,25 +158,13 @@ def _is_data_class(found: type[BaseException] | None) -> bool:
     return issubclass(found, Exception) and not issubclass(found, _NOT_DATA)
 
 
-def _is_data_cause(cause: JavaCause) -> bool:
-    if cause.state is None:
-        return cause.unchecked
-    return cause.state.startswith(_DATA) or cause.state in _DATA_STATES
-
-
-def _is_away(found: type[BaseException]) -> bool:
-    return issubclass(found, UnavailableError) and found.retryable
-
-
 def _was_aborted(error: BaseException) -> bool:
     """Whether the driver of a task's read aborted the worker, since it lost its connection.
 
     A process that is aborted raises nothing. If `session` has set it up, it prints which functions
     it was in.
     """
-    if not isinstance(error, PySparkException | Py4JJavaError):
-        return False
-    text = str(error)
+    text = str(error) if isinstance(error, PySparkException | Py4JJavaError) else ""
     if "Fatal Python error: Aborted" not in text:
         return False
     from penstock.spark.read.arrow import read_batches
@@ -189,7 +175,7 @@ def _was_aborted(error: BaseException) -> bool:
 # An exception of a Python worker arrives as the text of its traceback.
 
 
-def _marked(text: str) -> list[type[BaseException]]:
+def _marked(text: str) -> list[type[PenstockError]]:
     """Return the classes of Penstock's errors in a traceback, outermost last."""
     found = (getattr(errors, match["name"], None) for match in _MARK.finditer(text))
     return [one for one in found if one is not None]
@@ -197,8 +183,14 @@ def _marked(text: str) -> list[type[BaseException]]:
 
 def _raised_class(text: str) -> type[BaseException] | None:
     """Return the class of the exception that a traceback ends with, if this process has it."""
-    marked = _marked(text[text.rfind("Traceback (most") :])
-    return marked[-1] if marked else _python_class(text)
+    if marked := _marked(text[text.rfind("Traceback (most") :]):
+        return marked[-1]
+    match = _CLASS.match(_python_line(text))
+    if match is None:
+        return None
+    module, _, name = match["name"].rpartition(".")
+    found = getattr(sys.modules.get(module) if module else builtins, name, None)
+    return found if isinstance(found, type) and issubclass(found, BaseException) else None
 
 
 def _python_text(error: BaseException) -> str | None:
@@ -220,24 +212,18 @@ def _python_line(text: str) -> str:
     return lines[-1].strip() if lines else "a Python worker failed"
 
 
-def _python_class(text: str) -> type[BaseException] | None:
-    match = _CLASS.match(_python_line(text))
-    if match is None:
-        return None
-    module, _, name = match["name"].rpartition(".")
-    found = getattr(sys.modules.get(module) if module else builtins, name, None)
-    return found if isinstance(found, type) and issubclass(found, BaseException) else None
-
-
 # The JVM has exceptions that wrap each other, outermost first.
 
 
 def _java_chain(error: BaseException) -> Iterator[Any]:
-    java = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
-    seen = 0
-    while java is not None and seen < 20:
+    java = None
+    if isinstance(error, PySparkException | Py4JJavaError):
+        java = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
+    for _ in range(20):
+        if java is None:
+            return
         yield java
-        java, seen = java.getCause(), seen + 1
+        java = java.getCause()
 
 
 def _java_cause(error: BaseException) -> JavaCause | None:
@@ -247,18 +233,14 @@ def _java_cause(error: BaseException) -> JavaCause | None:
         return None
     for one in _java_chain(error):
         name, text = one.getClass().getSimpleName(), str(one.getMessage() or "")
+        unchecked = is_instance_of(gateway, one, "java.lang.RuntimeException")
         if is_instance_of(gateway, one, "org.apache.spark.SparkThrowable"):
             state, condition = one.getSqlState(), one.getCondition()
             if state or condition:
-                values = _values(one.getMessageParameters())
-                unchecked = is_instance_of(gateway, one, "java.lang.RuntimeException")
+                texts = [str(value) for value in one.getMessageParameters().values()]
+                quoted = [each for each in texts if len(each) > 2 and each[0] == each[-1] == "'"]
+                values = tuple(each[1:-1] for each in quoted)
                 return JavaCause(name, state, condition, text, values, unchecked)
-        elif is_instance_of(gateway, one, "java.lang.RuntimeException"):
+        elif unchecked:
             return JavaCause(name, None, None, text, unchecked=True)
     return None
-
-
-def _values(parameters: Any) -> tuple[str, ...]:
-    """Return the parameters of an error condition that are quoted strings."""
-    texts = (str(value) for value in parameters.values())
-    return tuple(one[1:-1] for one in texts if len(one) > 2 and one[0] == one[-1] == "'")

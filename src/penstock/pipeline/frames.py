@@ -7,10 +7,9 @@ through the data source.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -19,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from penstock.database.operation import Operation, Row, call, only_value
+from penstock.database.operation import Operation, call, only_value
 from penstock.message import names
 from penstock.pipeline.connection import RunConnection
 from penstock.spark.connections import DatabaseRef
@@ -28,7 +27,6 @@ from penstock.spark.read.driver_read import read_table
 from penstock.spark.read.splits import Split
 from penstock.spark.target import Target
 
-Result = TypeVar("Result")
 #: the most messages that the driver reads itself
 DRIVER_ROWS = 20_000
 
@@ -56,6 +54,8 @@ class Slice:
     count: int
     #: up to this many messages the driver reads itself
     driver_rows: int = DRIVER_ROWS
+    #: only the last message of each stream counts
+    latest: bool = False
     #: it has no messages, and Spark's optimizer must not see that
     opaque: bool = False
 
@@ -67,13 +67,30 @@ class Slice:
     @cached_property
     def table(self) -> pa.Table:
         """The messages as an Arrow table, read on the driver, in the order of the log."""
-        columns = read_plan(self.schema)
-        split = Split(self.after, self.until)
+        columns, split = read_plan(self.schema), Split(self.after, self.until)
         found = read_table(self.connection.raw, self.target, columns, split)
         return found.sort_by("global_position")
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """Return the messages as a frame."""
+        if not self.latest:
+            return self._all(spark)
+        newest = Window.partitionBy("stream_name").orderBy(f.col("position").desc())
+        ranked = self._all(spark).withColumn("_rank", f.row_number().over(newest))
+        return ranked.where("_rank = 1").drop("_rank")
+
+    def check(self, spark: SparkSession) -> None:
+        """Read all of it, or raise the error that prevents it."""
+        if self.is_small:
+            _ = self.table
+        else:
+            self._all(spark).write.format("noop").mode("overwrite").save()
+
+    def empty(self) -> Slice:
+        """Return the same slice without messages, to run a function on its tables alone."""
+        return replace(self, until=self.after, count=0, opaque=True)
+
+    def _all(self, spark: SparkSession) -> DataFrame:
         if self.opaque:
             return spark.createDataFrame(spark.sparkContext.parallelize([], 1), self.schema)
         if self.is_small:
@@ -82,21 +99,12 @@ class Slice:
             url=self.database.settings.conninfo(), after=self.after, until=self.until,
             partitions=2 * spark.sparkContext.defaultParallelism,
         )  # fmt: skip
-        if self.target.types:
-            reader = reader.option("types", msgspec.json.encode(self.target.types).decode())
+        target = self.target
+        if target.types:
+            reader = reader.option("types", msgspec.json.encode(target.types).decode())
+        queue = ("stream", target.stream) if target.stream else ("category", target.category)
         # in the order of the log: the database returns a split in whatever order is quickest
-        return reader.option(*_option(self.target)).load().sortWithinPartitions("global_position")
-
-    def check(self, spark: SparkSession) -> None:
-        """Read all of it, or raise the error that prevents it."""
-        if self.is_small:
-            _ = self.table
-        else:
-            self.frame(spark).write.format("noop").mode("overwrite").save()
-
-    def empty(self) -> Slice:
-        """Return the same slice without messages, to run a function on its tables alone."""
-        return replace(self, until=self.after, count=0, opaque=True)
+        return reader.option(*queue).load().sortWithinPartitions("global_position")
 
 
 def queue_target(queue: str, types: Sequence[str] = ()) -> Target:
@@ -106,21 +114,15 @@ def queue_target(queue: str, types: Sequence[str] = ()) -> Target:
     return Target(stream=queue, types=tuple(types))
 
 
-def latest_per_stream(frame: DataFrame) -> DataFrame:
-    """Return the last message of each stream."""
-    newest = Window.partitionBy("stream_name").orderBy(f.col("position").desc())
-    ranked = frame.withColumn("_rank", f.row_number().over(newest))
-    return ranked.where("_rank = 1").drop("_rank")
-
-
 # Operations on a range. Their SQL has literals, as that of a read has: see `Target`.
 
 
 def count_up_to(target: Target, after: int, until: int, most: int) -> Operation[int]:
     """Count the messages of a range, but no further than `most`."""
-    page = sql.SQL("select 1 {rows} limit {most}").format(rows=target.rows(after, until), most=most)
-    counted = sql.SQL("select count(*) from ({}) p").format(page)
-    return _query("count_messages", counted, only_value)
+    counted = sql.SQL("select count(*) from (select 1 {rows} limit {most}) p").format(
+        rows=target.rows(after, until), most=most
+    )
+    return call("count_messages", counted, None, only_value)
 
 
 def positions_after(target: Target, after: int, until: int, most: int) -> Operation[list[int]]:
@@ -128,37 +130,20 @@ def positions_after(target: Target, after: int, until: int, most: int) -> Operat
     query = sql.SQL("select {axis} {rows} order by {order} limit {most}").format(
         axis=target.axis, rows=target.rows(after, until), order=target.order, most=max(most, 0)
     )
-    return _query("positions", query, lambda rows: [int(row[0]) for row in rows])
+    return call("positions", query, None, lambda rows: [int(row[0]) for row in rows])
 
 
-def first_global_position(target: Target, after: int, until: int) -> Operation[int]:
-    """Return the global position of the first message of a range that has one."""
-    query = sql.SQL("select min(m.global_position) {}").format(target.rows(after, until))
-    return _query("first_global_position", query, only_value)
-
-
-def message_text(target: Target, after: int, until: int) -> Operation[str]:
-    """Return everything that the first message of a range says, as text."""
-    query = sql.SQL("select concat_ws(' ', m.stream_name, m.type, m.data, m.metadata) {}").format(
-        target.rows(after, until)
-    )
-    return _query("message_text", query, lambda rows: str(rows[0][0]) if rows else "")
+def first_message(target: Target, after: int, until: int) -> Operation[tuple[int | None, str]]:
+    """Return the global position of the first message of a range, and all that it says as text."""
+    query = sql.SQL(
+        "select m.global_position, concat_ws(' ', m.stream_name, m.type, m.data, m.metadata) {}"
+        " order by {} limit 1"
+    ).format(target.rows(after, until), target.order)
+    return call("first_message", query, None, lambda rows: rows[0] if rows else (None, ""))
 
 
 def message_from_elsewhere(target: Target, until: int, pipeline: str) -> Operation[int | None]:
     """Return the position of a message that this pipeline would not publish again, if any."""
     rows = target.rows(target.before_first, until)
     query = sql.SQL(_FROM_ELSEWHERE).format(rows=rows, pipeline=pipeline)
-    return _query("message_from_elsewhere", query, lambda rows: rows[0][0] if rows else None)
-
-
-def _query(
-    name: str, statement: sql.Composed, decode: Callable[[list[Row]], Result], **facts: Any
-) -> Operation[Result]:
-    text = statement.as_string().replace("%", "%%")  # it has no parameters
-    return call(name, text, (), decode, **facts)
-
-
-def _option(target: Target) -> tuple[str, str]:
-    """Return a target as an option of the data source."""
-    return ("stream", target.stream) if target.stream else ("category", target.category or "")
+    return call("message_from_elsewhere", query, None, lambda rows: rows[0][0] if rows else None)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Names = str | Sequence[str]
+Types = Sequence[str] | Mapping[str, Sequence[str]]
 LIMIT = 100_000
 MAX_CONSECUTIVE_ERRORS = 5
 
@@ -34,6 +35,9 @@ class Latest:
     """A table of which only the last message of each stream counts."""
 
     queue: str
+
+
+Tables = str | Latest | Sequence[str | Latest]
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,7 @@ class Processor:
     @property
     def looks_up(self) -> tuple[str, ...]:
         """The queues that it reads as tables."""
-        return tuple(table_name(one) for one in self.tables)
+        return tuple(one.queue if isinstance(one, Latest) else one for one in self.tables)
 
     @property
     def publishes(self) -> tuple[str, ...]:
@@ -133,7 +137,7 @@ class Pipeline:
         `data` is a schema as Spark writes it: `"order_id string, amount double"`. With one, `data`
         is a struct in every frame of this category; without, it is JSON text.
         """
-        where = _caller()
+        where = _caller(2)
         if name in self.schemas:
             problem = f"the schema of {name} is declared already, at {self.schemas[name].location}"
             raise GraphError(problem, where)
@@ -148,8 +152,7 @@ class Pipeline:
         `delivery.cursor`, what it passed to `delivery.advance(cursor)` the last time, and runs
         again until it returns None.
         """
-        where = _caller()
-        return self._declare("source", where, name, outputs=_names(output))
+        return self._declare("source", name, outputs=output)
 
     def stream(
         self,
@@ -157,8 +160,8 @@ class Pipeline:
         output: Names = (),
         inputs: Names = (),
         alts: Names = (),
-        tables: str | Latest | Sequence[str | Latest] = (),
-        types: Sequence[str] | Mapping[str, Sequence[str]] = (),
+        tables: Tables = (),
+        types: Types = (),
         errors: str | None = None,
         max_consecutive_errors: int = MAX_CONSECUTIVE_ERRORS,
         limit: int = LIMIT,
@@ -186,12 +189,9 @@ class Pipeline:
             limit: how many messages a step takes at most.
             name: of the processor; the function's if not given.
         """
-        where = _caller()
         return self._declare(
-            "stream", where, name, inputs=_names(inputs), alts=_names(alts),
-            tables=_tables(tables), outputs=_names(output), errors=errors, limit=limit,
-            max_consecutive_errors=max_consecutive_errors,
-            types=_types(types, _names(inputs) or _names(alts)),
+            "stream", name, inputs=inputs, alts=alts, tables=tables, outputs=output, types=types,
+            errors=errors, max_consecutive_errors=max_consecutive_errors, limit=limit,
         )  # fmt: skip
 
     def sink(
@@ -199,8 +199,8 @@ class Pipeline:
         *,
         inputs: Names = (),
         alts: Names = (),
-        tables: str | Latest | Sequence[str | Latest] = (),
-        types: Sequence[str] | Mapping[str, Sequence[str]] = (),
+        tables: Tables = (),
+        types: Types = (),
         errors: str | None = None,
         max_consecutive_errors: int = MAX_CONSECUTIVE_ERRORS,
         limit: int = LIMIT,
@@ -212,12 +212,9 @@ class Pipeline:
         `delivery.upsert` rows are merged into a table of this database exactly once. The arguments
         are those of `stream`.
         """
-        where = _caller()
         return self._declare(
-            "sink", where, name, inputs=_names(inputs), alts=_names(alts),
-            tables=_tables(tables), errors=errors, limit=limit,
-            max_consecutive_errors=max_consecutive_errors,
-            types=_types(types, _names(inputs) or _names(alts)),
+            "sink", name, inputs=inputs, alts=alts, tables=tables, types=types,
+            errors=errors, max_consecutive_errors=max_consecutive_errors, limit=limit,
         )  # fmt: skip
 
     def project(
@@ -244,35 +241,35 @@ class Pipeline:
             limit: how many messages a step takes at most.
             name: of the processor; the function's if not given.
         """
-        where = _caller()
+        keeps = TableColumns(into, columns)
         return self._declare(
-            "projection", where, name, inputs=(category,), limit=limit,
-            types=_types(types, (category,)), keeps=TableColumns(into, columns),
-        )  # fmt: skip
+            "projection", name, inputs=(category,), types=types, limit=limit, keeps=keeps
+        )
 
-    def _declare(
-        self, kind: str, where: str, name: str | None, **parts: Any
-    ) -> Callable[[Function], Function]:
+    def _declare(self, kind: str, name: str | None, **parts: Any) -> Callable[[Function], Function]:
+        """Return the decorator for a processor with these parts, as the caller has given them."""
+        where = _caller(3)
+        for part in ("inputs", "alts", "tables", "outputs"):
+            parts[part] = _listed(parts.get(part, ()))
+        parts["types"] = _types(parts.get("types", ()), parts["inputs"] or parts["alts"])
+
         def declare(function: Function) -> Function:
             called = str(name or getattr(function, "__name__", ""))
             if called in self.processors:
                 first = self.processors[called].location
                 raise GraphError(f"there are two processors named {called}: see {first}", where)
             if not re.fullmatch(r"\w+", called):
-                raise GraphError(
-                    f"a processor cannot be named {called!r}: use letters and _", where
-                )
+                problem = f"a processor cannot be named {called!r}: use letters and _"
+                raise GraphError(problem, where)
             for argument in ("limit", "max_consecutive_errors"):
-                _check_count(argument, parts.get(argument, 1), where)
+                count = parts.get(argument, 1)
+                if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+                    problem = f"{argument} must be a whole number from 1; got {shown(count)}"
+                    raise GraphError(problem, where)
             self.processors[called] = Processor(kind, called, function, where, **parts)
             return function
 
         return declare
-
-
-def table_name(one: str | Latest) -> str:
-    """Return the queue of a table."""
-    return one.queue if isinstance(one, Latest) else one
 
 
 def check_queue(name: str, where: str) -> None:
@@ -284,28 +281,17 @@ def check_queue(name: str, where: str) -> None:
         raise GraphError(str(error), where) from None
 
 
-def _check_count(argument: str, count: object, where: str) -> None:
-    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise GraphError(f"{argument} must be a whole number from 1; got {shown(count)}", where)
-
-
-def _names(given: Names) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given)
-
-
-def _tables(given: str | Latest | Sequence[str | Latest]) -> tuple[str | Latest, ...]:
+def _listed(given: Any) -> tuple[Any, ...]:
     return (given,) if isinstance(given, str | Latest) else tuple(given)
 
 
-def _types(
-    given: Sequence[str] | Mapping[str, Sequence[str]], queues: tuple[str, ...]
-) -> dict[str, tuple[str, ...]]:
+def _types(given: Types, queues: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     if isinstance(given, Mapping):
-        return {queue: _names(types) for queue, types in given.items()}
-    return {queue: _names(given) for queue in queues} if given else {}
+        return {queue: _listed(types) for queue, types in given.items()}
+    return {queue: _listed(given) for queue in queues} if given else {}
 
 
-def _caller() -> str:
-    """Return file and line of the declaration."""
-    frame = inspect.stack()[2]
+def _caller(depth: int) -> str:
+    """Return file and line of the declaration, so many calls above."""
+    frame = inspect.stack()[depth]
     return f"{Path(frame.filename).name}:{frame.lineno}"

@@ -53,8 +53,7 @@ class ReadHooks:
 
 def read_hooks(context: LogContext) -> ReadHooks:
     """Return the hooks of a store that apply to a message that is read."""
-    serializer = context.serializer if _is_custom(context) else None
-    return ReadHooks(serializer, tuple(_overriding(context, "on_read")))
+    return ReadHooks(_own_serializer(context), tuple(_overriding(context, "on_read")))
 
 
 def check_hooks(pipeline: Pipeline, context: LogContext) -> None:
@@ -66,9 +65,13 @@ def check_hooks(pipeline: Pipeline, context: LogContext) -> None:
 
 def _not_applied(pipeline: Pipeline, one: Processor, context: LogContext) -> Iterator[str]:
     is_projection = one.kind == "projection"
-    if _is_custom(context) and not (is_projection and _is_untyped(pipeline, one.inputs[0])):
-        yield f"serializer {type(context.serializer).__name__}"
-    if (one.reads or one.looks_up) and not is_projection:
+    declared = pipeline.schemas.get(one.inputs[0]) if is_projection else None
+    # messages of a queue with a schema are decoded by PostgreSQL, not from JSON text
+    is_typed = declared is not None and bool(declared.data or declared.metadata)
+    serializer = _own_serializer(context)
+    if serializer is not None and (is_typed or not is_projection):
+        yield f"serializer {type(serializer).__name__}"
+    if one.reads and not is_projection:
         for interceptor in _overriding(context, "on_read"):
             yield f"interceptor {type(interceptor).__name__}.on_read"
     if one.publishes:
@@ -76,14 +79,8 @@ def _not_applied(pipeline: Pipeline, one: Processor, context: LogContext) -> Ite
             yield f"interceptor {type(interceptor).__name__}.on_write"
 
 
-def _is_untyped(pipeline: Pipeline, queue: str) -> bool:
-    """Whether the messages of a queue are read as JSON text, and not decoded by PostgreSQL."""
-    declared = pipeline.schemas.get(queue)
-    return declared is None or not (declared.data or declared.metadata)
-
-
-def _is_custom(context: LogContext) -> bool:
-    return type(context.serializer) is not JsonSerializer
+def _own_serializer(context: LogContext) -> Serializer | None:
+    return None if type(context.serializer) is JsonSerializer else context.serializer
 
 
 def _overriding(context: LogContext, hook: str) -> list[Interceptor]:

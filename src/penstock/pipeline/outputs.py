@@ -13,9 +13,8 @@ the driver too, which saves a connection. So the driver's memory does not grow w
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -28,12 +27,11 @@ import pyarrow.ipc
 from pyspark.sql import DataFrame
 from pyspark.sql.types import IntegralType, StructType
 
+from penstock.database.operation import call, only_value
 from penstock.errors import WrongColumns, WrongValue
 from penstock.message import names
-from penstock.pipeline.connection import RunConnection
-from penstock.pipeline.frames import Slice
-from penstock.pipeline.state import drop_repeated_errors, stage_errors
-from penstock.spark.connections import DatabaseRef, connect
+from penstock.pipeline.connection import RunConnection, bare_connection
+from penstock.spark.connections import DatabaseRef
 from penstock.spark.json_columns import json_texts
 from penstock.spark.write.rows import RowsToStage, in_category, rows_to_stage
 from penstock.spark.write.staging import Staged, stage
@@ -41,7 +39,11 @@ from penstock.spark.write.staging import Staged, stage
 _INPUT = ("position", "global_position", "time")
 #: up to so many rows and bytes, a task returns its rows instead of staging them
 FEW, FEW_BYTES = 1_000, 1024 * 1024
+#: what a task returns: what it has staged, or its rows
 _PARTS = "token string, count long, errors boolean, rows binary"
+_PART = pa.schema(
+    {"token": pa.string(), "count": pa.int64(), "errors": pa.bool_(), "rows": pa.binary()}
+)
 
 
 @dataclass(frozen=True)
@@ -59,18 +61,13 @@ class ErrorsQueue:
     until: int
     types: tuple[str, ...] = ()
 
-    @classmethod
-    def of(cls, queue: str, input: str, part: Slice) -> ErrorsQueue:
-        """Return the errors queue of a step that reads this part of its input."""
-        return cls(queue, input, part.after, part.until, part.target.types)
-
     def stage(self, connection: RunConnection, failed: Mapping[int | None, str]) -> StagedErrors:
         """Stage failed messages, by global position, with their errors; refuse any others."""
-        token = uuid4()
-        staging = stage_errors(
-            token, self.queue, failed, self.input, self.after, self.until, self.types
-        )
-        return StagedErrors(token, connection.run(staging))
+        token, errors = uuid4(), [one[:2000] for one in failed.values()]
+        limits = (self.input, self.after, self.until, list(self.types))
+        arguments = (token, self.queue, list(failed), errors, *limits)
+        sql = "select penstock.stage_errors(%s, %s, %s::bigint[], %s::text[], %s, %s, %s, %s)"
+        return StagedErrors(token, connection.run(call("stage_errors", sql, arguments, only_value)))
 
 
 @dataclass(frozen=True)
@@ -151,11 +148,8 @@ def output(
             f"column global_position is {found['global_position'].simpleString()}",
             "beside a column error it has to be that of the input, a whole number",
         )
-    kept = [
-        one for one in schema.fields if one.name not in ("error", "correlation_id", "causation_id")
-    ]
-    if follows:
-        kept = [one for one in kept if one.name != "id"]
+    dropped = ("error", "correlation_id", "causation_id", *(["id"] if follows else []))
+    kept = [one for one in schema.fields if one.name not in dropped]
     columns = rows_to_stage(StructType(kept), category=names.category(queue))
     columns = replace(columns, names=tuple(one for one in columns.names if one not in _INPUT))
     return Output(queue, columns, follows, errors, tuple(names.category(one) for one in inputs))
@@ -167,7 +161,7 @@ def stage_frame(
     """Evaluate a frame and stage it: from the driver if it is small, else from the executors."""
     if is_small:
         batches = frame.toArrow().to_batches()
-        with _connected(database) as connection:
+        with bare_connection(database) as connection:
             return into.stage(connection, batches)
     few = min(FEW, driver_rows)
     parts = frame.mapInArrow(_Stager(database, into, few), _PARTS).collect()
@@ -179,7 +173,7 @@ def stage_frame(
                 kind = StagedErrors if one["errors"] else Staged
                 staged.append(kind(UUID(one["token"]), one["count"]))
                 continue
-            own = own or stack.enter_context(_connected(database))
+            own = own or stack.enter_context(bare_connection(database))
             with pa.ipc.open_stream(one["rows"]) as rows:
                 staged += into.stage(own, rows)
     return staged
@@ -196,23 +190,19 @@ def without_repeated_errors(connection: RunConnection, staged: Sequence[Staged])
     tokens = [one.token for one in staged if isinstance(one, StagedErrors)]
     if len(tokens) < 2:
         return list(staged)
-    dropped = connection.run(drop_repeated_errors(tokens))
+    sql = "select * from penstock.drop_repeated_errors(%s)"
+    rows = connection.run(call("drop_repeated_errors", sql, (tokens,), list))
+    dropped = {token: int(count) for token, count in rows}
     return [replace(one, count=one.count - dropped.get(one.token, 0)) for one in staged]
 
 
-@contextmanager
-def _connected(database: DatabaseRef) -> Iterator[RunConnection]:
-    with connect(database) as connection:
-        yield RunConnection(connection, database.where)
-
-
+@dataclass(frozen=True)
 class _Stager:
     """Stages the rows of one task, or returns them if they are few. Each attempt has own tokens."""
 
-    def __init__(self, database: DatabaseRef, into: Output, few: int) -> None:
-        self.database = database
-        self.into = into
-        self.few = few
+    database: DatabaseRef
+    into: Output
+    few: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         first, rows, size = [], 0, 0
@@ -223,50 +213,34 @@ class _Stager:
                 break
         else:
             if rows:
-                yield _part_of_rows(first)
+                yield pa.RecordBatch.from_pylist([{"rows": _serialized(first)}], _PART)
             return
-        with _connected(self.database) as connection:
+        with bare_connection(self.database) as connection:
             staged = self.into.stage(connection, chain(first, batches))
         for one in staged:
-            yield _part(str(one.token), one.count, isinstance(one, StagedErrors), None)
+            part = {"token": str(one.token), "count": one.count}
+            part["errors"] = isinstance(one, StagedErrors)
+            yield pa.RecordBatch.from_pylist([part], _PART)
 
 
-def _part_of_rows(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    text = io.BytesIO()
+def _serialized(batches: Sequence[pa.RecordBatch]) -> bytes:
+    text = pa.BufferOutputStream()
     with pa.ipc.new_stream(text, batches[0].schema) as stream:
         for batch in batches:
             stream.write_batch(batch)
-    return _part(None, None, None, text.getvalue())
-
-
-def _part(
-    token: str | None, count: int | None, errors: bool | None, rows: bytes | None
-) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict(
-        {
-            "token": pa.array([token], pa.string()),
-            "count": pa.array([count], pa.int64()),
-            "errors": pa.array([errors], pa.bool_()),
-            "rows": pa.array([rows], pa.binary()),
-        }
-    )
+    return bytes(text.getvalue())
 
 
 def _following(columns: Mapping[str, Any]) -> dict[str, Any]:
     """Replace an input's id by a causation id, and carry its correlation id on."""
     without_id = dict(columns)
-    ids = without_id.pop("id").to_pylist()
-    texts = _texts(without_id.get("metadata"), len(ids))
-    followed = [_follow(one, text) for one, text in zip(ids, texts, strict=True)]
-    return {**without_id, "metadata": pa.array(followed, pa.string())}
-
-
-def _texts(metadata: Any, count: int) -> list[str | None]:
+    ids, metadata = without_id.pop("id").to_pylist(), without_id.get("metadata")
     if metadata is None or pa.types.is_null(metadata.type):
-        return [None] * count
-    if pa.types.is_string(metadata.type) or pa.types.is_large_string(metadata.type):
-        return list(metadata.to_pylist())
-    return list(json_texts(metadata, "metadata").to_pylist())
+        metadata = pa.nulls(len(ids))
+    elif not (pa.types.is_string(metadata.type) or pa.types.is_large_string(metadata.type)):
+        metadata = json_texts(metadata, "metadata")
+    followed = [_follow(*one) for one in zip(ids, metadata.to_pylist(), strict=True)]
+    return {**without_id, "metadata": pa.array(followed, pa.string())}
 
 
 def _follow(id: str | None, text: str | None) -> str | None:

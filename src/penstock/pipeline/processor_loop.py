@@ -28,12 +28,10 @@ from penstock.errors import (
 )
 from penstock.loops.outage import Outage
 from penstock.pipeline.attempt import StepContext
-from penstock.pipeline.connection import RunConnection
+from penstock.pipeline.connection import ProcessorLocks, RunConnection
 from penstock.pipeline.failures import is_passing
-from penstock.pipeline.frames import DRIVER_ROWS
 from penstock.pipeline.graph import Pipeline, Processor
 from penstock.pipeline.hooks import ReadHooks
-from penstock.pipeline.run_lock import ProcessorLocks
 from penstock.pipeline.schedule import Schedule
 from penstock.pipeline.snapshot import Remembered
 from penstock.pipeline.step import StepReport, finish_rebuilding, run_step
@@ -90,20 +88,15 @@ class Progress:
         self.seconds += report.seconds
 
 
+@dataclass
 class Retries:
     """How soon a processor that failed is tried again, and for how long."""
 
-    def __init__(
-        self,
-        seconds: float,
-        timing: Timing = Timing(),  # noqa: B008 - frozen
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._seconds = seconds
-        self._timing = timing
-        self._clock = clock
-        self._since: float | None = None
-        self._failures = 0
+    seconds: float
+    timing: Timing = field(default_factory=Timing)
+    clock: Callable[[], float] = time.monotonic
+    _since: float | None = None
+    _failures: int = 0
 
     def succeed(self) -> None:
         """Forget the failures."""
@@ -113,13 +106,13 @@ class Retries:
         """Return how many seconds to wait, or raise the error if it has failed for too long."""
         if isinstance(error, StepSuperseded):
             return 0.0
-        now, timing = self._clock(), self._timing
+        now, timing = self.clock(), self.timing
         self._since = now if self._since is None else self._since
         if is_passing(error):
-            pause, longest = timing.retry_delay, max(timing.outage_timeout, self._seconds)
+            pause, longest = timing.retry_delay, max(timing.outage_timeout, self.seconds)
         else:
             pause = min(timing.retry_delay * 2**self._failures, timing.max_retry_delay)
-            longest = self._seconds
+            longest = self.seconds
             self._failures = min(self._failures + 1, 10)
         if now + pause - self._since >= longest:
             raise error
@@ -136,11 +129,11 @@ class Run:
     schedule: Schedule
     locks: ProcessorLocks
     until: Until
-    retry_for: float = 0.0
-    timing: Timing = field(default_factory=Timing)
-    hooks: ReadHooks = field(default_factory=ReadHooks)
-    driver_rows: int = DRIVER_ROWS
-    on_step: Callable[[StepReport], None] | None = None
+    retry_for: float
+    timing: Timing
+    hooks: ReadHooks
+    driver_rows: int
+    on_step: Callable[[StepReport], None] | None
     #: an error of the run that is not a processor's
     failure: PenstockError | None = None
 
@@ -149,10 +142,6 @@ class Run:
         log.error("%s", error)
         self.failure = error
         self.schedule.end()
-
-    def retries(self) -> Retries:
-        """Return how to retry what fails in this run."""
-        return Retries(self.retry_for, self.timing)
 
 
 class ProcessorLoop:
@@ -163,7 +152,7 @@ class ProcessorLoop:
         self.progress = Progress(processor.name, processor.kind)
         self.remembered = remembered
         self._run = run
-        self._retries = run.retries()
+        self._retries = Retries(run.retry_for, run.timing)
         self._outage = Outage(processor.name, log)
 
     def __call__(self) -> None:
@@ -183,7 +172,7 @@ class ProcessorLoop:
             self._run.fail(error)
         except BaseException as error:
             self.progress.error = error
-            log.error("%s", self._describe(error), exc_info=_unexpected(error))
+            self._log(error)
             if self._run.until is Until.STOPPED:
                 schedule.end()  # so that a supervisor notices
         finally:
@@ -191,6 +180,8 @@ class ProcessorLoop:
 
     def _run_steps(self, spark: SparkSession) -> None:
         name, schedule = self.processor.name, self._run.schedule
+        polls = self.processor.kind == "source" and self._run.until is Until.STOPPED
+        longest = self._run.timing.source_poll_interval if polls else None
         with self._run.locks.connection(name) as connection:
             if connection is None:  # the run is over
                 return
@@ -198,13 +189,11 @@ class ProcessorLoop:
             schedule.wait_to_begin(name)
             while (woken := schedule.wait_for_turn(name)) is not None:
                 report = run_step(context)
-                self._succeeded()
-                if report is not None:
-                    self._finished(report)
+                self._succeeded(report)
                 if self._run.until is Until.ONE_STEP:
                     return
                 if report is None:
-                    schedule.be_idle(name, woken, self._source_pause())
+                    schedule.be_idle(name, woken, longest)
             finish_rebuilding(context)  # those that feed it may have become idle after it
 
     def _context(self, connection: RunConnection, spark: SparkSession) -> StepContext:
@@ -217,22 +206,17 @@ class ProcessorLoop:
             self.remembered, lambda: run.schedule.is_fed(name), run.driver_rows,
         )  # fmt: skip
 
-    def _source_pause(self) -> float | None:
-        polls = self.processor.kind == "source" and self._run.until is Until.STOPPED
-        return self._run.timing.source_poll_interval if polls else None
-
-    def _succeeded(self) -> None:
+    def _succeeded(self, report: StepReport | None) -> None:
         """Forget earlier failures: a step was finished, or there was nothing to do."""
         self.progress.error = None
         self._retries.succeed()
         self._outage.is_over()
         self._run.schedule.recovered(self.processor.name)
-
-    def _finished(self, report: StepReport) -> None:
-        self.progress.add(report)
-        self._run.schedule.finished_step(report.processor)
-        if self._run.on_step is not None:
-            self._run.on_step(report)
+        if report is not None:
+            self.progress.add(report)
+            self._run.schedule.finished_step(report.processor)
+            if self._run.on_step is not None:
+                self._run.on_step(report)
 
     def _wait_after(self, error: Exception) -> None:
         """Wait until a processor that failed is tried again, or raise what it failed with."""
@@ -251,19 +235,14 @@ class ProcessorLoop:
         else:
             self.progress.error = error
             run.schedule.failed(name)
-            message = f"{self._describe(error)}; it is tried again in {pause:g} s"
-            log.error("%s", message, exc_info=_unexpected(error))
-        run.schedule.pause(name, pause)
+            self._log(error, f"; it is tried again in {pause:g} s")
+        run.schedule.pause(pause)
 
-    def _describe(self, error: BaseException) -> str:
-        """Return what stopped the processor, with its name."""
-        if isinstance(error, StepFailed):
-            return str(error)
-        one = self.processor
-        reason = str(error) if isinstance(error, PenstockError) else repr(error)
-        return f"processor {one.name} ({one.location}) stopped: {reason}"
-
-
-def _unexpected(error: BaseException) -> BaseException | None:
-    """Return an error whose traceback is needed to understand it."""
-    return None if isinstance(error, PenstockError | psycopg.Error) else error
+    def _log(self, error: BaseException, then: str = "") -> None:
+        """Log what stopped the processor, with the traceback of an error that needs it."""
+        one, text = self.processor, str(error)
+        if not isinstance(error, StepFailed):
+            reason = text if isinstance(error, PenstockError) else repr(error)
+            text = f"processor {one.name} ({one.location}) stopped: {reason}"
+        is_expected = isinstance(error, PenstockError | psycopg.Error)
+        log.error("%s%s", text, then, exc_info=None if is_expected else error)

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
@@ -26,18 +27,20 @@ from pyspark.sql.types import BooleanType, LongType, StringType, StructField, St
 from penstock.database.operation import Operation, Row, call
 from penstock.errors import StepFailed, WrongColumns, first_line
 from penstock.message import RecordedMessage
-from penstock.pipeline.connection import RunConnection
+from penstock.pipeline.connection import RunConnection, bare_connection
 from penstock.pipeline.graph import Processor
 from penstock.pipeline.hooks import ReadHooks
 from penstock.pipeline.tables import (
     columns_of,
     copy_csv,
     create_table,
+    identifiers,
     next_table,
+    parse_schema,
     table_exists,
     table_identifier,
 )
-from penstock.spark.connections import DatabaseRef, connected
+from penstock.spark.connections import DatabaseRef
 
 Fold = Callable[[dict[str, Any] | None, RecordedMessage], dict[str, Any] | None]
 CHUNK = 2_000  # streams whose rows are read in one statement
@@ -69,15 +72,20 @@ class Projection:
 
     def fold_frame(self, database: DatabaseRef, frame: DataFrame) -> pa.Table:
         """Fold a frame of events in tasks, each stream in one of them and in order."""
-        together = frame.repartition("stream_name").sortWithinPartitions(
-            "stream_name", "global_position"
-        )
-        return together.mapInArrow(_Folder(database, self), self.schema).toArrow()
+
+        def fold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            with bare_connection(database) as connection:
+                rows = self._rows(self._folded(connection, batches))
+            yield from rows.to_batches()
+
+        together = frame.repartition("stream_name")
+        ordered = together.sortWithinPartitions("stream_name", "global_position")
+        return ordered.mapInArrow(fold, self.schema).toArrow()
 
     def fold_table(self, connection: RunConnection, events: pa.Table) -> pa.Table:
         """Fold events that the driver has read."""
         ordered = events.sort_by([("stream_name", "ascending"), ("global_position", "ascending")])
-        return self._rows(list(self._folded(connection, ordered.to_batches())))
+        return self._rows(self._folded(connection, ordered.to_batches()))
 
     def apply(self, connection: psycopg.Connection[Any], rows: pa.Table) -> None:
         """Write the folded rows."""
@@ -102,9 +110,13 @@ class Projection:
     ) -> Iterator[dict[str, Any]]:
         """Fold events that are sorted by stream and position; yield a row for each stream."""
         events = (event for batch in batches for event in batch.to_pylist(maps_as_pydicts="strict"))
-        streams = ((name, list(group)) for name, group in groupby(events, _stream_name))
-        while chunk := [one for _, one in zip(range(CHUNK), streams, strict=False)]:
-            states = self._states(connection, [name for name, _ in chunk])
+        by_stream = groupby(events, itemgetter("stream_name"))
+        streams = ((name, list(group)) for name, group in by_stream)
+        while chunk := list(islice(streams, CHUNK)):
+            states: Mapping[str, dict[str, Any]] = {}
+            if connection.run(table_exists(self.table)):
+                names, columns = [name for name, _ in chunk], self.columns.fieldNames()
+                states = connection.run(projected_rows(self.table, columns, names))
             for name, group in chunk:
                 yield self._fold_stream(name, states.get(name), group)
 
@@ -120,52 +132,32 @@ class Projection:
                 raise StepFailed(self.processor, reason, self.location) from error
             self._check(state)
         row = dict.fromkeys(self.columns.fieldNames()) | (state or {})
-        return row | {
-            "stream_name": name,
-            "position": events[-1]["position"],
-            "removed": state is None,
-        }
+        own = {"stream_name": name, "position": events[-1]["position"], "removed": state is None}
+        return row | own
 
     def _check(self, state: object) -> None:
         known = set(self.columns.fieldNames())
         if state is not None and (not isinstance(state, dict) or not set(state) <= known):
-            raise WrongColumns(
-                f"{self.processor} returned {state!r}",
-                f"it has to return a dictionary of {', '.join(sorted(known))}, or None",
-            )
+            expected = f"it has to return a dictionary of {', '.join(sorted(known))}, or None"
+            raise WrongColumns(f"{self.processor} returned {state!r}", expected)
 
-    def _states(self, connection: RunConnection, names: list[str]) -> Mapping[str, dict[str, Any]]:
-        if not connection.run(table_exists(self.table)):
-            return {}
-        return connection.run(projected_rows(self.table, self.columns.fieldNames(), names))
-
-    def _message(self, event: Mapping[str, Any]) -> RecordedMessage:
+    def _message(self, event: dict[str, Any]) -> RecordedMessage:
         """Return an event as a consumer of this store gets it."""
-        type, decode = event["type"], self.hooks.decode
-        return self.hooks.on_read(
-            RecordedMessage(
-                id=UUID(event["id"]),
-                stream_name=event["stream_name"],
-                type=type,
-                position=event["position"],
-                global_position=event["global_position"],
-                data=decode(type, event["data"]),
-                metadata=decode(type, event["metadata"]),
-                time=event["time"],
-            )
-        )
+        decoded = {
+            name: self.hooks.decode(event["type"], event[name]) for name in ("data", "metadata")
+        }
+        return self.hooks.on_read(RecordedMessage(**event | decoded | {"id": UUID(event["id"])}))
 
-    def _rows(self, rows: list[dict[str, Any]]) -> pa.Table:
+    def _rows(self, rows: Iterable[dict[str, Any]]) -> pa.Table:
         schema = to_arrow_schema(self.schema, timezone="UTC")
-        return pa.Table.from_pylist(rows, schema=schema)
+        return pa.Table.from_pylist(list(rows), schema=schema)
 
 
-def projection_of(
-    one: Processor, columns: StructType, hooks: ReadHooks, *, rebuilding: bool
-) -> Projection:
+def projection_of(one: Processor, hooks: ReadHooks, *, rebuilding: bool) -> Projection:
     """Return the projection of a processor, on the live table or on the one being rebuilt."""
     assert one.keeps is not None
     table = next_table(one.keeps.table) if rebuilding else one.keeps.table
+    columns = parse_schema(one.keeps.columns)
     return Projection(one.name, one.location, one.function, columns, table, hooks)
 
 
@@ -177,12 +169,10 @@ def projected_rows(
     def decode(rows: list[Row]) -> dict[str, dict[str, Any]]:
         return {row[0]: dict(zip(columns, row[1:], strict=True)) for row in rows}
 
-    listed = sql.SQL(", ").join(sql.Identifier(name) for name in ("stream_name", *columns))
-    query = sql.SQL("select {} from {} where stream_name = any (").format(
-        listed, table_identifier(table)
+    query = sql.SQL("select {} from {} where stream_name = any ({})").format(
+        identifiers(["stream_name", *columns]), table_identifier(table), list(names)
     )
-    text = query.as_string().replace("%", "%%") + "%s)"
-    return call("projected_rows", text, (list(names),), decode)
+    return call("projected_rows", query, None, decode)
 
 
 def switch(connection: psycopg.Connection[Any], table: str) -> None:
@@ -192,21 +182,3 @@ def switch(connection: psycopg.Connection[Any], table: str) -> None:
     connection.execute(
         sql.SQL("drop table if exists {}; alter table {} rename to {}").format(live, rebuilt, name)
     )
-
-
-class _Folder:
-    """Folds the events of one task."""
-
-    def __init__(self, database: DatabaseRef, projection: Projection) -> None:
-        self.database = database
-        self.projection = projection
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with connected(self.database) as connection:
-            own = RunConnection(connection, self.database.where)
-            rows = list(self.projection._folded(own, batches))
-        yield from self.projection._rows(rows).to_batches()
-
-
-def _stream_name(event: Mapping[str, Any]) -> str:
-    return str(event["stream_name"])

@@ -37,14 +37,16 @@ def _restart_processor(
     connection: RunConnection, pipeline: Pipeline, one: Processor, republished: set[str]
 ) -> None:
     connection.run(state.open_processor(pipeline.name, one.name, one.kind))
-    floors = {
+    starts = {
         queue: connection.run(planning.head(queue_target(queue)))
         for queue in (*one.reads, *one.looks_up)
         if queue in republished
     }
     rebuild = one.keeps is not None
-    connection.run(state.restart_processor(pipeline.name, one.name, floors, rebuild=rebuild))
-    _empty_tables(connection, pipeline.name, one.name)
+    connection.run(state.restart_processor(pipeline.name, one.name, starts, rebuild=rebuild))
+    for table in connection.run(state.upserted_tables(pipeline.name, one.name)):
+        if connection.run(table_exists(table)):
+            connection.raw.execute(sql.SQL("delete from {}").format(table_identifier(table)))
     if one.keeps is not None:
         unfinished = table_identifier(next_table(one.keeps.table))
         connection.raw.execute(sql.SQL("drop table if exists {}").format(unfinished))
@@ -65,9 +67,3 @@ def _refuse_shared_queues(
                 "with them; let the streams publish to a category of their own",
                 one.location,
             )
-
-
-def _empty_tables(connection: RunConnection, pipeline: str, processor: str) -> None:
-    for table in connection.run(state.upserted_tables(pipeline, processor)):
-        if connection.run(table_exists(table)):
-            connection.raw.execute(sql.SQL("delete from {}").format(table_identifier(table)))

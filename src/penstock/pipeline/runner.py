@@ -15,14 +15,13 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
 
 from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
-from penstock.database.server_errors import typed_errors
 from penstock.errors import (
     PenstockError,
     PipelineRunning,
@@ -31,21 +30,22 @@ from penstock.errors import (
     SparkStopped,
     ValidationError,
 )
+from penstock.loops.durations import Duration, seconds
 from penstock.loops.outage import Outage
 from penstock.loops.signals import stopping_on_signals
 from penstock.pipeline import state
 from penstock.pipeline.checks import check as check_graph
 from penstock.pipeline.checks import check_schemas
+from penstock.pipeline.connection import ProcessorLocks, RunLock, bare_connection, lock_run
 from penstock.pipeline.frames import DRIVER_ROWS, queue_target
 from penstock.pipeline.graph import Pipeline
 from penstock.pipeline.hooks import check_hooks, read_hooks
-from penstock.pipeline.processor_loop import ProcessorLoop, Progress, Run, Timing, Until
+from penstock.pipeline.processor_loop import ProcessorLoop, Progress, Retries, Run, Timing, Until
 from penstock.pipeline.restart import restart
-from penstock.pipeline.run_lock import ProcessorLocks, RunLock, lock_run
 from penstock.pipeline.schedule import Schedule
 from penstock.pipeline.snapshot import Remembered
 from penstock.pipeline.step import StepReport
-from penstock.spark.connections import DatabaseRef, connect, run
+from penstock.spark.connections import DatabaseRef
 from penstock.spark.read import planning
 from penstock.spark.session import has_stopped, session
 from penstock.store import Store
@@ -127,11 +127,7 @@ class Runner:
         self._schedule = Schedule(pipeline)
 
     def run(
-        self,
-        *,
-        wait: bool = False,
-        check: bool = True,
-        retry_for: float | timedelta = RETRY_FOR,
+        self, *, wait: bool = False, check: bool = True, retry_for: Duration = RETRY_FOR
     ) -> Summary:
         """Process what is in the log and what comes, until `stop()`, SIGTERM or SIGINT.
 
@@ -141,28 +137,18 @@ class Runner:
             retry_for: seconds, or a timedelta, for which a processor that fails is tried again
                 before the run ends.
         """
-        seconds = retry_for.total_seconds() if isinstance(retry_for, timedelta) else retry_for
-        if not isinstance(seconds, int | float) or not 0 <= seconds <= math.inf:
-            expected = "a number of seconds or a timedelta, 0 or more"
-            raise ValidationError("retry_for", retry_for, expected)
-        return self._execute(Until.STOPPED, wait, check, seconds)
+        longest = seconds("retry_for", retry_for, most=math.inf)
+        return self._execute(Until.STOPPED, wait, check, longest)
 
     def run_until_idle(self, *, wait: bool = False, check: bool = True) -> Summary:
         """Process all that is in the log now, and what the pipeline publishes meanwhile.
 
-        Args:
-            wait: wait until another run of this pipeline has ended; otherwise it is refused.
-            check: raise `RunFailed` if a processor failed; else the summary has the errors.
+        The arguments are those of `run`.
         """
         return self._execute(Until.IDLE, wait, check)
 
     def run_once(self, *, wait: bool = False, check: bool = True) -> Summary:
-        """Run at most one step of each processor.
-
-        Args:
-            wait: wait until another run of this pipeline has ended; otherwise it is refused.
-            check: raise `RunFailed` if a processor failed; else the summary has the errors.
-        """
+        """Run at most one step of each processor. The arguments are those of `run`."""
         return self._execute(Until.ONE_STEP, wait, check)
 
     def stop(self) -> None:
@@ -174,32 +160,26 @@ class Runner:
 
         Tables of projections are rebuilt beside the live ones; streams publish anew.
         """
-        self._schedule = Schedule(self.pipeline)
-        with stopping_on_signals(self.stop):
-            lock = self._lock(wait=wait)
-            try:
-                with self._locks().connection(*self.pipeline.processors) as connection:
-                    if connection is None:  # it was stopped
-                        raise PipelineRunning(self.pipeline.name, "its steps are not finished yet")
-                    restart(connection, self.pipeline)
-            finally:
-                lock.release()
+        with (
+            self._locked(wait=wait) as (_, locks),
+            locks.connection(*self.pipeline.processors) as connection,
+        ):
+            if connection is None:  # it was stopped
+                raise PipelineRunning(self.pipeline.name, "its steps are not finished yet")
+            restart(connection, self.pipeline)
 
     def _execute(self, until: Until, wait: bool, check: bool, retry_for: float = 0.0) -> Summary:
         started = time.monotonic()
-        self._schedule = Schedule(self.pipeline)
-        run = Run(
-            self.pipeline, self.database, self.spark, self._schedule, self._locks(), until,
-            retry_for, self._timing, read_hooks(self._context), self._driver_rows, self._on_step,
-        )  # fmt: skip
-        with stopping_on_signals(self.stop):
-            lock = self._lock(wait=wait)
+        with self._locked(wait=wait) as (lock, locks):
+            run = Run(
+                self.pipeline, self.database, self.spark, self._schedule, locks, until, retry_for,
+                self._timing, read_hooks(self._context), self._driver_rows, self._on_step,
+            )  # fmt: skip
             try:
                 loops = self._start_loops(run)
                 _Watch(run, lock, loops).run_until_over()
             finally:
                 run.schedule.end()
-                lock.release()
         if run.failure is not None:
             raise run.failure
         progress = {name: one.progress for name, one in loops.items()}
@@ -207,6 +187,18 @@ class Runner:
         if check:
             summary.check()
         return summary
+
+    @contextmanager
+    def _locked(self, *, wait: bool) -> Iterator[tuple[RunLock, ProcessorLocks]]:
+        """Hold the lock of a new run, which a signal stops."""
+        schedule = self._schedule = Schedule(self.pipeline)
+        run = self.pipeline.name, lambda: schedule.is_over, self._context.interceptors
+        with stopping_on_signals(self.stop):
+            lock = lock_run(self.database, *run, wait=wait)
+            try:
+                yield lock, ProcessorLocks(self.database, *run)
+            finally:
+                lock.release()
 
     def _start_loops(self, run: Run) -> dict[str, ProcessorLoop]:
         ends = self._ends() if run.until is Until.IDLE else {}
@@ -218,32 +210,13 @@ class Runner:
             InheritableThread(target=loop, daemon=True).start()
         return loops
 
-    def _lock(self, *, wait: bool) -> RunLock:
-        schedule = self._schedule
-        return lock_run(
-            self.database,
-            self.pipeline.name,
-            wait=wait,
-            stopped=lambda: schedule.is_over,
-            interceptors=self._context.interceptors,
-        )
-
-    def _locks(self) -> ProcessorLocks:
-        schedule = self._schedule
-        return ProcessorLocks(
-            self.database,
-            self.pipeline.name,
-            lambda: schedule.is_over,
-            self._context.interceptors,
-        )
-
     def _ends(self) -> dict[str, int]:
         """Return where the queues that no processor writes end now: it reads no further."""
         written = {queue for one in self.pipeline.processors.values() for queue in one.publishes}
         read = {queue for one in self.pipeline.processors.values() for queue in one.reads}
-        with connect(self.database) as connection, typed_errors(self.database.where):
+        with bare_connection(self.database) as connection:
             return {
-                queue: run(connection, planning.head(queue_target(queue)))
+                queue: connection.run(planning.head(queue_target(queue)))
                 for queue in read - written
             }
 
@@ -256,7 +229,7 @@ class _Watch:
         self._lock = lock
         self._loops = loops
         self._is_endless = run.until is Until.STOPPED
-        self._lost = run.retries()
+        self._lost = Retries(run.retry_for, run.timing)
         self._outage = Outage(f"pipeline {run.pipeline.name}", log)
         self._steps_at_last_look = -1
 

@@ -46,14 +46,15 @@ class Snapshot:
         facts: dict[str, Any] = {
             "processor": self.processor,
             "generation": self.generation,
-            "ranges": {queue: list(one) for queue, one in self.ranges.items()},
-            "tables": {queue: list(one) for queue, one in self.tables.items()},
+            "ranges": dict(self.ranges),
+            "tables": dict(self.tables),
         }
         if self.number is not None:
             facts |= {"cursor": self.cursor, "number": self.number}
         if self.last_ids:
             facts["last_ids"] = dict(self.last_ids)
-        return {**facts, "hash": _hash(facts)}
+        text = msgspec.json.encode(facts, order="sorted")
+        return {**facts, "hash": hashlib.blake2b(text, digest_size=16).hexdigest()}
 
     @property
     def hash(self) -> str:
@@ -63,15 +64,7 @@ class Snapshot:
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Snapshot:
         """Return the snapshot that a record of the backing stream holds."""
-        return cls(
-            data["processor"],
-            data["generation"],
-            {queue: (one[0], one[1]) for queue, one in data["ranges"].items()},
-            {queue: (one[0], one[1]) for queue, one in data["tables"].items()},
-            data.get("cursor"),
-            data.get("number"),
-            data.get("last_ids", {}),
-        )
+        return msgspec.convert(data, cls)
 
 
 @dataclass(frozen=True)
@@ -79,8 +72,8 @@ class State:
     """The state of a processor in the database."""
 
     generation: int
-    #: where queues that this pipeline publishes anew begin, since it was started from scratch
-    floors: Mapping[str, int]
+    #: the start positions of queues that this pipeline publishes anew, since it began again
+    starts: Mapping[str, int]
     cursor: Any
     rebuilding: bool
     tailers: Mapping[str, int]
@@ -93,7 +86,7 @@ class State:
 
     def start_of(self, queue: str) -> int:
         """Return the position after which a queue begins for this processor."""
-        return self.floors.get(queue, queue_target(queue).before_first)
+        return self.starts.get(queue, queue_target(queue).before_first)
 
     def tailer(self, queue: str) -> int:
         """Return the position up to which the processor has read a queue."""
@@ -133,15 +126,24 @@ def next_snapshot(
     """Return what the next step reads, or None if there is nothing to do."""
     if state.pending is not None and _can_resume(one, state, remembered):
         return state.pending
-    if one.kind == "source":
-        return _source_snapshot(one, state)
+    if one.kind == "source":  # it runs once; one that has a cursor continues from there
+        if state.begun is not None and state.cursor is None:
+            return None
+        number = (state.begun or 0) + 1
+        return Snapshot(one.name, state.generation, cursor=state.cursor, number=number)
     ranges = _ranges(connection, one, state, remembered)
     if not ranges:
         return None
-    tables = {queue: _table(connection, queue, state) for queue in one.looks_up}
-    return Snapshot(
-        one.name, state.generation, ranges, tables, last_ids=_last_ids(connection, ranges)
-    )
+    tables = {
+        queue: (state.start_of(queue), connection.run(planning.head(queue_target(queue))))
+        for queue in one.looks_up
+    }
+    ends = {
+        queue: connection.run(planning.offset(queue_target(queue), until))
+        for queue, (_, until) in ranges.items()
+    }
+    last_ids = {queue: end["id"] for queue, end in ends.items() if "id" in end}
+    return Snapshot(one.name, state.generation, ranges, tables, last_ids=last_ids)
 
 
 def _can_resume(one: Processor, state: State, remembered: Remembered) -> bool:
@@ -156,13 +158,6 @@ def _can_resume(one: Processor, state: State, remembered: Remembered) -> bool:
     fits = queues == set(one.inputs) or (len(queues) == 1 and queues <= set(one.alts))
     unmoved = all(state.tailer(queue) == start for queue, (start, _) in pending.ranges.items())
     return fits and unmoved and set(pending.tables) == set(one.looks_up)
-
-
-def _source_snapshot(one: Processor, state: State) -> Snapshot | None:
-    """A source runs once; one that has a cursor continues from there."""
-    if state.begun is not None and state.cursor is None:
-        return None
-    return Snapshot(one.name, state.generation, cursor=state.cursor, number=(state.begun or 0) + 1)
 
 
 def _ranges(
@@ -195,21 +190,3 @@ def _range(
     if until <= start:
         return start, start
     return start, connection.run(planning.end_after(target, start, until, limit))
-
-
-def _last_ids(connection: RunConnection, ranges: Mapping[str, Range]) -> dict[str, str]:
-    """Return the id of the last message of each range."""
-    ends = {
-        queue: connection.run(planning.offset(queue_target(queue), until))
-        for queue, (_, until) in ranges.items()
-    }
-    return {queue: end["id"] for queue, end in ends.items() if "id" in end}
-
-
-def _table(connection: RunConnection, queue: str, state: State) -> Range:
-    return state.start_of(queue), connection.run(planning.head(queue_target(queue)))
-
-
-def _hash(facts: Mapping[str, Any]) -> str:
-    text = msgspec.json.encode(facts, order="sorted")
-    return hashlib.blake2b(text, digest_size=16).hexdigest()

@@ -6,10 +6,8 @@ run's connection executes it.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, LiteralString, TypeVar
-from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
@@ -68,13 +66,6 @@ def publish_staged(staged: Sequence[Staged], *, whole_categories: bool) -> Opera
     return call("publish_staged", sql, arguments, _nothing)
 
 
-def unstage(staged: Sequence[Staged]) -> Operation[None]:
-    """Remove what was staged, and what other attempts left behind long ago."""
-    tokens, _ = tokens_and_counts(staged)
-    sql = "select penstock.unstage(%s), penstock.sweep_staging()"
-    return call("unstage", sql, (tokens,), _nothing)
-
-
 def write_seconds(pipeline: str, processor: str, seconds: float) -> Operation[None]:
     """Record how long a step took, at the end of its transaction."""
     sql = (
@@ -92,28 +83,6 @@ def fail_step(pipeline: str, snapshot: Snapshot, error: str) -> Operation[None]:
     return _on_processor("fail_step", sql, _nothing, pipeline, snapshot.processor, hash, error)
 
 
-def stage_errors(
-    token: UUID,
-    errors_queue: str,
-    failed: Mapping[int | None, str],
-    input: str,
-    after: int,
-    until: int,
-    types: Sequence[str],
-) -> Operation[int]:
-    """Stage copies of failed messages for an errors queue, by global position; count them."""
-    errors = [one[:2000] for one in failed.values()]
-    arguments = (token, errors_queue, list(failed), errors, input, after, until, list(types))
-    sql = "select penstock.stage_errors(%s, %s, %s::bigint[], %s::text[], %s, %s, %s, %s)"
-    return call("stage_errors", sql, arguments, only_value)
-
-
-def drop_repeated_errors(tokens: Sequence[UUID]) -> Operation[dict[UUID, int]]:
-    """Leave one error for each message, and return how many were dropped, by token."""
-    sql = "select * from penstock.drop_repeated_errors(%s)"
-    return call("drop_repeated_errors", sql, (list(tokens),), _counts)
-
-
 def messages_to_read(
     readers: Mapping[str, Mapping[str, int]], ends: Mapping[str, int]
 ) -> Operation[Mapping[str, set[str]]]:
@@ -121,31 +90,33 @@ def messages_to_read(
 
     `readers` has for each processor its position in each queue that it reads.
     """
-    asked = [(name, *at) for name, tailers in readers.items() for at in tailers.items()]
-    return call(
-        "messages_to_read",
-        "select * from penstock.messages_to_read("
-        "%s::text[], %s::text[], %s::bigint[], %s::bigint[])",
-        (
-            [name for name, _, _ in asked],
-            [queue for _, queue, _ in asked],
-            [position for _, _, position in asked],
-            [ends.get(queue) for _, queue, _ in asked],
-        ),
-        _by_processor,
-    )
+    asked = [
+        (name, queue, position, ends.get(queue))
+        for name, tailers in readers.items()
+        for queue, position in tailers.items()
+    ]
+    columns = tuple([one[number] for one in asked] for number in range(4))
+    sql = "select * from penstock.messages_to_read(%s::text[], %s::text[], %s::int8[], %s::int8[])"
+
+    def decode(rows: list[Row]) -> Mapping[str, set[str]]:
+        found: dict[str, set[str]] = {name: set() for name in readers}
+        for name, queue in rows:
+            found[name].add(queue)
+        return found
+
+    return call("messages_to_read", sql, columns, decode)
 
 
 def folders(pipeline: str, processor: str) -> Operation[list[str]]:
     """Return the folders that steps of a processor have written files to."""
     sql = "select unnest(folders) from penstock.processors where pipeline = %s and processor = %s"
-    return _on_processor("folders", sql, _first_column, pipeline, processor)
+    return _on_processor("folders", sql, _column, pipeline, processor)
 
 
 def upserted_tables(pipeline: str, processor: str) -> Operation[list[str]]:
     """Return the tables that steps of a processor have upserted into."""
     sql = "select unnest(tables) from penstock.processors where pipeline = %s and processor = %s"
-    return _on_processor("upserted_tables", sql, _first_column, pipeline, processor)
+    return _on_processor("upserted_tables", sql, _column, pipeline, processor)
 
 
 def database_id() -> Operation[str]:
@@ -168,14 +139,11 @@ def end_rebuilding(pipeline: str, processor: str, generation: int) -> Operation[
 
 
 def restart_processor(
-    pipeline: str, processor: str, floors: Mapping[str, int], *, rebuild: bool
+    pipeline: str, processor: str, starts: Mapping[str, int], *, rebuild: bool
 ) -> Operation[None]:
-    """Let a processor begin again, in a new generation."""
-    sql, arguments = (
-        "select penstock.restart_processor(%s, %s, %s, %s)",
-        (Jsonb(dict(floors)), rebuild),
-    )
-    return _on_processor("restart_processor", sql, _nothing, pipeline, processor, *arguments)
+    """Let a processor begin again, in a new generation, with queues from these positions."""
+    sql, at = "select penstock.restart_processor(%s, %s, %s, %s)", Jsonb(dict(starts))
+    return _on_processor("restart_processor", sql, _nothing, pipeline, processor, at, rebuild)
 
 
 def _on_processor(
@@ -192,17 +160,11 @@ def _on_processor(
 
 
 def _state(rows: list[Row]) -> State:
-    generation, floors, cursor, rebuilding, tailers, records = rows[0]
-    files = records[0]["data"].get("files", ()) if records else ()
-    pending, begun = _pending(records), _begun(records, generation)
-    return State(generation, floors, cursor, rebuilding, tailers, pending, begun, files)
-
-
-def _pending(records: list[dict[str, Any]]) -> Snapshot | None:
-    """Return the last snapshot unless an attempt follows it."""
-    if records and records[0]["type"] == "Snapshot":
-        return Snapshot.from_data(records[0]["data"])
-    return None
+    *facts, records = rows[0]
+    last = records[0] if records else {"type": None, "data": {}}
+    pending = Snapshot.from_data(last["data"]) if last["type"] == "Snapshot" else None
+    begun = _begun(records, generation=facts[0])
+    return State(*(*facts, pending, begun, last["data"].get("files", ())))
 
 
 def _begun(records: list[dict[str, Any]], generation: int) -> int | None:
@@ -215,18 +177,7 @@ def _begun(records: list[dict[str, Any]], generation: int) -> int | None:
     return None
 
 
-def _by_processor(rows: list[Row]) -> Mapping[str, set[str]]:
-    found = defaultdict[str, set[str]](set)
-    for processor, queue in rows:
-        found[processor].add(queue)
-    return found
-
-
-def _counts(rows: list[Row]) -> dict[UUID, int]:
-    return {token: int(count) for token, count in rows}
-
-
-def _first_column(rows: list[Row]) -> list[Any]:
+def _column(rows: list[Row]) -> list[Any]:
     return [row[0] for row in rows]
 
 

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
-from penstock.database.operation import Operation, Row, call, only_value
-from penstock.database.server_errors import typed_errors
+from penstock.database.operation import call, only_value
 from penstock.errors import ValidationError
 from penstock.message import check_text
-from penstock.pipeline.connection import RunConnection, open_connection
+from penstock.pipeline.connection import hold_off
 from penstock.pipeline.frames import count_up_to, queue_target
-from penstock.pipeline.run_lock import hold_off
-from penstock.spark.connections import DatabaseRef
 from penstock.spark.read import planning
 from penstock.store import Store
 
 MOST = 100_000  # lag is counted no further
+_PROCESSORS = """
+select p.pipeline, p.processor, p.kind, p.generation, p.rebuilding, s.steps, s.messages_in,
+  s.messages_out, s.last_step_at, s.last_step_seconds, p.error, p.error_at, p.retired_at, s.tailers
+from penstock.processors p
+cross join lateral penstock.latest_processor_progress(p.pipeline, p.processor) s
+order by p.pipeline, p.processor
+"""
 
 
 @dataclass(frozen=True)
@@ -58,11 +60,11 @@ class ProcessorStatus:
 
 def processors(store: Store) -> list[ProcessorStatus]:
     """Return the state of every processor that has run on this database."""
-    with _connected(store) as connection:
-        return [
-            replace(one, tailers=tuple(_with_lag(connection, tailer) for tailer in one.tailers))
-            for one in connection.run(listed_processors())
-        ]
+    found = []
+    for *facts, positions in store.run(call("processors", _PROCESSORS, (), list)):
+        tailers = tuple(_tailer(store, *one) for one in sorted(positions.items()))
+        found.append(ProcessorStatus(*(*facts, tailers)))
+    return found
 
 
 def retire(store: Store, pipeline: str, processor: str) -> None:
@@ -72,54 +74,17 @@ def retire(store: Store, pipeline: str, processor: str) -> None:
     """
     check_text("pipeline", pipeline)
     check_text("processor", processor)
-    with _connected(store) as connection, connection.transaction():
-        if not connection.run(hold_off(pipeline, processor)):
+    sql, expected = "select penstock.retire_processor(%s, %s)", None
+    with store.transaction() as transaction:
+        if not transaction.run(hold_off(pipeline, processor)):
             expected = "one that does not run: remove it from its pipeline, and start that again"
-            raise ValidationError("processor", f"{pipeline}.{processor}", expected)
-        is_known = connection.run(retire_processor(pipeline, processor))
-    if not is_known:
-        expected = "a pipeline and a processor that `penstock pipelines` lists"
+        elif not transaction.run(call("retire_processor", sql, (pipeline, processor), only_value)):
+            expected = "a pipeline and a processor that `penstock pipelines` lists"
+    if expected:
         raise ValidationError("processor", f"{pipeline}.{processor}", expected)
 
 
-def listed_processors() -> Operation[list[ProcessorStatus]]:
-    """Return the processors of all pipelines, with their tailers and no lag."""
-    return call(
-        "processors",
-        """
-        select p.pipeline, p.processor, p.kind, p.generation, p.rebuilding, s.steps, s.messages_in,
-          s.messages_out, s.last_step_at, s.last_step_seconds, p.error, p.error_at, p.retired_at,
-          s.tailers
-        from penstock.processors p
-        cross join lateral penstock.latest_processor_progress(p.pipeline, p.processor) s
-        order by p.pipeline, p.processor
-        """,
-        (),
-        lambda rows: [_status(row) for row in rows],
-    )
-
-
-def retire_processor(pipeline: str, processor: str) -> Operation[bool]:
-    """Retire a processor. Return False if there is none of this name."""
-    sql, facts = "select penstock.retire_processor(%s, %s)", (pipeline, processor)
-    return call("retire_processor", sql, facts, only_value)
-
-
-@contextmanager
-def _connected(store: Store) -> Iterator[RunConnection]:
-    connection = open_connection(
-        DatabaseRef(store.settings), "pipelines", store.context.interceptors
-    )
-    with connection.raw, typed_errors(connection.where):
-        yield connection
-
-
-def _status(row: Row) -> ProcessorStatus:
-    placed = [TailerStatus(queue, position, 0) for queue, position in sorted(row[-1].items())]
-    return ProcessorStatus(*(*row[:-1], tuple(placed)))
-
-
-def _with_lag(connection: RunConnection, tailer: TailerStatus) -> TailerStatus:
-    target = queue_target(tailer.queue)
-    head = connection.run(planning.head(target))
-    return replace(tailer, lag=connection.run(count_up_to(target, tailer.position, head, MOST)))
+def _tailer(store: Store, queue: str, position: int) -> TailerStatus:
+    target = queue_target(queue)
+    head = store.run(planning.head(target))
+    return TailerStatus(queue, position, store.run(count_up_to(target, position, head, MOST)))

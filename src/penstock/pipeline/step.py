@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import psycopg
@@ -25,17 +24,17 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
 from penstock.errors import DatabaseUnreachable, PenstockError, SparkStopped, StepFailed
 from penstock.pipeline import state
-from penstock.pipeline.attempt import StepContext, StepResult, abandon, perform
+from penstock.pipeline.attempt import Step, StepContext, StepResult, abandon, perform
 from penstock.pipeline.blame import find_doubt
-from penstock.pipeline.checks import parse_schema
-from penstock.pipeline.delivery import Files, Naming, move_into_place, remove_older
+from penstock.pipeline.delivery import Files, file_prefix, move_into_place, remove_older
 from penstock.pipeline.failures import is_passing, may_be_data, reason_of
-from penstock.pipeline.frames import Slice, first_global_position, queue_target
+from penstock.pipeline.frames import Slice, first_message, queue_target
+from penstock.pipeline.outputs import ErrorsQueue
 from penstock.pipeline.projection import projection_of, switch
 from penstock.pipeline.snapshot import Snapshot, State, next_snapshot
 from penstock.spark.read import planning
 from penstock.spark.session import has_stopped
-from penstock.spark.write.staging import Published, is_beside
+from penstock.spark.write.staging import Published, is_beside, unstage
 
 log = logging.getLogger(__name__)
 
@@ -54,26 +53,6 @@ class StepReport:
     failed: int = 0
 
 
-@dataclass(frozen=True)
-class Step:
-    """A step that is under way: what it reads, and when it began."""
-
-    context: StepContext
-    snapshot: Snapshot
-    inputs: Mapping[str, Slice]
-    started: float
-
-    @property
-    def count(self) -> int:
-        """How many messages it reads."""
-        return sum(part.count for part in self.inputs.values())
-
-    @property
-    def seconds(self) -> float:
-        """How long it has taken so far."""
-        return time.monotonic() - self.started
-
-
 def run_step(context: StepContext) -> StepReport | None:
     """Run one step and return what it did; None if there was nothing to do."""
     started = time.monotonic()
@@ -87,11 +66,11 @@ def run_step(context: StepContext) -> StepReport | None:
     step = Step(context, snapshot, context.inputs(snapshot), started)
     result = None
     try:
-        result = perform(context, current, snapshot, step.inputs)
+        result = perform(step, current)
         result.rebuilt = result.rebuilt and is_fed
         if result.idle:
             return None
-        published = commit(context, snapshot, result, _report(step, result), started)
+        published = commit(step, result)
     except Exception as error:
         return _failed(step, result, error)
     if step.count:
@@ -138,16 +117,10 @@ def _log_removed_messages(context: StepContext, current: State, snapshot: Snapsh
     for queue, (start, end) in snapshot.ranges.items():
         if start == current.start_of(queue):  # what was removed before its first step is not missed
             continue
-        count = context.connection.run(planning.count_removed(queue_target(queue), start, end))
-        if count:
-            log.warning(
-                "%s fell behind retention: up to %d messages of %s after position %d were removed "
-                "before it could read them",
-                snapshot.processor,
-                count,
-                queue,
-                start,
-            )
+        if count := context.connection.run(planning.count_removed(queue_target(queue), start, end)):
+            removed = f"up to {count} messages of {queue} after position {start} were removed"
+            name = snapshot.processor
+            log.warning("%s fell behind retention: %s before it could read them", name, removed)
 
 
 def _settle_files(context: StepContext, current: State) -> None:
@@ -157,10 +130,10 @@ def _settle_files(context: StepContext, current: State) -> None:
     one, pipeline, run = context.processor, context.pipeline.name, context.connection.run
     folders = run(state.folders(pipeline, one.name))
     if folders:
-        naming = Naming(pipeline, one.name, run(state.database_id()))
+        prefix = file_prefix(pipeline, one.name, run(state.database_id()))
         try:
             move_into_place(context.spark, [Files(**each) for each in current.files])
-            remove_older(context.spark, folders, naming, current.generation)
+            remove_older(context.spark, folders, prefix, current.generation)
         except (Py4JError, OSError) as error:
             reason = f"its files could not be moved into place: {reason_of(error)}"
             raise StepFailed(one.name, reason, one.location) from error
@@ -170,24 +143,14 @@ def _settle_files(context: StepContext, current: State) -> None:
 # 3. Commit
 
 
-def commit(
-    context: StepContext,
-    snapshot: Snapshot,
-    result: StepResult,
-    report: Mapping[str, Any],
-    started: float,
-) -> Published:
+def commit(step: Step, result: StepResult) -> Published:
     """Make the step's results and its tailers visible, in one transaction; or nothing of it."""
+    context, snapshot, report = step.context, step.snapshot, _report(step, result)
     connection, pipeline = context.connection, context.pipeline.name
     with connection.transaction():
+        beside = is_beside(connection.raw)
         published = connection.run(
-            state.commit_step(
-                pipeline,
-                snapshot,
-                result.staged,
-                report,
-                whole_categories=is_beside(connection.raw),
-            )
+            state.commit_step(pipeline, snapshot, result.staged, report, whole_categories=beside)
         )
         for upsert in result.delivery.upserts if result.delivery else ():
             upsert.apply(connection.raw)
@@ -195,8 +158,7 @@ def commit(
             result.projection.apply(connection.raw, result.rows)
             if result.rebuilt and context.processor.keeps:
                 switch(connection.raw, context.processor.keeps.table)
-        seconds = time.monotonic() - started
-        connection.run(state.write_seconds(pipeline, snapshot.processor, seconds))
+        connection.run(state.write_seconds(pipeline, snapshot.processor, step.seconds))
     return published
 
 
@@ -208,7 +170,7 @@ def _report(step: Step, result: StepResult) -> dict[str, Any]:
         if delivery.advanced:
             report["cursor"] = delivery.next_cursor
         if delivery.files:
-            report["files"] = [one.as_data() for one in delivery.files]
+            report["files"] = [asdict(one) for one in delivery.files]
             report["folders"] = [one.folder for one in delivery.files]
     return report
 
@@ -218,7 +180,7 @@ def _committed(step: Step, result: StepResult, published: Published) -> StepRepo
     context = step.context
     if result.staged:
         with suppress(PenstockError, psycopg.Error):  # what remains is swept later
-            context.connection.run(state.unstage(result.staged))
+            context.connection.run(unstage(result.staged))
     if result.delivery is not None and result.delivery.files:
         try:
             move_into_place(context.spark, result.delivery.files)
@@ -236,8 +198,7 @@ def _switch_rebuilt_table(context: StepContext, current: State) -> None:
     ended = state.end_rebuilding(context.pipeline.name, one.name, current.generation)
     with connection.transaction():
         if connection.run(ended):
-            columns = parse_schema(one.keeps.columns)
-            projection_of(one, columns, context.hooks, rebuilding=True).create(connection.raw)
+            projection_of(one, context.hooks, rebuilding=True).create(connection.raw)
             switch(connection.raw, one.keeps.table)
 
 
@@ -252,11 +213,12 @@ def _failed(step: Step, result: StepResult | None, error: Exception) -> StepRepo
     remembered.files_settled = False  # this run, or another one, may have committed all the same
     if not is_passing(error):
         abandon(context, result)
-    if context.errors_queue(step.inputs) is None or not may_be_data(error):
+    errors = step.errors_queue
+    if errors is None or not may_be_data(error):
         raise _stopped(step, error) from error
     (part,) = step.inputs.values()
     try:
-        doubt = find_doubt(context, step.snapshot, part, error)
+        doubt = find_doubt(step, part, error)
     except Exception as other:  # it could not be found out
         raise _stopped(step, other) from error
     if doubt:
@@ -265,22 +227,19 @@ def _failed(step: Step, result: StepResult | None, error: Exception) -> StepRepo
         remembered.failed = step.snapshot.hash
         remembered.suspect, remembered.found = part.until, False
         return StepReport(context.processor.name, 0, 0, step.seconds, split=True)
-    return _set_aside(step, part, error)
+    return _set_aside(step, part, errors, error)
 
 
-def _set_aside(step: Step, part: Slice, error: Exception) -> StepReport:
+def _set_aside(step: Step, part: Slice, errors: ErrorsQueue, error: Exception) -> StepReport:
     """Commit a step whose only message goes to the errors queue."""
-    context = step.context
-    errors, connection = context.errors_queue(step.inputs), context.connection
-    assert errors is not None
+    connection = step.context.connection
     try:
-        position = connection.run(first_global_position(part.target, part.after, part.until))
+        position, _ = connection.run(first_message(part.target, part.after, part.until))
         result = StepResult([errors.stage(connection, {position: reason_of(error)})])
-        report = _report(step, result)
-        published = commit(context, step.snapshot, result, report, step.started)
+        published = commit(step, result)
     except Exception as other:
         raise _stopped(step, other) from other
-    context.remembered.found = True
+    step.context.remembered.found = True
     return _committed(step, result, published)
 
 
@@ -291,8 +250,6 @@ def _stopped(step: Step, error: Exception, doubt: str | None = None) -> Penstock
         if isinstance(error, PenstockError):
             return error
         return DatabaseUnreachable(context.database.where, reason_of(error))
-    reason = reason_of(error)
-    if doubt:
-        reason = f"{reason} ({doubt})"
+    reason = f"{reason_of(error)} ({doubt})" if doubt else reason_of(error)
     context.connection.run(state.fail_step(context.pipeline.name, step.snapshot, reason))
     return StepFailed(one.name, reason, one.location)

@@ -15,21 +15,8 @@ import psycopg
 import pyarrow as pa
 import pyarrow.csv
 from psycopg import sql
-from pyspark.sql import DataFrame
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegralType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql import DataFrame, types
+from pyspark.sql.types import DataType, StructType
 
 from penstock.database.operation import Operation, call, only_value
 from penstock.errors import ValidationError, WrongColumns, WrongValue
@@ -37,17 +24,25 @@ from penstock.spark.json_columns import json_texts, refuse_duplicate_columns, re
 
 Connection = psycopg.Connection[Any]
 _AS_CSV = pa.csv.WriteOptions(include_header=False, quoting_style="all_valid")
+_CREATE_STAGING = (
+    "drop table if exists pg_temp.penstock_upsert;"
+    " create temp table penstock_upsert on commit drop as select {names} from {table} limit 0"
+)
+_MERGE = (
+    "insert into {table} as t ({names}) select {names} from pg_temp.penstock_upsert"
+    " order by {key} on conflict ({key}) do {action}"
+)
 _REPLACED = "{name} = excluded.{name}"
 _ADDED = "{name} = coalesce(t.{name} + excluded.{name}, t.{name}, excluded.{name})"
 _POSTGRES: tuple[tuple[type[DataType], str], ...] = (
-    (StringType, "text"),
-    (BooleanType, "boolean"),
-    (IntegralType, "bigint"),
-    (FloatType, "double precision"),
-    (DoubleType, "double precision"),
-    (DateType, "date"),
-    (TimestampType, "timestamptz"),
-    (TimestampNTZType, "timestamp"),
+    (types.StringType, "text"),
+    (types.BooleanType, "boolean"),
+    (types.IntegralType, "bigint"),
+    (types.FloatType, "double precision"),
+    (types.DoubleType, "double precision"),
+    (types.DateType, "date"),
+    (types.TimestampType, "timestamptz"),
+    (types.TimestampNTZType, "timestamp"),
 )
 
 
@@ -77,28 +72,20 @@ class Upsert:
         create_table(connection, self.table, self.columns, self.key)
         if self.rows is None or not self.rows.num_rows:
             return
-        staging = sql.Identifier("penstock_upsert")
-        like = sql.SQL(
-            "drop table if exists pg_temp.{staging};"
-            " create temp table {staging} on commit drop as select {names} from {table} limit 0"
-        )
-        parts = {"staging": staging, "table": table_identifier(self.table), "names": self._names()}
-        connection.execute(like.format(**parts))
-        copy_csv(connection, staging, [name for name, _ in self.columns], self.rows)
-        insert = sql.SQL(
-            "insert into {table} as t ({names}) select {names} from pg_temp.{staging}"
-            " order by {key} on conflict ({key}) do {action}"
-        )
+        names = [name for name, _ in self.columns]
+        parts = {
+            "table": table_identifier(self.table),
+            "names": identifiers(names),
+            "key": identifiers(self.key),
+            "action": self._action(),
+        }
+        connection.execute(sql.SQL(_CREATE_STAGING).format(**parts))
+        copy_csv(connection, sql.Identifier("penstock_upsert"), names, self.rows)
         try:
-            connection.execute(
-                insert.format(**parts, key=_identifiers(self.key), action=self._action())
-            )
+            connection.execute(sql.SQL(_MERGE).format(**parts))
         except psycopg.errors.CardinalityViolation as error:
             problem = f"several rows for {self.table} have the same {', '.join(self.key)}"
             raise WrongColumns(problem, "a step needs one row for each key: group them") from error
-
-    def _names(self) -> sql.Composed:
-        return _identifiers([name for name, _ in self.columns])
 
     def _action(self) -> sql.Composable:
         changed = [
@@ -126,6 +113,13 @@ def upsert_of(
     return Upsert(table, columns_of(frame.schema), keys, tuple(add), frame)
 
 
+def parse_schema(text: str) -> StructType:
+    """Return the schema that a text describes."""
+    read = StructType.fromDDL(text)
+    assert isinstance(read, StructType)
+    return read
+
+
 def columns_of(schema: StructType) -> tuple[tuple[str, str], ...]:
     """Return the columns of a table for a schema, with PostgreSQL's types."""
     refuse_duplicate_columns(schema)
@@ -134,9 +128,9 @@ def columns_of(schema: StructType) -> tuple[tuple[str, str], ...]:
 
 def postgres_type(column: str, kind: DataType) -> str:
     """Return PostgreSQL's type for one of Spark's; `jsonb` if there is no other."""
-    if isinstance(kind, DecimalType):
+    if isinstance(kind, types.DecimalType):
         return f"numeric({kind.precision},{kind.scale})"
-    if isinstance(kind, BinaryType):
+    if isinstance(kind, types.BinaryType):
         raise WrongColumns("a column is binary", "write it as text, in base64")
     refuse_without_json(f"column {column}", kind)
     return next((name for spark, name in _POSTGRES if isinstance(kind, spark)), "jsonb")
@@ -151,7 +145,7 @@ def create_table(
     ]
     connection.execute(
         sql.SQL("create table if not exists {} ({}, primary key ({}))").format(
-            table_identifier(table), sql.SQL(", ").join(defined), _identifiers(key)
+            table_identifier(table), sql.SQL(", ").join(defined), identifiers(key)
         )
     )
 
@@ -160,11 +154,13 @@ def copy_csv(
     connection: Connection, table: sql.Composable, names: Sequence[str], rows: pa.Table
 ) -> None:
     """COPY these columns of an Arrow table into a table."""
+    columns = {name: rows.column(name) for name in names}
+    for name, column in columns.items():
+        if pa.types.is_nested(column.type):
+            columns[name] = json_texts(column.combine_chunks(), name)
     text = io.BytesIO()
-    pa.csv.write_csv(
-        pa.table({name: _csv_column(name, rows.column(name)) for name in names}), text, _AS_CSV
-    )
-    copy = sql.SQL("copy {} ({}) from stdin (format csv)").format(table, _identifiers(names))
+    pa.csv.write_csv(pa.table(columns), text, _AS_CSV)
+    copy = sql.SQL("copy {} ({}) from stdin (format csv)").format(table, identifiers(names))
     with connection.cursor() as cursor, cursor.copy(copy) as stream:
         stream.write(text.getbuffer())
 
@@ -188,11 +184,6 @@ def table_exists(table: str) -> Operation[bool]:
     return call("table_exists", "select to_regclass(%s) is not null", (quoted,), only_value)
 
 
-def _identifiers(names: Sequence[str]) -> sql.Composed:
+def identifiers(names: Sequence[str]) -> sql.Composed:
+    """Return names as a list, quoted."""
     return sql.SQL(", ").join(sql.Identifier(name) for name in names)
-
-
-def _csv_column(name: str, column: pa.ChunkedArray) -> Any:
-    if not pa.types.is_nested(column.type):
-        return column
-    return json_texts(column.combine_chunks(), name)

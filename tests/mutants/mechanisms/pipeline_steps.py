@@ -7,7 +7,7 @@ from tests.mutants.mutant import Edit, Mutant
 SQL = "database/sql/penstock/52_pipelines.sql"
 STEP = "pipeline/step.py"
 ATTEMPT = "pipeline/attempt.py"
-LOCK = "pipeline/run_lock.py"
+LOCK = "pipeline/connection.py"
 COMMIT = "tests/pipeline/steps/test_commit.py"
 WHO = f"{COMMIT}::TestWhoMayCommit"
 MOMENT = f"{COMMIT}::TestOneMoment"
@@ -18,7 +18,7 @@ RUN_LOCK = "tests/pipeline/test_run_lock.py"
 
 _LAST = "  if last.type is distinct from 'Snapshot' or last.hash is distinct from hash then"
 _NAMES = "    connection, pipeline = context.connection, context.pipeline.name\n"
-_BEGIN = _NAMES + "    with connection.transaction():\n        published ="
+_BEGIN = _NAMES + "    with connection.transaction():\n        beside ="
 _END = "    return published\n"
 _UPSERT = """\
         for upsert in result.delivery.upserts if result.delivery else ():
@@ -210,7 +210,7 @@ _SAME_STEP = (
             Edit(STEP, _BEGIN, _NAMES + """\
     with connection.transaction():
         connection.run(state.write_snapshot(pipeline, snapshot))
-        published ="""),
+        beside ="""),
         ),
         (
             f"{COMMIT}::TestWhatIsRead::test_it_is_written_down_before_it_is_read",
@@ -308,7 +308,7 @@ _LOCKS = (
     Mutant(
         "run-lock-regained",
         "If a run that lost its lock to another one went on",
-        (Edit(LOCK, "        raise RunLockLost(self._pipeline, found)\n", "        return\n"),),
+        (Edit(LOCK, "        raise RunLockLost(self.pipeline, found)\n", "        return\n"),),
         (f"{RUN_LOCK}::test_who_lost_it_to_another_run_is_told",),
     ),
     Mutant(
@@ -327,7 +327,7 @@ _LOCKS = (
         (
             Edit(LOCK, "            locked = all(self._lock(connection, one) for one in"
                        " processors)\n", """\
-            holder = open_connection(self._database, label)
+            holder = open_connection(self.database, label)
             locked = all(self._lock(holder, one) for one in processors)
 """),
             Edit(LOCK, """\
@@ -338,7 +338,7 @@ _LOCKS = (
                 yield connection if locked else None
             finally:
                 _unlock(holder)
-                holder.close()
+                holder.raw.close()
 """),
         ),
         (f"{RUN_LOCK}::TestAProcessor::test_is_not_committed_by_who_lost_the_lock",),

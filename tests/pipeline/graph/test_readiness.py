@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.pipeline import Pipeline
-from penstock.pipeline.readiness import Readiness
+from penstock.pipeline.schedule import Readiness
 
 
 def shop() -> Pipeline:

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from penstock import Store
-from penstock.pipeline.run_lock import lock_run
+from penstock.pipeline.connection import lock_run
 from penstock.spark.connections import DatabaseRef
 from tests.cli.conftest import Start, run
 from tests.cli.conftest import start as start  # a fixture

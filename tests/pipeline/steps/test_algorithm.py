@@ -233,7 +233,7 @@ class TestStart:
         context = harness.context(pipe)
         opened = context.connection.run(open_processor("doubling", "double", "stream"))
         begun = begin(context, opened)
-        context.connection.close()
+        context.connection.raw.close()
 
         harness.step(pipe)
 

@@ -16,7 +16,7 @@ from pyspark.sql.types import LongType, StructType
 from penstock import Store
 from penstock.errors import InvalidErrorRow, StepSuperseded
 from penstock.pipeline import Delivery, Pipeline, state
-from penstock.pipeline.attempt import StepContext, StepResult
+from penstock.pipeline.attempt import Step, StepContext, StepResult
 from penstock.pipeline.hooks import ReadHooks
 from penstock.pipeline.outputs import ErrorsQueue, StagedErrors, without_repeated_errors
 from penstock.pipeline.projection import Projection
@@ -74,8 +74,10 @@ class Run:
     def commit(
         self, snapshot: Snapshot, *staged: Staged, cursor: int | None = None, **made: Any
     ) -> Published:
-        report = {} if cursor is None else {"cursor": cursor}
-        return commit(self.context, snapshot, StepResult(list(staged), **made), report, 0.0)
+        if cursor is not None:
+            made["delivery"] = Delivery("shop", snapshot)
+            made["delivery"].advance(cursor)
+        return commit(Step(self.context, snapshot, {}, 0.0), StepResult(list(staged), **made))
 
 
 Start = Callable[..., Run]

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 
 from penstock.errors import PipelineRunning, RunLockLost
 from penstock.pipeline import Pipeline, Runner
-from penstock.pipeline.run_lock import _RUN, ProcessorLocks
+from penstock.pipeline.connection import _RUN, ProcessorLocks
 from tests.pipeline.steps.following import Follow
 from tests.pipeline.steps.following import follow as follow  # a fixture
 from tests.pipeline.steps.running import Harness, numbers_in

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from penstock.database.server_errors import typed_errors
 from penstock.errors import StepSuperseded
 from penstock.pipeline import Delivery, Pipeline, StepReport
-from penstock.pipeline.attempt import StepContext, StepResult
+from penstock.pipeline.attempt import Step, StepContext, StepResult
 from penstock.pipeline.restart import restart
 from penstock.pipeline.state import open_processor
 from penstock.pipeline.step import begin, commit, run_step
@@ -78,7 +78,7 @@ def test_who_begins_another_step_meanwhile_makes_the_first_give_up(harness: Harn
     begin(early, early.connection.run(open_processor("shop", "copy", "stream")))
 
     with pytest.raises(StepSuperseded, match="not the last one"):
-        commit(late, begun, StepResult(), {}, 0.0)
+        commit(Step(late, begun, {}, 0.0), StepResult())
 
     harness.steps(pipe, "copy")
     assert harness.numbers("out") == [1, 2]

@@ -11,7 +11,7 @@ import pytest
 import penstock
 from penstock.errors import PipelineRunning
 from penstock.pipeline import Runner
-from penstock.pipeline.run_lock import lock_run
+from penstock.pipeline.connection import lock_run
 from tests.pipeline.steps.chains import chain
 from tests.pipeline.steps.running import Harness
 
