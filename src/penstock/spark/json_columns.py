@@ -8,37 +8,22 @@ left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice, pairwise
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import (
-    ArrayType,
-    AtomicType,
-    BinaryType,
-    BooleanType,
-    DataType,
-    DateType,
-    MapType,
-    NullType,
-    NumericType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-    TimeType,
-    UserDefinedType,
-)
+from pyspark.sql.types import ArrayType, AtomicType, DataType, MapType, StructType, UserDefinedType
 
 from penstock.errors import WrongColumns, WrongValue
 
 _encoder = msgspec.json.Encoder(decimal_format="number")
-_SCALARS: tuple[type[DataType], ...] = (
-    StringType, NumericType, BooleanType, DateType, TimestampType, TimestampNTZType, TimeType,
-    BinaryType, NullType,
-)  # fmt: skip
+_JSON_TYPES = {
+    "string", "boolean", "byte", "short", "integer", "long", "float", "double", "decimal", "date",
+    "time", "timestamp", "timestamp_ntz", "binary", "void", "struct", "array", "map",
+}  # fmt: skip
 
 
 def refuse_duplicate_columns(schema: StructType) -> None:
@@ -51,93 +36,90 @@ def refuse_duplicate_columns(schema: StructType) -> None:
 
 def refuse_without_json(name: str, kind: DataType) -> None:
     """Raise if a column, or a part of it, has a type without a JSON form."""
-    for path, part in _parts(name, kind):
-        if not isinstance(part, (*_SCALARS, StructType, ArrayType, MapType)):
+    for path, part in type_parts(name, kind):
+        if part.typeName() not in _JSON_TYPES:
             problem = f"{path} is {part.simpleString()}, which has no form in JSON"
-            raise WrongColumns(
-                problem, "cast it to what should be read: a text, a number, a struct"
-            )
-        if isinstance(part, MapType) and not isinstance(part.keyType, AtomicType | NullType):
+            expected = "cast it to what should be read: a text, a number, a struct"
+            raise WrongColumns(problem, expected)
+        if isinstance(part, MapType) and not (
+            isinstance(part.keyType, AtomicType) or part.keyType.typeName() == "void"
+        ):
             problem = f"{path} has keys that are {part.keyType.simpleString()}"
-            raise WrongColumns(
-                problem, "a name in JSON is a text: make it one, or an array of structs"
-            )
+            expected = "a name in JSON is a text: make it one, or an array of structs"
+            raise WrongColumns(problem, expected)
 
 
 def json_texts(column: Any, name: str) -> Any:
     """Return a column of structs or maps as a column of JSON texts."""
-    _refuse_not_finite(column, name)
     encode = _encoder.encode
-    texts = [None if one is None else encode(one).decode() for one in _values(column)]
-    return pa.array(texts, pa.string())
+    values = _values(column, name)
+    return pa.array([None if one is None else encode(one).decode() for one in values], pa.string())
 
 
-def _parts(path: str, kind: DataType) -> Iterator[tuple[str, DataType]]:
+def type_parts(path: str, kind: DataType) -> Iterator[tuple[str, DataType]]:
     """Return a type and all types inside it, each with its path."""
     if isinstance(kind, UserDefinedType):
         kind = kind.sqlType()
     yield path, kind
     if isinstance(kind, StructType):
         for one in kind.fields:
-            yield from _parts(f"{path}.{one.name}", one.dataType)
+            yield from type_parts(f"{path}.{one.name}", one.dataType)
     elif isinstance(kind, ArrayType):
-        yield from _parts(f"{path}[]", kind.elementType)
+        yield from type_parts(f"{path}[]", kind.elementType)
     elif isinstance(kind, MapType):
-        yield from _parts(f"{path}[]", kind.keyType)
-        yield from _parts(f"{path}[]", kind.valueType)
+        yield from type_parts(f"{path}[]", kind.keyType)
+        yield from type_parts(f"{path}[]", kind.valueType)
 
 
-def _values(column: Any) -> list[Any]:
-    """Return a column's values as Python's, structs and maps as dictionaries without nulls."""
+def _values(column: Any, name: str) -> list[Any]:
+    """Return a column's values as JSON's, or raise for a number that JSON has no form for."""
     kind = column.type
     if pa.types.is_struct(kind):
-        names = [kind.field(number).name for number in range(kind.num_fields)]
-        parts = [_values(part) for part in column.flatten()]
-        rows = zip(*parts, strict=True) if parts else ((),) * len(column)
-        valid = column.is_valid().to_pylist()
-        return [
-            _object(names, row) if there else None for row, there in zip(rows, valid, strict=True)
-        ]
-    if pa.types.is_nested(kind):
-        return [_plain(one, kind) for one in column.to_pylist()]
-    return list(column.to_pylist())
-
-
-def _refuse_not_finite(column: Any, name: str) -> None:
-    """Raise for the first number in a column, or in a part of it, that JSON has no form for."""
-    kind = column.type
+        return _objects(column, name)
+    if pa.types.is_map(kind):
+        return _maps(column, name)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        items = iter(_values(column.flatten(), f"{name}[]"))
+        counts = pc.list_value_length(column).to_pylist()
+        return [None if count is None else list(islice(items, count)) for count in counts]
     if pa.types.is_floating(kind):
         found = pc.index(pc.is_finite(column), False).as_py()
         if found >= 0:
             expected = "a finite number: JSON has no other"
             raise WrongValue(name, str(column[found].as_py()), expected, None)
-    elif pa.types.is_struct(kind):
-        for field, part in zip(kind, column.flatten(), strict=True):
-            _refuse_not_finite(part, f"{name}.{field.name}")
-    elif pa.types.is_map(kind):
-        first, last = (column.offsets[0].as_py(), column.offsets[-1].as_py()) if column else (0, 0)
-        for part in (column.keys, column.items):
-            _refuse_not_finite(part.slice(first, last - first), f"{name}[]")
-    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        _refuse_not_finite(column.flatten(), f"{name}[]")
+    return list(column.to_pylist())
 
 
-def _object(names: list[str], row: tuple[Any, ...]) -> dict[str, Any]:
-    return {name: value for name, value in zip(names, row, strict=True) if value is not None}
+def _objects(column: Any, name: str) -> list[Any]:
+    """Return structs as dictionaries, without the fields that are null."""
+    names = [field.name for field in column.type]
+    fields = zip(names, column.flatten(), strict=True)
+    parts = [_values(part, f"{name}.{field}") for field, part in fields]
+    rows = zip(*parts, strict=True) if parts else ((),) * len(column)
+    return [
+        _without_nulls(zip(names, row, strict=True)) if there else None
+        for row, there in zip(rows, column.is_valid().to_pylist(), strict=True)
+    ]
 
 
-def _plain(value: Any, kind: Any) -> Any:
-    """Return a nested value of Arrow's as JSON's objects and arrays."""
-    if value is None:
-        return None
-    if pa.types.is_map(kind):
-        return {_key(key): _plain(one, kind.item_type) for key, one in value if one is not None}
-    if pa.types.is_struct(kind):
-        parts = ((part, value[part.name]) for part in kind)
-        return {part.name: _plain(one, part.type) for part, one in parts if one is not None}
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return [_plain(one, kind.value_type) for one in value]
-    return value
+def _maps(column: Any, name: str) -> list[Any]:
+    """Return maps as dictionaries, without the keys whose values are null."""
+    if not len(column):
+        return []
+    offsets = column.offsets.to_pylist()
+    first, count = offsets[0], offsets[-1] - offsets[0]
+    keys = [_key(one) for one in _values(column.keys.slice(first, count), f"{name}[]")]
+    items = _values(column.items.slice(first, count), f"{name}[]")
+    pairs = list(zip(keys, items, strict=True))
+    valid = column.is_valid().to_pylist()
+    return [
+        _without_nulls(pairs[start - first : end - first]) if there else None
+        for (start, end), there in zip(pairwise(offsets), valid, strict=True)
+    ]
+
+
+def _without_nulls(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: value for name, value in pairs if value is not None}
 
 
 def _key(key: Any) -> str:

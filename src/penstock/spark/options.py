@@ -64,11 +64,10 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         after=LATEST if given.get("after") == LATEST else _number(given, "after", -1),
         until=_number(given, "until", -1),
         partitions=_number(given, "partitions", 1) or 4,
-        max_rows_per_batch=_number(given, "maxrowsperbatch", 1, "maxRowsPerBatch"),
-        null_if_wrong=_choice(given, "onwrongtype", "onWrongType", ("error", "null")) == "null",
-        fail_on_data_loss=_choice(given, "failondataloss", "failOnDataLoss", ("true", "false"))
-        == "true",
-        on_restore=_number(given, "onrestore", -1, "onRestore"),
+        max_rows_per_batch=_number(given, "maxRowsPerBatch", 1),
+        null_if_wrong=_choice(given, "onWrongType", "error", "null") == "null",
+        fail_on_data_loss=_choice(given, "failOnDataLoss", "true", "false") == "true",
+        on_restore=_number(given, "onRestore", -1),
     )
 
 
@@ -87,8 +86,8 @@ def write_options(options: Mapping[str, str], *, streaming: bool = False) -> Wri
 
 def _rows_per_transaction(given: Mapping[str, str], named: bool) -> int | None:
     """Return how many rows to publish at once, if the delivery has a name to resume by."""
-    atomic = _choice(given, "atomic", "atomic", ("false", "true")) == "true"
-    rows = _number(given, "rowspertransaction", 1, "rowsPerTransaction")
+    atomic = _choice(given, "atomic", "false", "true") == "true"
+    rows = _number(given, "rowsPerTransaction", 1)
     if rows is not None and atomic:
         raise ValidationError("rowsPerTransaction", rows, "left out: atomic is one transaction")
     if not named and (rows is not None or given.get("atomic", "true").lower() == "false"):
@@ -127,10 +126,10 @@ def _target(given: Mapping[str, str]) -> Target:
 def _attributes(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
     expected = 'a JSON object of names and values, such as {"course": "Algebra"}'
     try:
-        found: Any = msgspec.json.decode(text)
+        found = msgspec.json.decode(text, type=dict[str, Any])
     except msgspec.DecodeError:
-        raise ValidationError("attributes", text, expected) from None
-    if not isinstance(found, dict) or not found or [] in found.values():
+        found = {}
+    if not found or [] in found.values():
         raise ValidationError("attributes", text, expected)
     values = {n: v if isinstance(v, list) else [v] for n, v in found.items()}
     return tuple((n, tuple(attribute_text(n, one) for one in vs)) for n, vs in values.items())
@@ -147,20 +146,18 @@ def _list(given: Mapping[str, str], name: str) -> tuple[str, ...]:
     return tuple(one.strip() for one in text.split(",") if one.strip())
 
 
-def _number(
-    given: Mapping[str, str], name: str, lowest: int, shown: str | None = None
-) -> int | None:
-    text = given.get(name)
+def _number(given: Mapping[str, str], name: str, lowest: int) -> int | None:
+    text = given.get(name.lower())
     if text is None:
         return None
     if not re.fullmatch(r"-?\d{1,18}", text) or int(text) < lowest:
-        raise ValidationError(shown or name, text, f"a whole number from {lowest}")
+        raise ValidationError(name, text, f"a whole number from {lowest}")
     return int(text)
 
 
-def _choice(given: Mapping[str, str], name: str, shown: str, allowed: tuple[str, ...]) -> str:
+def _choice(given: Mapping[str, str], name: str, *allowed: str) -> str:
     """Return the word that is given, or the first of those allowed if none is."""
-    text = given.get(name, allowed[0]).lower()
+    text = given.get(name.lower(), allowed[0]).lower()
     if text not in allowed:
-        raise ValidationError(shown, text, " or ".join(allowed))
+        raise ValidationError(name, text, " or ".join(allowed))
     return text

@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import functools
 import os
-import stat
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
@@ -56,12 +54,6 @@ appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex{short}
 # Spark reads only values that exist and are not null, so Arrow need not check each access.
 _ARROW = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 
-# Loggers that print a page of JSON for an error that the caller gets as an exception.
-_REPEATING = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
-
-# The masters that Spark accepts. For another one it prints a stack trace and an unclear error.
-_MASTERS = ("local", "spark", "yarn", "k8s")
-
 
 def session(
     app_name: str = "penstock",
@@ -79,7 +71,8 @@ def session(
     """
     check_text("app_name", app_name)
     chosen = master if master is not None else os.environ.get("PENSTOCK_SPARK_MASTER") or "local[*]"
-    if not isinstance(chosen, str) or not chosen.startswith(_MASTERS):
+    # for another master Spark prints a stack trace and an unclear error
+    if not isinstance(chosen, str) or not chosen.startswith(("local", "spark", "yarn", "k8s")):
         expected = "a Spark master such as 'local[*]', 'spark://host:7077', 'yarn' or 'k8s://…'"
         raise ValidationError("master", chosen, expected)
     _prepare_environment()
@@ -140,11 +133,14 @@ def _prepare_environment() -> None:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ["JAVA_HOME"] = str(find_java_home())
-    for name in _REPEATING:
+    # these print a page of JSON for an error that the caller gets as an exception
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         PySparkLogger.getLogger(name).setLevel("CRITICAL")
 
 
 def _settings(master: str) -> dict[str, object]:
+    logs = own_folder() / "log4j2.properties"
+    write_file(logs, _QUIET)
     settings: dict[str, object] = {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -153,8 +149,7 @@ def _settings(master: str) -> dict[str, object]:
         "spark.driver.memory": "2g",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.extraJavaOptions": f"{_ARROW} -Dlog4j2.configurationFile="
-        + _quiet_logs().as_uri(),
+        "spark.driver.extraJavaOptions": f"{_ARROW} -Dlog4j2.configurationFile={logs.as_uri()}",
         "spark.executor.extraJavaOptions": _ARROW,
     }
     if master.startswith("local"):
@@ -163,9 +158,3 @@ def _settings(master: str) -> dict[str, object]:
         settings["spark.driver.host"] = "127.0.0.1"
         settings["spark.driver.bindAddress"] = "127.0.0.1"
     return settings
-
-
-def _quiet_logs() -> Path:
-    path = own_folder() / "log4j2.properties"
-    write_file(path, _QUIET, stat.S_IRUSR | stat.S_IWUSR)
-    return path

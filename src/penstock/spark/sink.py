@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 
@@ -29,6 +29,8 @@ from penstock.spark.connections import DatabaseRef, connect
 from penstock.spark.options import WriteOptions
 from penstock.spark.write.rows import RowsToStage
 from penstock.spark.write.staging import Staged, clean_up, publish, stage
+
+Messages = list[WriterCommitMessage | None]
 
 
 @dataclass
@@ -51,14 +53,19 @@ class _Writer:
         context = TaskContext.get()
         assert context is not None
         query = context.getLocalProperty("sql.streaming.queryId")
-        batches = _after_first(iterator)
+        # wait for the first batch, which may take long to compute, before connecting
+        batches = chain(list(islice(iterator, 1)), iterator)
         with connect(self.database) as connection:
             staged = stage(connection, self.rows, batches, self.database.where)
         return StagedPart(staged, context.partitionId(), query)
 
-    def _publish(
-        self, messages: Sequence[WriterCommitMessage | None], source: str | None, batch: int
-    ) -> None:
+    def abort(self, messages: Messages, batchId: int = 0) -> None:  # noqa: N803
+        """Remove what these tasks staged. A later sweep removes what others still stage."""
+        if parts := _parts(messages):
+            with connect(self.database) as connection:
+                clean_up(connection, [one.staged for one in parts])
+
+    def _publish(self, messages: Messages, source: str | None, batch: int) -> None:
         parts = sorted(_parts(messages), key=lambda one: one.partition)
         with connect(self.database) as connection:
             publish(
@@ -71,47 +78,28 @@ class _Writer:
                 own_ids="id" in self.rows.names,
             )
 
-    def _give_up(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Remove what these tasks staged. A later sweep removes what others still stage."""
-        if parts := _parts(messages):
-            with connect(self.database) as connection:
-                clean_up(connection, [one.staged for one in parts])
-
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
     """Writes a frame in one transaction; a large delivery in several."""
 
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+    def commit(self, messages: Messages) -> None:
         """Publish what the tasks staged."""
         delivery = self.options.delivery
         source = None if delivery is None else f"batch:{delivery}"
         self._publish(messages, source, 0)
 
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Publish nothing."""
-        self._give_up(messages)
-
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """Writes each micro-batch of a query once."""
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+    def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803
         """Publish what the tasks of a micro-batch staged, unless that was done before."""
         query = next((one.query for one in _parts(messages)), None)
         if query is not None:
             self._publish(messages, f"query:{query}", batchId)
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Publish nothing."""
-        self._give_up(messages)
 
-
-def _after_first(iterator: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Wait for the first batch, which may take long to compute, before connecting."""
-    return chain(list(islice(iterator, 1)), iterator)
-
-
-def _parts(messages: Sequence[WriterCommitMessage | None]) -> list[StagedPart]:
+def _parts(messages: Messages) -> list[StagedPart]:
     return [one for one in messages if isinstance(one, StagedPart)]
 
 

@@ -7,21 +7,14 @@ the database that the driver resolved is sent with the plan.
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    DataSourceStreamWriter,
-    DataSourceWriter,
-)
+from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from penstock.errors import ValidationError
 from penstock.spark.connections import find_database
 from penstock.spark.options import read_options, write_options
-from penstock.spark.read.batch_reader import BatchReader
 from penstock.spark.read.columns import default_schema, read_plan
-from penstock.spark.read.stream_reader import StreamReader
+from penstock.spark.read.readers import BatchReader, StreamReader
 from penstock.spark.sink import BatchWriter, StreamWriter, freeze_loaded_modules
 from penstock.spark.write.rows import rows_to_stage
 
@@ -38,7 +31,7 @@ class PenstockDataSource(DataSource):
         """Return the columns of a message, or those of option `columns`."""
         return default_schema(read_options(self.options).columns)
 
-    def reader(self, schema: StructType) -> DataSourceReader:
+    def reader(self, schema: StructType) -> BatchReader:
         """Return the reader of a batch.
 
         It takes no filters. Spark 4.3.0 keeps the filters of one query with the loaded frame, so
@@ -48,13 +41,13 @@ class PenstockDataSource(DataSource):
         read_plan(schema)  # refuses what cannot be read
         return BatchReader(find_database(options.url), options, schema)
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
         """Return the reader of a stream."""
         options = read_options(self.options)
         read_plan(schema)
         return StreamReader(find_database(options.url), options, schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Return the writer of a batch."""
         options = write_options(self.options)
         if overwrite:
@@ -62,7 +55,7 @@ class PenstockDataSource(DataSource):
         rows = rows_to_stage(schema, options.order_by)
         return BatchWriter(find_database(options.url), rows, options)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
         """Return the writer of a stream."""
         options = write_options(self.options, streaming=True)
         if overwrite:

@@ -27,6 +27,8 @@ from penstock.spark.session import activate
 from penstock.store import Store
 from penstock.store_async import AsyncStore
 
+Schema = str | StructType | None
+
 
 class ReadArguments(TypedDict, total=False):
     """The options of a read; see the table in the guide."""
@@ -107,19 +109,13 @@ class FrameReader:
         self._streaming = streaming
 
     def category(
-        self,
-        category: str,
-        schema: str | StructType | None = None,
-        **options: Unpack[ReadArguments],
+        self, category: str, schema: Schema = None, **options: Unpack[ReadArguments]
     ) -> DataFrame:
         """Return the messages of a category; `$all` is the whole log."""
         return self._load("category", category, schema, options)
 
     def stream(
-        self,
-        stream_name: str,
-        schema: str | StructType | None = None,
-        **options: Unpack[ReadArguments],
+        self, stream_name: str, schema: Schema = None, **options: Unpack[ReadArguments]
     ) -> DataFrame:
         """Return the messages of one stream."""
         return self._load("stream", stream_name, schema, options)
@@ -127,15 +123,13 @@ class FrameReader:
     def attributes(
         self,
         attributes: Mapping[str, object],
-        schema: str | StructType | None = None,
+        schema: Schema = None,
         **options: Unpack[ReadArguments],
     ) -> DataFrame:
         """Return the messages that carry these values; a list of values is alternatives."""
         return self._load("attributes", attributes, schema, options)
 
-    def _load(
-        self, name: str, target: object, schema: str | StructType | None, options: ReadArguments
-    ) -> DataFrame:
+    def _load(self, name: str, target: object, schema: Schema, options: ReadArguments) -> DataFrame:
         chosen = _options(self._url, {name: target, **options})
         read_options(chosen)  # raises here, and not inside Spark
         activate(self._spark)
@@ -144,22 +138,21 @@ class FrameReader:
         return (loading if schema is None else loading.schema(schema)).load()
 
 
-def refuse_custom_messages(context: LogContext, *hooks: str) -> None:
-    """Raise if a store has a serializer of its own, or an interceptor with one of these hooks."""
+def refuse_custom_messages(context: LogContext, hook: str) -> None:
+    """Raise if a store has a serializer of its own, or an interceptor with that hook."""
     serializer = type(context.serializer)
     if serializer is not JsonSerializer:
         raise UnsupportedBySpark(f"serializer {serializer.__name__}")
     for interceptor in context.interceptors:
-        for hook in hooks:
-            if overrides(interceptor, hook):
-                raise UnsupportedBySpark(f"interceptor {type(interceptor).__name__}.{hook}")
+        if overrides(interceptor, hook):
+            raise UnsupportedBySpark(f"interceptor {type(interceptor).__name__}.{hook}")
 
 
 def _options(url: str, arguments: Mapping[str, Any]) -> dict[str, str]:
     """Return Spark's options: `max_rows_per_batch=5` is `maxrowsperbatch`, in any case, `5`."""
-    given = {name: value for name, value in arguments.items() if value is not None}
-    return {"url": url} | {name.replace("_", ""): _text(value) for name, value in given.items()}
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    options = {"url": url}
+    for name, value in arguments.items():
+        if value is not None:
+            text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+            options[name.replace("_", "")] = text
+    return options

@@ -66,27 +66,21 @@ class Target:
     def head(self) -> sql.Composed:
         """Return SQL for the number of the last message up to which the target is complete."""
         if self.stream:
-            return sql.SQL("select coalesce(message_store.stream_version({}), -1)").format(
-                self.stream
-            )
+            version = sql.SQL("select coalesce(message_store.stream_version({}), -1)")
+            return version.format(self.stream)
         if self.attributes:
             return sql.SQL("select penstock.complete_to()").format()
         return sql.SQL("select penstock.category_head({})").format(self.category)
 
     def rows(self, after: int, until: int, *, filtered: bool = True) -> sql.Composed:
         """Return `from … where …` for the messages after one number and up to another."""
-        rows = self._range().format(
-            category=self.category,
-            stream=self.stream,
-            conditions=self.conditions,
-            after=after,
-            until=until,
-        )
+        rows = self._range().format(**vars(self), after=after, until=until)
         if filtered and self.types:
             rows += sql.SQL(" and m.type = any ({})").format(list(self.types))
         return rows
 
     def _range(self) -> sql.SQL:
+        """Return the template of a range, which names fields of the target."""
         if self.stream:
             return sql.SQL(
                 "from message_store.messages m where m.stream_name = {stream}"

@@ -142,7 +142,7 @@ RESTORED = (
         "If a batch that Spark had planned before were read from another log",
         (
             Edit(
-                "spark/read/stream_reader.py",
+                "spark/read/readers.py",
                 "        if checks and not self._checked and self._moved(end):",
                 "        if False and checks and not self._checked and self._moved(end):",
             ),

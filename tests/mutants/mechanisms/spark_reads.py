@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Edit, Mutant
 
 TARGET = "spark/target.py"
-STREAM = "spark/read/stream_reader.py"
+READERS = "spark/read/readers.py"
 PLANNING = "spark/read/planning.py"
 READING = "tests/spark/read/test_reading.py"
 OFFSETS = "tests/spark/read/test_offsets.py"
@@ -38,7 +38,7 @@ _COMPLETE = (
     Mutant(
         "spark-until",
         "If who says how far to read were not held to the watermark",
-        (Edit("spark/read/batch_reader.py",
+        (Edit(READERS,
               "until = head if options.until is None else min(head, options.until)",
               "until = head if options.until is None else options.until"),),
         (f"{READING}::test_nor_is_it_passed_by_who_says_how_far_to_read",),
@@ -46,7 +46,7 @@ _COMPLETE = (
     Mutant(
         "spark-stream-until",
         "If a stream that ends somewhere were not held to the watermark",
-        (Edit(STREAM, "self._latest = head if self._until is None else min(head, self._until)",
+        (Edit(READERS, "self._latest = head if self._until is None else min(head, self._until)",
               "self._latest = head if self._until is None else self._until"),),
         (f"{OFFSETS}::test_a_batch_ends_before_a_message_that_is_not_committed",),
     ),
@@ -64,15 +64,15 @@ _COMPLETE = (
         "spark-offsets-forward",
         "If an offset could go back",
         (
-            Edit(STREAM, "        if head <= after:\n", "        if head == after:\n"),
-            Edit(STREAM, "return self._offset(max(after, head))", "return self._offset(head)"),
+            Edit(READERS, "        if head <= after:\n", "        if head == after:\n"),
+            Edit(READERS, "return self._offset(max(after, head))", "return self._offset(head)"),
         ),
         (f"{OFFSETS}::test_it_never_ends_before_it_begins",),
     ),
     Mutant(
         "spark-removed",
         "If retention could remove what a planned batch has not read",
-        (Edit(STREAM, "        if partition.complete:\n", "        if False:\n"),),
+        (Edit(READERS, "        if partition.complete:\n", "        if False:\n"),),
         (
             f"{STREAMING}::TestBelowRetention"
             "::test_what_is_removed_after_it_was_planned_is_missed_no_less",
@@ -93,7 +93,7 @@ _SAME_LOG = (
     Mutant(
         "spark-planned-log",
         "If a batch that was planned before were read from whatever log there is",
-        (Edit(STREAM, "        if checks and not self._checked and self._moved(end):\n",
+        (Edit(READERS, "        if checks and not self._checked and self._moved(end):\n",
               "        if False:\n"),),
         (
             f"{RESTORED}::test_a_batch_that_was_planned_before_is_not_read_from_another_log",
@@ -114,7 +114,7 @@ _SAME_LOG = (
     Mutant(
         "spark-on-restore",
         "If a query did not go on where onRestore says",
-        (Edit(STREAM, "                position = self.options.on_restore\n",
+        (Edit(READERS, "                position = self.options.on_restore\n",
               "                pass\n"),),
         (f"{RESTORED}::test_a_batch_that_was_planned_before_is_not_read_from_another_log",),
     ),

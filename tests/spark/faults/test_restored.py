@@ -19,7 +19,7 @@ from penstock.errors import LogChanged, OffsetBeyondEnd
 from penstock.spark.connections import find_database
 from penstock.spark.options import read_options
 from penstock.spark.read.columns import default_schema
-from penstock.spark.read.stream_reader import StreamReader
+from penstock.spark.read.readers import StreamReader
 from tests.database.test_backup import dump_and_restore
 from tests.spark.faults.jobs import numbers_in, start_copying
 

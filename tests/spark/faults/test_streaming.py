@@ -18,7 +18,7 @@ from penstock.errors import MessagesRemoved, OffsetBeyondEnd
 from penstock.spark.connections import find_database
 from penstock.spark.options import read_options
 from penstock.spark.read.columns import default_schema
-from penstock.spark.read.stream_reader import StreamReader
+from penstock.spark.read.readers import StreamReader
 from tests.spark.faults.jobs import numbers_in, start_copying, write_orders
 
 

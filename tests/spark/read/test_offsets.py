@@ -13,7 +13,7 @@ from penstock import Store
 from penstock.spark.connections import find_database
 from penstock.spark.options import read_options
 from penstock.spark.read.columns import default_schema
-from penstock.spark.read.stream_reader import StreamReader
+from penstock.spark.read.readers import StreamReader
 
 Reading = Callable[..., StreamReader]
 

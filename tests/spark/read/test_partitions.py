@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from penstock import Store
-from penstock.spark.read.batch_reader import BatchReader
+from penstock.spark.read.readers import BatchReader
 from tests.groups.school import CourseCreated
 from tests.spark.reading import partitions, reader_of
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import lru_cache
 
 import psycopg
@@ -20,19 +20,13 @@ import pyarrow as pa
 from penstock.database.server_errors import typed_errors
 from penstock.extras import from_extra
 from penstock.spark.connections import CONNECT_TIMEOUT, DatabaseRef, connected
-from penstock.spark.read.plan import VALUE_ERRORS, ReadPlan, find_wrong_value
+from penstock.spark.read.plan import VALUE_ERRORS, ReadPlan, raise_wrong_value
 from penstock.spark.read.splits import Split
 from penstock.spark.target import Target
 
 with from_extra("spark"):
+    import adbc_driver_manager as adbc
     import adbc_driver_postgresql
-    from adbc_driver_manager import (
-        AdbcConnection,
-        AdbcDatabase,
-        AdbcStatement,
-        Error,
-        OperationalError,
-    )
     from adbc_driver_manager._reader import AdbcRecordBatchReader
 
 #: the size of a batch, so that a task's memory does not grow with its split
@@ -52,15 +46,15 @@ def read_batches(
                     yield plan.batch(batch.columns)
     except (*VALUE_ERRORS, OSError) as error:  # Arrow reports some as OSError
         with connected(database) as connection:
-            wrong = find_wrong_value(connection, rows, plan, error)
-        if wrong is None:
-            raise
-        raise wrong from None
+            raise_wrong_value(connection, rows, plan, error)
 
 
 @contextmanager
 def _reader(database: DatabaseRef, query: str) -> Iterator[AdbcRecordBatchReader]:
-    with closing(_connect(database)) as connection, closing(AdbcStatement(connection)) as statement:
+    with (
+        closing(_connect(database)) as connection,
+        closing(adbc.AdbcStatement(connection)) as statement,
+    ):
         statement.set_sql_query("set timezone = 'UTC'")
         statement.execute_update()
         statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(BATCH_BYTES)})
@@ -70,13 +64,13 @@ def _reader(database: DatabaseRef, query: str) -> Iterator[AdbcRecordBatchReader
             yield reader
 
 
-def _connect(database: DatabaseRef) -> AdbcConnection:
+def _connect(database: DatabaseRef) -> adbc.AdbcConnection:
     """Return a connection. If that fails, psycopg waits for a free one, or says what is wrong."""
     deadline = time.monotonic() + CONNECT_TIMEOUT
     while True:
         try:
-            return AdbcConnection(_adbc_database(database.conninfo))
-        except OperationalError:
+            return adbc.AdbcConnection(_adbc_database(database.settings.conninfo()))
+        except adbc.OperationalError:
             with connected(database):
                 pass
             if time.monotonic() > deadline:
@@ -84,7 +78,7 @@ def _connect(database: DatabaseRef) -> AdbcConnection:
 
 
 @lru_cache(maxsize=4)
-def _adbc_database(conninfo: str) -> AdbcDatabase:
+def _adbc_database(conninfo: str) -> adbc.AdbcDatabase:
     """Return the ADBC driver's database object, which takes longer to create than a connection."""
     return adbc_driver_postgresql.connect(conninfo)  # type: ignore[no-any-return]
 
@@ -94,16 +88,12 @@ def _psycopg_errors() -> Iterator[None]:
     """Raise what psycopg would: the ADBC driver reports a lost connection in several ways."""
     try:
         yield
-    except Error as error:
+    except adbc.Error as error:
         if error.sqlstate:
-            raise _error_class(error.sqlstate)(str(error)) from error
-        if isinstance(error, OperationalError):
+            error_class: type[psycopg.Error] = psycopg.DatabaseError
+            with suppress(KeyError):
+                error_class = psycopg.errors.lookup(error.sqlstate)
+            raise error_class(str(error)) from error
+        if isinstance(error, adbc.OperationalError):
             raise psycopg.OperationalError(str(error)) from error
         raise
-
-
-def _error_class(code: str) -> type[psycopg.Error]:
-    try:
-        return psycopg.errors.lookup(code)
-    except KeyError:
-        return psycopg.DatabaseError

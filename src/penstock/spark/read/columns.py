@@ -8,55 +8,33 @@ from __future__ import annotations
 
 from binascii import hexlify
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 from psycopg import sql
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import (
-    ArrayType,
-    DataType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
 from penstock.errors import ValidationError, WrongColumns
 from penstock.spark.json_columns import refuse_duplicate_columns
 from penstock.spark.read.plan import Build, ReadPlan
 from penstock.spark.read.typed_fields import TEXT, JsonPath, read_value, refuse_not_null
 
-MESSAGE = StructType(
-    [
-        StructField("id", StringType()),
-        StructField("stream_name", StringType()),
-        StructField("type", StringType()),
-        StructField("position", LongType()),
-        StructField("global_position", LongType()),
-        StructField("data", StringType()),
-        StructField("metadata", StringType()),
-        StructField("time", TimestampType()),
-    ]
+MESSAGE = (
+    StructType()
+    .add("id", "string")
+    .add("stream_name", "string")
+    .add("type", "string")
+    .add("position", "long")
+    .add("global_position", "long")
+    .add("data", "string")
+    .add("metadata", "string")
+    .add("time", "timestamp")
 )
 _JSON = ("data", "metadata")
-_TYPES: dict[str, tuple[type[DataType], ...]] = {
-    "position": (LongType,),
-    "global_position": (LongType,),
-    "time": (TimestampType, TimestampNTZType),
-}
-_HYPHEN = ord("-")
-#: where the hexadecimal digits of a UUID go, between the hyphens
-_UUID_GROUPS = [
-    (slice(0, 8), slice(0, 8)),
-    (slice(9, 13), slice(8, 12)),
-    (slice(14, 18), slice(12, 16)),
-    (slice(19, 23), slice(16, 20)),
-    (slice(24, 36), slice(20, 32)),
-]
+#: of the hexadecimal digits of a UUID; hyphens go between the groups
+_UUID_GROUPS = (0, 8, 12, 16, 20, 32)
 
 
 def default_schema(columns: Sequence[str] | None) -> StructType:
@@ -87,9 +65,9 @@ def uuid_texts(ids: pa.Array) -> pa.StringArray:
     count, first = len(raw_ids), raw_ids.offset * 16
     raw = memoryview(raw_ids.buffers()[-1])[first : first + count * 16]
     digits = np.frombuffer(hexlify(raw), np.uint8).reshape(count, 32)
-    texts = np.full((count, 36), _HYPHEN, np.uint8)
-    for place, group in _UUID_GROUPS:
-        texts[:, place] = digits[:, group]
+    texts = np.full((count, 36), ord("-"), np.uint8)
+    for hyphens, (start, end) in enumerate(pairwise(_UUID_GROUPS)):
+        texts[:, start + hyphens : end + hyphens] = digits[:, start:end]
     offsets = np.arange(0, 36 * count + 1, 36, dtype=np.int32)
     return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(texts))
 
@@ -112,12 +90,11 @@ def _column(plan: ReadPlan, one: StructField, arrow: pa.DataType) -> Build:
 
 
 def _check_type(one: StructField) -> None:
-    allowed = _TYPES.get(one.name, TEXT)
-    if not isinstance(one.dataType, allowed):
-        names = (
-            "string" if allowed is TEXT else " or ".join(kind().simpleString() for kind in allowed)
-        )
+    stored, given = MESSAGE[one.name].dataType.simpleString(), one.dataType.simpleString()
+    allowed = ["timestamp", "timestamp_ntz"] if stored == "timestamp" else [stored]
+    if ("string" if one.dataType.typeName() in TEXT else given) not in allowed:
         raise WrongColumns(
-            f"column {one.name} cannot be read as {one.dataType.simpleString()}",
-            f"it is {names}" + (", a struct, an array or a map" if one.name in _JSON else ""),
+            f"column {one.name} cannot be read as {given}",
+            f"it is {' or '.join(allowed)}"
+            + (", a struct, an array or a map" if one.name in _JSON else ""),
         )

@@ -19,14 +19,12 @@ from psycopg.rows import tuple_row
 from psycopg.types.string import ByteaBinaryLoader
 
 from penstock.spark.connections import Connection
-from penstock.spark.read.plan import VALUE_ERRORS, ReadPlan, find_wrong_value
+from penstock.spark.read.plan import VALUE_ERRORS, ReadPlan, raise_wrong_value
 from penstock.spark.read.splits import Split
 from penstock.spark.target import Target
 
 #: rows in a batch; each value is a Python object while its batch is converted
 BATCH_ROWS = 2_000
-
-Values = Sequence[bytes | None]
 
 #: the binary format of each type, its Arrow type, and what PostgreSQL's zero is in Arrow
 _NUMBERS: dict[str, tuple[str, pa.DataType, int]] = {
@@ -65,10 +63,7 @@ def read_table(
             cursor.execute(plan.query(rows), binary=True, prepare=False)
             return pa.Table.from_batches(_batches(cursor, plan, batch_rows), plan.schema)
     except VALUE_ERRORS as error:
-        wrong = find_wrong_value(connection, rows, plan, error)
-        if wrong is None:
-            raise
-        raise wrong from None
+        raise_wrong_value(connection, rows, plan, error)
 
 
 def _batches(
@@ -77,13 +72,10 @@ def _batches(
     types = cursor.adapters.types
     kinds = [types[column.type_code].name for column in cursor.description or ()]
     while rows := cursor.fetchmany(batch_rows):
-        yield plan.batch(
-            [_column(*one) for one in zip(kinds, zip(*rows, strict=True), strict=True)]
-        )
+        yield plan.batch(list(map(_column, kinds, zip(*rows, strict=True))))
 
 
-def _column(kind: str, values: Values) -> pa.Array:
-    """Return values of a PostgreSQL type as an Arrow column."""
+def _column(kind: str, values: Sequence[bytes | None]) -> pa.Array:
     if kind in _NUMBERS:
         return _numbers(values, *_NUMBERS[kind])
     if kind == "jsonb":  # the text follows a byte with the version of the format
@@ -91,7 +83,7 @@ def _column(kind: str, values: Values) -> pa.Array:
     return pa.array(values, _BYTES[kind])
 
 
-def _numbers(values: Values, wire: str, arrow: pa.DataType, zero: int) -> pa.Array:
+def _numbers(values: Sequence[bytes | None], wire: str, arrow: pa.DataType, zero: int) -> pa.Array:
     absent = [one is None for one in values]
     nothing = bytes(np.dtype(wire).itemsize)
     raw = np.frombuffer(b"".join([nothing if one is None else one for one in values]), wire)

@@ -8,30 +8,14 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from decimal import ROUND_HALF_UP, Context, Decimal
+from functools import partial
 from typing import Any
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    ShortType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql import types
 
 from penstock.errors import WrongValue
 
@@ -50,52 +34,45 @@ _LARGEST_FLOAT = 3.4028235677973366e38
 
 
 def json_array(
-    texts: pa.Array, name: str, kind: DataType, arrow: pa.DataType, null_if_wrong: bool
+    texts: pa.Array, name: str, kind: types.DataType, arrow: pa.DataType, null_if_wrong: bool
 ) -> pa.Array:
     """Return a column of JSON texts as a column of that type."""
-    return pa.array(
-        [
-            None if text is None else _read(text, name, kind, null_if_wrong)
-            for text in texts.to_pylist()
-        ],
-        type=arrow,
-    )
+
+    def read(text: str) -> Any:
+        try:
+            return _value(_decoder.decode(text), kind)
+        except (ValueError, ArithmeticError):
+            if null_if_wrong:
+                return None
+            raise WrongValue(name, text, kind.simpleString(), None) from None
+
+    return pa.array([None if text is None else read(text) for text in texts.to_pylist()], arrow)
 
 
-def _read(text: str, name: str, kind: DataType, null_if_wrong: bool) -> Any:
-    try:
-        return value_of(_decoder.decode(text), kind)
-    except (ValueError, ArithmeticError):
-        if null_if_wrong:
-            return None
-        raise WrongValue(name, text, kind.simpleString(), None) from None
-
-
-def value_of(value: Any, kind: DataType) -> Any:
+def _value(value: Any, kind: types.DataType) -> Any:
     """Return a decoded JSON value as Python's value for a Spark type."""
     if value is None:
         return None
-    if isinstance(kind, ArrayType):
-        return [value_of(one, kind.elementType) for one in _of(value, list)]
-    if isinstance(kind, MapType):
-        return _pairs(_of(value, dict), kind)
-    if isinstance(kind, StructType):
+    if isinstance(kind, types.ArrayType):
+        return [_value(one, kind.elementType) for one in _of(value, list)]
+    if isinstance(kind, types.MapType):
+        found = _of(value, dict).items()
+        # if two keys read as the same, the last one counts
+        read = {_value(key, kind.keyType): _value(one, kind.valueType) for key, one in found}
+        return list(read.items())
+    if isinstance(kind, types.StructType):
         found = _of(value, dict)
-        return {one.name: value_of(found.get(one.name), one.dataType) for one in kind.fields}
-    read_as = _SCALARS.get(type(kind))
-    return _text(value) if read_as is None else read_as(_text(value), kind)
+        return {one.name: _value(found.get(one.name), one.dataType) for one in kind.fields}
+    text, read_as = _text(value), _SCALARS.get(type(kind))
+    if read_as is not None:
+        return read_as(text)
+    return _decimal(text, kind) if isinstance(kind, types.DecimalType) else text
 
 
 def _of(value: Any, kind: type) -> Any:
     if not isinstance(value, kind):
         raise ValueError(f"not a {kind.__name__}")
     return value
-
-
-def _pairs(found: dict[str, Any], kind: MapType) -> list[tuple[Any, Any]]:
-    """Return the entries of a map; if two keys read as the same, the last one."""
-    read = {value_of(k, kind.keyType): value_of(v, kind.valueType) for k, v in found.items()}
-    return list(read.items())
 
 
 def _text(value: Any) -> str:
@@ -107,34 +84,21 @@ def _text(value: Any) -> str:
     return msgspec.json.format(_encoder.encode(value), indent=0).decode()
 
 
-def _whole(bits: int) -> Callable[[str, DataType], int]:
-    def read(text: str, kind: DataType) -> int:
-        number = int(text)
-        if not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
-            raise ValueError(f"{number} is out of range")
-        return number
-
-    return read
+def _whole(bits: int, text: str) -> int:
+    number = int(text)
+    if not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
+        raise ValueError(f"{number} is out of range")
+    return number
 
 
-def _boolean(text: str, kind: DataType) -> bool:
-    word = text.strip().lower()
-    if word not in _TRUE | _FALSE:
-        raise ValueError(f"{text} is neither true nor false")
-    return word in _TRUE
+def _fraction(largest: float, text: str) -> float:
+    number = float(text)
+    if abs(number) >= largest and "inf" not in text.lower():
+        raise ValueError(f"{text} is out of range")
+    return number
 
 
-def _fraction(largest: float) -> Callable[[str, DataType], float]:
-    def read(text: str, kind: DataType) -> float:
-        number = float(text)
-        if abs(number) >= largest and "inf" not in text.lower():
-            raise ValueError(f"{text} is out of range")
-        return number
-
-    return read
-
-
-def _decimal(text: str, kind: Any) -> Decimal:
+def _decimal(text: str, kind: types.DecimalType) -> Decimal:
     """Return a number rounded to the scale of the type, or raise if it has too many digits."""
     context = Context(prec=max(kind.precision, 1), rounding=ROUND_HALF_UP)
     number = Decimal(text)
@@ -143,40 +107,34 @@ def _decimal(text: str, kind: Any) -> Decimal:
     return number.quantize(Decimal(1).scaleb(-kind.scale), context=context)
 
 
+def _boolean(text: str) -> bool:
+    word = text.strip().lower()
+    if word not in _TRUE | _FALSE:
+        raise ValueError(f"{text} is neither true nor false")
+    return word in _TRUE
+
+
 def _iso_time(text: str) -> datetime:
     if not _ISO_TIME.fullmatch(text):
         raise ValueError(f"{text} is not a date or time in ISO 8601")
     return datetime.fromisoformat(text)
 
 
-def _date(text: str, kind: DataType) -> date:
-    return _iso_time(text).date()
-
-
-def _wall_time(text: str, kind: DataType) -> datetime:
-    return _iso_time(text).replace(tzinfo=None)
-
-
-def _instant(text: str, kind: DataType) -> datetime:
+def _instant(text: str) -> datetime:
     read = _iso_time(text)
     return read.replace(tzinfo=UTC) if read.tzinfo is None else read.astimezone(UTC)
 
 
-def _binary(text: str, kind: DataType) -> bytes:
-    return base64.b64decode("".join(text.split()), validate=True)
-
-
-_SCALARS: dict[type[DataType], Callable[[str, Any], Any]] = {
-    BooleanType: _boolean,
-    ByteType: _whole(8),
-    ShortType: _whole(16),
-    IntegerType: _whole(32),
-    LongType: _whole(64),
-    FloatType: _fraction(_LARGEST_FLOAT),
-    DoubleType: _fraction(float("inf")),
-    DecimalType: _decimal,
-    DateType: _date,
-    TimestampNTZType: _wall_time,
-    TimestampType: _instant,
-    BinaryType: _binary,
+_SCALARS: dict[type[types.DataType], Callable[[str], Any]] = {
+    types.BooleanType: _boolean,
+    types.ByteType: partial(_whole, 8),
+    types.ShortType: partial(_whole, 16),
+    types.IntegerType: partial(_whole, 32),
+    types.LongType: partial(_whole, 64),
+    types.FloatType: partial(_fraction, _LARGEST_FLOAT),
+    types.DoubleType: partial(_fraction, float("inf")),
+    types.DateType: lambda text: _iso_time(text).date(),
+    types.TimestampType: _instant,
+    types.TimestampNTZType: lambda text: _iso_time(text).replace(tzinfo=None),
+    types.BinaryType: lambda text: base64.b64decode("".join(text.split()), validate=True),
 }

@@ -1,6 +1,6 @@
 """How to read a frame: the expressions of a query, and how their columns become Arrow columns.
 
-A read that fails on a value does not say which message has it. `find_wrong_value` searches for it
+A read that fails on a value does not say which message has it. `raise_wrong_value` searches for it
 afterwards, with the conditions that the plan has collected.
 """
 
@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 
-from penstock.database.operation import Operation, Row, call
+from penstock.database.operation import call
 from penstock.errors import WrongValue
 from penstock.spark.connections import Connection, run
 
@@ -71,34 +71,19 @@ class ReadPlan:
         return build
 
 
-def find_wrong_value(
+def raise_wrong_value(
     connection: Connection, rows: sql.Composed, plan: ReadPlan, error: Exception
-) -> WrongValue | None:
-    """Return the value that does not read as its type, if that is what caused the error."""
+) -> NoReturn:
+    """Raise for the value that does not read as its type; the error if that is not its cause."""
     for one in () if plan.null_if_wrong else plan.typed:
-        if found := run(connection, first_wrong(one, rows, _condition(one, error))):
-            return found
-    return None
-
-
-def first_wrong(
-    value: TypedValue, rows: sql.Composed, condition: sql.Composable
-) -> Operation[WrongValue | None]:
-    """Find the first message among these rows whose value meets the condition."""
-
-    def decode(found: list[Row]) -> WrongValue | None:
-        for position, text in found:
-            return WrongValue(value.name, text, value.expected, position)
-        return None
-
-    query = sql.SQL("select m.global_position, {} {} and {} limit 1")
-    return call("first_wrong", query.format(value.text, rows, condition), None, decode)
-
-
-def _condition(value: TypedValue, error: Exception) -> sql.Composable:
-    """Return the condition for the message that has the wrong value."""
-    if value.wrong is not None:
-        return value.wrong
-    if isinstance(error, WrongValue) and error.field == value.name:
-        return sql.SQL("{} = {}").format(value.text, error.value)
-    return sql.SQL("false")
+        if one.wrong is not None:
+            condition = one.wrong
+        elif isinstance(error, WrongValue) and error.field == one.name:
+            condition = sql.SQL("{} = {}").format(one.text, error.value)
+        else:
+            continue
+        query = sql.SQL("select m.global_position, {} {} and {} limit 1")
+        first = call("first_wrong", query.format(one.text, rows, condition), None, list)
+        for position, text in run(connection, first):
+            raise WrongValue(one.name, text, one.expected, position) from None
+    raise error

@@ -34,53 +34,41 @@ def prepare(connection: Connection, target: Target, where: str) -> Target:
         names = ", ".join(name for name, _ in target.attributes)
         raise UndeclaredType(", ".join(target.types) or f"with any of {names}")
     prepared = target.with_conditions(declared)
-    run(connection, check_conditions(prepared))
+    # raises if an attribute is not indexed for all messages yet
+    query = "select penstock.check_conditions(%s::jsonb)"
+    run(connection, call("check_conditions", query, (prepared.conditions,), lambda rows: None))
     return prepared
 
 
 def set_up_planner() -> Operation[bool]:
     """Make a session read rows in an index's order; return whether Penstock is installed."""
-    return call(
-        "set_up_planner",
+    query = (
         "select to_regprocedure('penstock.watermark()') is not null,"
-        " set_config('enable_sort', 'off', false)",
-        (),
-        only_value,
+        " set_config('enable_sort', 'off', false)"
     )
+    return call("set_up_planner", query, (), only_value)
 
 
 def declared_types(target: Target) -> Operation[list[Row]]:
     """Find the types that declare one of the attributes, and which attributes each declares."""
     names, types = [name for name, _ in target.attributes], list(target.types)
-    return call(
-        "declared_types",
+    query = (
         "select type, attributes from penstock.message_types"
-        " where attributes && %s::text[] and (%s::text[] = '{}' or type = any (%s::text[]))",
-        (names, types, types),
-        lambda rows: rows,
+        " where attributes && %s::text[] and (%s::text[] = '{}' or type = any (%s::text[]))"
     )
-
-
-def check_conditions(target: Target) -> Operation[None]:
-    """Raise if an attribute of the target is not indexed for all messages yet."""
-    return call(
-        "check_conditions",
-        "select penstock.check_conditions(%s::jsonb)",
-        (target.conditions,),
-        lambda rows: None,
-    )
+    return call("declared_types", query, (names, types, types), lambda rows: rows)
 
 
 def head(target: Target) -> Operation[int]:
     """Find the number of the last message up to which the target is complete."""
-    return call("head", target.head(), None, _whole_number)
+    return call("head", target.head(), None, only_value)
 
 
 def end(target: Target) -> Operation[int]:
     """Find the end of the stream, or of the log: no reader's offset exceeds it."""
     if target.stream:
         return head(target)
-    return call("end", "select penstock.complete_to()", (), _whole_number)
+    return call("end", "select penstock.complete_to()", (), only_value)
 
 
 def offset(target: Target, position: int) -> Operation[Offset]:
@@ -98,27 +86,15 @@ def offset(target: Target, position: int) -> Operation[Offset]:
     return call("offset", found, None, decode)
 
 
-def still_holds(target: Target, offset: Offset) -> Operation[bool]:
-    """Whether the log still holds the message of an offset."""
-    return call(
-        "still_holds",
-        "select penstock.still_holds(%s, %s, %s, %s)",
-        (
-            target.stream or target.category or "$all",
-            int(offset["position"]),
-            offset.get("id"),
-            offset.get("log"),
-        ),
-        only_value,
-    )
-
-
 def check_offset(connection: Connection, target: Target, offset: Offset) -> None:
     """Raise if an offset is beyond the end, or the log no longer holds its message."""
     position, id = int(offset["position"]), offset.get("id")
     if position <= target.before_first:
         return
-    same = run(connection, still_holds(target, offset))
+    name = target.stream or target.category or "$all"
+    arguments = (name, position, id, offset.get("log"))
+    query = "select penstock.still_holds(%s, %s, %s, %s)"
+    same = run(connection, call("still_holds", query, arguments, only_value))
     if same and id is not None:
         return
     last = run(connection, end(target))
@@ -130,45 +106,27 @@ def check_offset(connection: Connection, target: Target, offset: Offset) -> None
 
 def end_after(target: Target, after: int, until: int, limit: int) -> Operation[int]:
     """Find the number of the `limit`-th message after another, or of the last up to `until`."""
-    page = sql.SQL("select {axis} as at {rows} order by {order} limit {limit}").format(
-        axis=target.axis,
-        rows=target.rows(after, until, filtered=False),
-        order=target.order,
-        limit=limit,
-    )
-    return call(
-        "end_after",
-        sql.SQL("select coalesce(max(at), {}) from ({}) p").format(after, page),
-        None,
-        _whole_number,
-    )
+    query = sql.SQL(
+        "select coalesce(max(at), {}) from (select {} as at {} order by {} limit {}) p"
+    ).format(after, target.axis, target.rows(after, until, filtered=False), target.order, limit)
+    return call("end_after", query, None, only_value)
 
 
 def check_nothing_removed(connection: Connection, target: Target, after: int, until: int) -> None:
     """Raise if retention removed messages in this range."""
-    if target.attributes:
-        return
-    if (count := run(connection, count_removed(target, after, until))) > 0:
+    count = 0 if target.attributes else run(connection, count_removed(target, after, until))
+    if count > 0:
         raise MessagesRemoved(target.label, after, count)
 
 
 def count_removed(target: Target, after: int, until: int) -> Operation[int]:
     """Count the messages of a category or stream that retention removed there, at most."""
     if target.stream:
-        return call(
-            "count_removed",
-            "select least(min(position), %s) - %s - 1 from message_store.messages"
-            " where stream_name = %s and position > %s",
-            (until + 1, after, target.stream, after),
-            _whole_number,
+        query = sql.SQL(
+            "select least(min(position), {before}) - {after} - 1 from message_store.messages"
+            " where stream_name = {stream} and position > {after}"
         )
-    return call(
-        "count_removed",
-        "select penstock.missed(%s, %s, %s)",
-        (target.category, after, until + 1),
-        _whole_number,
-    )
-
-
-def _whole_number(rows: list[Row]) -> int:
-    return int(only_value(rows))
+    else:
+        query = sql.SQL("select penstock.missed({category}, {after}, {before})")
+    composed = query.format(**vars(target), after=after, before=until + 1)
+    return call("count_removed", composed, None, only_value)

@@ -9,11 +9,9 @@ index.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from random import Random
-from typing import LiteralString
 
 from psycopg import sql
 
@@ -32,16 +30,18 @@ MOST_SAMPLES = 32_768
 #: with more splits than this, each would have too few samples
 MOST_SPLITS = MOST_SAMPLES // ENOUGH_SAMPLES
 
-_COUNT_SETTINGS: LiteralString = (
+_COUNT_SETTINGS = Statement(
     "select set_config('enable_sort', 'on', true), set_config('enable_seqscan', 'off', true)"
 )
 #: the rows of the sample are fetched by their place in the file, and by no index
-_SAMPLE_SETTINGS: LiteralString = """
+_SAMPLE_SETTINGS = Statement("""
 select set_config('enable_sort', 'on', true),
   set_config(name, 'off', true)
 from unnest(array['enable_seqscan', 'enable_indexscan', 'enable_indexonlyscan',
   'enable_bitmapscan']) as setting(name)
-"""
+""")
+#: about how many messages a range has, and the numbers that divide it evenly
+Quantiles = tuple[int, list[int]]
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,6 @@ class Split:
     until: int
 
 
-@dataclass(frozen=True)
-class _Quantiles:
-    """How many messages a range has, about, and the numbers that divide it evenly."""
-
-    count: int
-    bounds: list[int]
-
-
 def find_splits(
     connection: Connection, target: Target, after: int, until: int, most: int
 ) -> list[Split]:
@@ -68,75 +60,59 @@ def find_splits(
         return []
     most = min(most, MOST_SPLITS)
     steps = 8 * most  # finer than the splits, since fewer may be wanted
-    query = _quantiles_query(target, after, until, steps)
-    found = None
-    if not target.attributes and until - after > SHORT_RANGE:
-        found = _sampled(connection, query, most)
-    found = found or run(connection, count_rows(query))
-    if not found.count:
-        return []
-    wanted = min(most, max(1, found.count // SMALLEST_SPLIT))
-    inner = [found.bounds[round(number * steps / wanted) - 1] for number in range(1, wanted)]
-    return _between(after, inner, until)
-
-
-def count_rows(query: sql.Composed) -> Operation[_Quantiles]:
-    """Count a range, in the index."""
-    statements = (Statement(_COUNT_SETTINGS), Statement(query, None))
-    return Operation("count_rows", statements, _quantiles)
-
-
-def sample_rows(query: sql.Composed, rows: list[str]) -> Operation[_Quantiles]:
-    """Look at some rows of the table, and count those in the range."""
-    sampled = query + sql.SQL(" and m.ctid = any ({}::tid[])").format(rows)
-    statements = (Statement(_SAMPLE_SETTINGS), Statement(sampled, None))
-    return Operation("sample_rows", statements, _quantiles)
-
-
-def table_size() -> Operation[tuple[int, float]]:
-    """Find how many blocks the table has, and how many messages a block has, about."""
-    return call(
-        "table_size",
-        """
-        select pg_relation_size(oid) / current_setting('block_size')::int,
-          coalesce(nullif(reltuples, -1) / nullif(relpages, 0), 20)
-        from pg_class where oid = 'message_store.messages'::regclass
-        """,
-        (),
-        lambda rows: (rows[0][0], rows[0][1]),
-    )
-
-
-def _quantiles_query(target: Target, after: int, until: int, steps: int) -> sql.Composed:
-    query = sql.SQL("select count(*), percentile_disc({}::float8[]) within group (order by {}) {}")
-    return query.format(
+    query = sql.SQL(
+        "select count(*), percentile_disc({}::float8[]) within group (order by {}) {}"
+    ).format(
         [number / steps for number in range(1, steps)],
         target.axis,
         target.rows(after, until, filtered=False),
     )
-
-
-def _quantiles(rows: list[Row]) -> _Quantiles:
-    count, bounds = rows[0]
-    return _Quantiles(count, bounds or [])
-
-
-def _sampled(connection: Connection, query: sql.Composed, most: int) -> _Quantiles | None:
-    """Return about how many messages there are, and bounds; None if the sample has too few."""
-    blocks, per_block = run(connection, table_size())
-    samples = min(SAMPLES * most, MOST_SAMPLES, blocks)
-    found = run(connection, sample_rows(query, _spread(samples, blocks, max(1, int(per_block)))))
-    if found.count < ENOUGH_SAMPLES * most:
-        return None
-    return _Quantiles(int(found.count * per_block * blocks / samples), found.bounds)
-
-
-def _spread(samples: int, blocks: int, slots: int) -> list[str]:
-    """Return row addresses, evenly spaced; random within a block, since a log may be periodic."""
-    chance = Random(blocks)
-    return [f"({n * blocks // samples},{chance.randint(1, slots)})" for n in range(samples)]
-
-
-def _between(after: int, inner: Iterable[int], until: int) -> list[Split]:
+    is_long = not target.attributes and until - after > SHORT_RANGE
+    found = _sampled(connection, query, most) if is_long else None
+    count, quantiles = found or run(connection, count_rows(query))
+    if not count:
+        return []
+    wanted = min(most, max(1, count // SMALLEST_SPLIT))
+    inner = [quantiles[round(number * steps / wanted) - 1] for number in range(1, wanted)]
     bounds = [after, *dict.fromkeys(one for one in inner if after < one < until), until]
     return [Split(low, high) for low, high in pairwise(bounds)]
+
+
+def count_rows(query: sql.Composed) -> Operation[Quantiles]:
+    """Count a range, in the index."""
+    return Operation("count_rows", (_COUNT_SETTINGS, Statement(query, None)), _quantiles)
+
+
+def sample_rows(query: sql.Composed, rows: list[str]) -> Operation[Quantiles]:
+    """Look at some rows of the table, and count those in the range."""
+    sampled = query + sql.SQL(" and m.ctid = any ({}::tid[])").format(rows)
+    return Operation("sample_rows", (_SAMPLE_SETTINGS, Statement(sampled, None)), _quantiles)
+
+
+def table_size() -> Operation[Row]:
+    """Find how many blocks the table has, and how many messages a block has, about."""
+    query = """
+        select pg_relation_size(oid) / current_setting('block_size')::int,
+          coalesce(nullif(reltuples, -1) / nullif(relpages, 0), 20)
+        from pg_class where oid = 'message_store.messages'::regclass
+    """
+    return call("table_size", query, (), lambda rows: rows[0])
+
+
+def _sampled(connection: Connection, query: sql.Composed, most: int) -> Quantiles | None:
+    """Return about how many messages there are, and quantiles; None if the sample has too few."""
+    blocks, per_block = run(connection, table_size())
+    samples = min(SAMPLES * most, MOST_SAMPLES, blocks)
+    slots = max(1, int(per_block))
+    # evenly spaced; random within a block, since a log may be periodic
+    chance = Random(blocks)
+    rows = [f"({n * blocks // samples},{chance.randint(1, slots)})" for n in range(samples)]
+    count, quantiles = run(connection, sample_rows(query, rows))
+    if count < ENOUGH_SAMPLES * most:
+        return None
+    return int(count * per_block * blocks / samples), quantiles
+
+
+def _quantiles(rows: list[Row]) -> Quantiles:
+    count, quantiles = rows[0]
+    return count, quantiles or []

@@ -16,47 +16,29 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from psycopg import sql
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    ByteType,
-    CharType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    ShortType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-    VarcharType,
-)
+from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructType
 
 from penstock.errors import WrongColumns, WrongValue
+from penstock.spark.json_columns import type_parts
 from penstock.spark.read.json_values import json_array
 from penstock.spark.read.plan import Build, ReadPlan, TypedValue
 
-TEXT = (StringType, VarcharType, CharType)
-
-#: the PostgreSQL type that the text of a value is cast to, and the expression that is sent
-_POSTGRES: dict[type[DataType], tuple[str, str]] = {
-    ByteType: ("penstock.tinyint", "({})::smallint"),
-    ShortType: ("smallint", "{}"),
-    IntegerType: ("integer", "{}"),
-    LongType: ("bigint", "{}"),
-    FloatType: ("real", "{}"),
-    DoubleType: ("double precision", "{}"),
-    BooleanType: ("boolean", "{}"),
-    DateType: ("penstock.day", "({})::date"),
-    TimestampType: ("penstock.instant", "(({})::timestamptz at time zone 'utc')"),
-    TimestampNTZType: ("penstock.wall_time", "({})::timestamp"),
-    DecimalType: ("numeric({},{})", "({})::text"),
+TEXT = ("string", "varchar", "char")
+_CAST, _TIME = "({text})::{type}", "penstock.iso_time({text})::{type}"
+#: the PostgreSQL type that the text of a value has to read as, and the expression that is sent
+_SCALARS: dict[str, tuple[str, str]] = {
+    "byte": ("penstock.tinyint", f"{_CAST}::smallint"),
+    "short": ("smallint", _CAST),
+    "integer": ("integer", _CAST),
+    "long": ("bigint", _CAST),
+    "float": ("real", _CAST),
+    "double": ("double precision", _CAST),
+    "decimal": ("numeric", f"{_CAST}::text"),
+    "boolean": ("boolean", _CAST),
+    "date": ("penstock.day", f"{_TIME}::date"),
+    "timestamp": ("penstock.instant", f"({_TIME}::timestamptz at time zone 'utc')"),
+    "timestamp_ntz": ("penstock.wall_time", f"{_TIME}::timestamp"),
+    "binary": ("base64", "decode({text}, 'base64')"),
 }
 
 
@@ -100,36 +82,34 @@ def read_value(plan: ReadPlan, path: JsonPath, kind: DataType, arrow: pa.DataTyp
     if isinstance(kind, StructType):
         return _struct(plan, path, kind, arrow)
     if isinstance(kind, ArrayType | MapType):
-        return _json(plan, path, kind, arrow)
-    if isinstance(kind, TEXT):
+        text = sql.SQL("({})::text").format(path.json)
+        plan.typed.append(TypedValue(path.name, text, kind.simpleString()))
+        number, null_if_wrong = plan.add(text), plan.null_if_wrong
+        return lambda columns: json_array(columns[number], path.name, kind, arrow, null_if_wrong)
+    if kind.typeName() in TEXT:
         return plan.as_read(path.text, arrow)
     return _scalar(plan, path, kind, arrow)
 
 
 def refuse_not_null(name: str, kind: DataType) -> None:
     """Raise for a type that is NOT NULL somewhere: any message may lack the value."""
-    if isinstance(kind, StructType):
-        never = [f"{name}.{one.name}" for one in kind.fields if not one.nullable]
-        for one in kind.fields:
-            refuse_not_null(f"{name}.{one.name}", one.dataType)
-    elif isinstance(kind, ArrayType):
-        never = [] if kind.containsNull else [f"an element of {name}"]
-        refuse_not_null(name, kind.elementType)
-    elif isinstance(kind, MapType):
-        never = [] if kind.valueContainsNull else [f"a value of {name}"]
-        refuse_not_null(name, kind.valueType)
-    else:
-        return
-    if never:
-        raise WrongColumns(f"{never[0]} is NOT NULL", "any message may lack it: leave that out")
+    for path, part in type_parts(name, kind):
+        never: list[str] = []
+        if isinstance(part, StructType):
+            never = [f"{path}.{one.name}" for one in part.fields if not one.nullable]
+        elif isinstance(part, ArrayType) and not part.containsNull:
+            never = [f"an element of {path}"]
+        elif isinstance(part, MapType) and not part.valueContainsNull:
+            never = [f"a value of {path}"]
+        if never:
+            raise WrongColumns(f"{never[0]} is NOT NULL", "any message may lack it: leave that out")
 
 
 def _struct(plan: ReadPlan, path: JsonPath, kind: StructType, arrow: pa.DataType) -> Build:
     """Read an object: each of its fields, and whether it is null."""
     found = sql.SQL("coalesce(jsonb_typeof({}), 'null')").format(path.json)
-    absent = plan.add(
-        sql.SQL("case {} when 'object' then false when 'null' then true end").format(found)
-    )
+    is_absent = sql.SQL("case {} when 'object' then false when 'null' then true end")
+    absent = plan.add(is_absent.format(found))
     wrong = sql.SQL("{} not in ('object', 'null')").format(found)
     plan.typed.append(TypedValue(path.name, path.text, "an object", wrong))
     children = [
@@ -147,38 +127,20 @@ def _struct(plan: ReadPlan, path: JsonPath, kind: StructType, arrow: pa.DataType
     return build
 
 
-def _json(plan: ReadPlan, path: JsonPath, kind: ArrayType | MapType, arrow: pa.DataType) -> Build:
-    text = sql.SQL("({})::text").format(path.json)
-    plan.typed.append(TypedValue(path.name, text, kind.simpleString()))
-    number = plan.add(text)
-    return lambda columns: json_array(columns[number], path.name, kind, arrow, plan.null_if_wrong)
-
-
 def _scalar(plan: ReadPlan, path: JsonPath, kind: DataType, arrow: pa.DataType) -> Build:
-    reads_as, value = _expression(path, kind)
-    readable = sql.SQL("penstock.reads_as({}, {})").format(path.text, reads_as)
-    wrong = sql.SQL("not {}").format(readable)
-    plan.typed.append(TypedValue(path.name, path.text, kind.simpleString(), wrong))
-    if plan.null_if_wrong:
-        value = sql.SQL("case when {} then {} end").format(readable, value)
-    return plan.as_read(value, arrow)
-
-
-def _expression(path: JsonPath, kind: DataType) -> tuple[str, sql.Composed]:
-    """Return the PostgreSQL type of a value, and the expression that reads it."""
-    if isinstance(kind, BinaryType):
-        return "base64", sql.SQL("decode({}, 'base64')").format(path.text)
-    if type(kind) not in _POSTGRES:
+    if kind.typeName() not in _SCALARS:
         raise WrongColumns(
             f"{path.name} cannot be read as {kind.simpleString()}",
             "a field is text, a number, a boolean, a date, a time, binary, a struct, an array "
             "or a map",
         )
-    reads_as, sent = _POSTGRES[type(kind)]
+    type, expression = _SCALARS[kind.typeName()]
     if isinstance(kind, DecimalType):
-        reads_as = reads_as.format(kind.precision, kind.scale)
-    text = path.text
-    if isinstance(kind, DateType | TimestampType | TimestampNTZType):
-        text = sql.SQL("penstock.iso_time({})").format(text)
-    value = sql.SQL("({})::{}").format(text, sql.SQL(reads_as))
-    return reads_as, sql.SQL(sent).format(value)
+        type += f"({kind.precision},{kind.scale})"
+    value = sql.SQL(expression).format(text=path.text, type=sql.SQL(type))
+    readable = sql.SQL("penstock.reads_as({}, {})").format(path.text, type)
+    wrong = sql.SQL("not {}").format(readable)
+    plan.typed.append(TypedValue(path.name, path.text, kind.simpleString(), wrong))
+    if plan.null_if_wrong:
+        value = sql.SQL("case when {} then {} end").format(readable, value)
+    return plan.as_read(value, arrow)

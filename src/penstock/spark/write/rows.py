@@ -14,20 +14,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import (
-    BooleanType,
-    DataType,
-    DateType,
-    DoubleType,
-    FloatType,
-    IntegralType,
-    MapType,
-    NullType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql.types import DataType, StructType
 
 from penstock.errors import ValidationError, WrongColumns, WrongValue
 from penstock.message import as_uuid, new_id
@@ -39,20 +26,21 @@ STAGED = (
     "metadata", "expected_version",
 )  # fmt: skip
 _ONLY_READ = {"position", "global_position", "time"}
-_JSON = (StringType, StructType, MapType)
-_TYPES: dict[str, tuple[type[DataType], ...]] = {
-    "stream_name": (StringType,),
-    "type": (StringType,),
-    "data": _JSON,
-    "metadata": _JSON,
-    "id": (StringType,),
-    "expected_version": (IntegralType,),
-    "ordinal": (IntegralType,),
+_TEXT, _JSON, _WHOLE = "string", "string or a struct or a map", "a whole number"
+_COLUMNS = {
+    "stream_name": _TEXT, "type": _TEXT, "data": _JSON, "metadata": _JSON, "id": _TEXT,
+    "expected_version": _WHOLE, "ordinal": _WHOLE,
+}  # fmt: skip
+_ALLOWED = {
+    _TEXT: {"string", "void"},
+    _JSON: {"string", "struct", "map", "void"},
+    _WHOLE: {"byte", "short", "integer", "long", "void"},
 }
 _EXPECTED = "columns are stream_name, type, data, metadata, id, expected_version and ordinal"
-_SORTABLE = (
-    IntegralType, BooleanType, DateType, TimestampType, TimestampNTZType, FloatType, DoubleType,
-)  # fmt: skip
+_SORTABLE = {
+    "string", "byte", "short", "integer", "long", "float", "double", "boolean", "date", "timestamp",
+    "timestamp_ntz",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -71,14 +59,13 @@ class RowsToStage:
 
     def of(self, batch: pa.RecordBatch, first: int) -> pa.Table:
         """Return the rows of a batch; the first of them has that ordinal."""
-        count = batch.num_rows
-        types = _text(batch, "type")
+        types = _column(batch, "type")
         _refuse(pc.or_kleene(pc.is_null(types), pc.equal(types, "")), "type", types, "a name")
-        streams = _text(batch, "stream_name")
-        versions = _column(batch, "expected_version", pa.int64())
+        streams = _column(batch, "stream_name")
+        versions = _column(batch, "expected_version", "int64")
         _check_streams(streams, versions)
         columns: dict[str, Any] = {
-            "ordinal": pa.array(range(first, first + count), pa.int64()),
+            "ordinal": pa.array(range(first, first + batch.num_rows), pa.int64()),
             **self._order(batch),
             "stream_name": streams,
             "category": self._categories(streams, types),
@@ -88,7 +75,7 @@ class RowsToStage:
             "expected_version": versions,
         }
         if "id" in self.names:
-            ids = _text(batch, "id").to_pylist()
+            ids = _column(batch, "id").to_pylist()
             columns["id"] = pa.array([one or str(new_id()) for one in ids], pa.string())
         return pa.table(columns)
 
@@ -103,10 +90,9 @@ class RowsToStage:
 
     def _categories(self, streams: pa.Array, types: pa.Array) -> pa.Array:
         if self.category is not None:
-            _refuse(
-                pc.invert(in_category(streams, self.category)), "stream_name", streams,
-                f"a stream of category {self.category}",
-            )  # fmt: skip
+            elsewhere = pc.invert(in_category(streams, self.category))
+            expected = f"a stream of category {self.category}"
+            _refuse(elsewhere, "stream_name", streams, expected)
             return pa.array([self.category] * len(types), pa.string())
         lost = pc.and_(pc.is_null(streams), pc.match_substring(types, "-"))
         _refuse(lost, "type", types, "a name without '-', or give a stream_name")
@@ -127,41 +113,33 @@ def rows_to_stage(
     for name, kind in found.items():
         _check(name, kind, order_by)
     by = order_by or ("ordinal" if "ordinal" in found else None)
-    if by is not None and not isinstance(found[by], (StringType, *_SORTABLE)):
+    if by is not None and found[by].typeName() not in _SORTABLE:
         problem = f"column {by} is {found[by].simpleString()}, which has no order here"
         raise WrongColumns(problem, "order by a number, a text, a date or a time")
     return RowsToStage(tuple(found), by, category)
 
 
 def _check(name: str, kind: DataType, order_by: str | None) -> None:
-    if name not in _TYPES:
+    if name not in _COLUMNS:
         if name in _ONLY_READ or name == order_by:
             return
         raise WrongColumns(f"column {name} is not one of a message", _EXPECTED)
-    allowed = _TYPES[name]
-    if not isinstance(kind, (*allowed, NullType)):
-        names = {IntegralType: "a whole number", StringType: "string", StructType: "a struct"}
-        expected = " or ".join(names.get(one, "a map") for one in allowed)
+    expected = _COLUMNS[name]
+    if kind.typeName() not in _ALLOWED[expected]:
         raise WrongColumns(f"column {name} is {kind.simpleString()}", f"it has to be {expected}")
     refuse_without_json(name, kind)
 
 
-def _column(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> Any:
+def _column(batch: pa.RecordBatch, name: str, kind: str = "string") -> Any:
     if name not in batch.schema.names:
         return pa.nulls(batch.num_rows, kind)
     return batch.column(name).cast(kind)
 
 
-def _text(batch: pa.RecordBatch, name: str) -> Any:
-    return _column(batch, name, pa.string())
-
-
 def _json(batch: pa.RecordBatch, name: str) -> Any:
-    if name not in batch.schema.names:
-        return pa.nulls(batch.num_rows, pa.string())
+    if name not in batch.schema.names or pa.types.is_null(batch.column(name).type):
+        return _column(batch, name)
     column = batch.column(name)
-    if pa.types.is_null(column.type):
-        return column.cast(pa.string())
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         return json_texts(column, name)
     begins = pc.starts_with(pc.utf8_ltrim_whitespace(column), "{")
@@ -193,14 +171,14 @@ def find_malformed(rows: pa.Table) -> WrongValue | None:
 
 def _check_streams(streams: Any, versions: Any) -> None:
     """Refuse invalid stream names, as the client does."""
-    _refuse(
-        pc.equal(streams, ""), "stream_name", streams, "a name, or null for a stream of its own"
-    )
-    nameless = pc.starts_with(streams, "-")
-    _refuse(nameless, "stream_name", streams, "a name with a category before its '-'")
-    _refuse(pc.equal(streams, "$all"), "stream_name", streams, "a stream; '$all' is the whole log")
     lost = pc.and_(pc.is_null(streams), pc.is_valid(versions))
-    _refuse(lost, "stream_name", streams, "a name, which an expected_version needs")
+    for wrong, expected in (
+        (pc.equal(streams, ""), "a name, or null for a stream of its own"),
+        (pc.starts_with(streams, "-"), "a name with a category before its '-'"),
+        (pc.equal(streams, "$all"), "a stream; '$all' is the whole log"),
+        (lost, "a name, which an expected_version needs"),
+    ):
+        _refuse(wrong, "stream_name", streams, expected)
 
 
 def in_category(streams: Any, category: str) -> Any:

@@ -28,6 +28,12 @@ from penstock.spark.connections import Connection, not_installed, run
 from penstock.spark.write.rows import RowsToStage, find_malformed
 
 CHUNK_ROWS = 20_000  # converted and sent at a time
+_BEGIN_STAGING = "insert into penstock.stagings (token) values (%s) returning token"
+_PUBLISH_DELIVERY = "select * from penstock.publish_delivery(%s, %s, %s, %s, %s, %s, %s)"
+_PUBLISH_SLICE = (
+    "select published, first_position, last_position, false, remaining"
+    " from penstock.publish_slice(%s, %s)"
+)
 _AS_CSV = pa.csv.WriteOptions(include_header=False, quoting_style="all_valid")
 
 
@@ -50,23 +56,18 @@ class Published:
     repeated: bool = False
 
 
-@dataclass(frozen=True)
-class Progress:
-    """How much of a delivery is published."""
-
-    published: Published
-    #: the rows that are left
-    remaining: int
-
-
 def stage(
     connection: Connection, rows: RowsToStage, batches: Iterable[pa.RecordBatch], where: str
 ) -> Staged:
     """Stage batches under a fresh token, in a transaction, and return what is staged."""
     token, count = uuid4(), 0
-    copy = _copy(rows)
+    columns = sql.SQL(", ").join(sql.Identifier(name) for name in rows.columns)
+    copy = sql.SQL("copy penstock.staged (token, {}) from stdin (format csv)").format(columns)
     with typed_errors(where), connection.transaction(), connection.cursor() as cursor:
-        _begin(connection, token, where)
+        try:
+            run(connection, call("begin_staging", _BEGIN_STAGING, (token,), lambda rows: None))
+        except (IncompatibleVersion, psycopg.errors.InvalidSchemaName):  # the table is not there
+            raise not_installed(where) from None
         for batch in batches:
             for start in range(0, batch.num_rows, CHUNK_ROWS):
                 chunk = rows.of(batch.slice(start, CHUNK_ROWS), count)
@@ -93,49 +94,21 @@ def publish(
     """
     with typed_errors(where):
         beside = is_beside(connection)
-        progress = run(
-            connection,
-            publish_delivery(source, batch, staged, beside, rows_per_transaction, own_ids),
-        )
-        repeated = progress.published.repeated
-        while progress.remaining:
-            progress = run(connection, publish_slice(source, beside))
+        whole = (source, batch, *tokens_and_counts(staged), beside, rows_per_transaction, own_ids)
+        first_slice = call("publish_delivery", _PUBLISH_DELIVERY, whole, _progress)
+        next_slice = call("publish_slice", _PUBLISH_SLICE, (source, beside), _progress)
+        published, remaining = run(connection, first_slice)
+        repeated = published.repeated
+        while remaining:
+            published, remaining = run(connection, next_slice)
     clean_up(connection, staged)
-    return replace(progress.published, repeated=repeated)
+    return replace(published, repeated=repeated)
 
 
-def publish_delivery(
-    source: str | None,
-    batch: int,
-    staged: Sequence[Staged],
-    beside: bool,
-    rows_per_transaction: int | None,
-    own_ids: bool,
-) -> Operation[Progress]:
-    """Publish a delivery, or its first slice."""
-
-    def decode(rows: list[Row]) -> Progress:
-        [(count, first, last, repeated, remaining)] = rows
-        return Progress(Published(count, first, last, repeated), remaining)
-
-    return call(
-        "publish_delivery",
-        "select * from penstock.publish_delivery(%s, %s, %s, %s, %s, %s, %s)",
-        (source, batch, *tokens_and_counts(staged), beside, rows_per_transaction, own_ids),
-        decode,
-    )
-
-
-def publish_slice(source: str | None, beside: bool) -> Operation[Progress]:
-    """Publish the next slice of a delivery."""
-
-    def decode(rows: list[Row]) -> Progress:
-        [(count, first, last, remaining)] = rows
-        return Progress(Published(count, first, last), remaining)
-
-    return call(
-        "publish_slice", "select * from penstock.publish_slice(%s, %s)", (source, beside), decode
-    )
+def _progress(rows: list[Row]) -> tuple[Published, int]:
+    """Return what is published of a delivery, and how many rows are left."""
+    [(*published, remaining)] = rows
+    return Published(*published), remaining
 
 
 def clean_up(connection: Connection, staged: Sequence[Staged]) -> None:
@@ -147,12 +120,8 @@ def clean_up(connection: Connection, staged: Sequence[Staged]) -> None:
 def unstage(staged: Sequence[Staged]) -> Operation[None]:
     """Remove what these attempts staged, and what others left behind long ago."""
     tokens, _ = tokens_and_counts(staged)
-    return call(
-        "unstage",
-        "select penstock.unstage(%s), penstock.sweep_staging()",
-        (tokens,),
-        lambda rows: None,
-    )
+    query = "select penstock.unstage(%s), penstock.sweep_staging()"
+    return call("unstage", query, (tokens,), lambda rows: None)
 
 
 def tokens_and_counts(staged: Sequence[Staged]) -> tuple[list[UUID], list[int]]:
@@ -165,29 +134,6 @@ def is_beside(connection: Connection) -> bool:
     return run(connection, editions.find()).edition is Edition.ON_MESSAGE_DB
 
 
-def begin_staging(token: UUID) -> Operation[None]:
-    """Record a token, before its rows are staged."""
-    return call(
-        "begin_staging",
-        "insert into penstock.stagings (token) values (%s) returning token",
-        (token,),
-        lambda rows: None,
-    )
-
-
-def _begin(connection: Connection, token: UUID, where: str) -> None:
-    try:
-        run(connection, begin_staging(token))
-    except (IncompatibleVersion, psycopg.errors.InvalidSchemaName):  # the table is not there
-        raise not_installed(where) from None
-
-
-def _copy(rows: RowsToStage) -> sql.Composed:
-    return sql.SQL("copy penstock.staged (token, {}) from stdin (format csv)").format(
-        sql.SQL(", ").join(sql.Identifier(name) for name in rows.columns)
-    )
-
-
 def _copy_rows(
     cursor: psycopg.Cursor[Any], copy: sql.Composed, token: UUID, rows: pa.Table
 ) -> None:
@@ -198,11 +144,7 @@ def _copy_rows(
         with cursor.copy(copy) as stream:
             stream.write(text.getbuffer())
     except psycopg.DataError as error:
-        raise find_malformed(rows) or _refused(error) from None
-
-
-def _refused(error: psycopg.DataError) -> WrongValue:
-    context = (error.diag.context or "").splitlines()
-    return WrongValue(
-        "a row", context[0] if context else None, str(error.diag.message_primary), None
-    )
+        context = (error.diag.context or "").splitlines()
+        message = str(error.diag.message_primary)
+        refused = WrongValue("a row", context[0] if context else None, message, None)
+        raise find_malformed(rows) or refused from None

@@ -1,9 +1,13 @@
-"""Reading the log as a stream of micro-batches that miss no message, however late it commits.
+"""Reading the log into Spark: as one frame, or as a stream of micro-batches.
 
-An offset is the number of an existing message: everything at or below it has been read, and nothing
-can appear there later. Offsets never go back. Spark asks for the latest offset many times a second;
-after an answer without new messages the next one is delayed, a little longer each time, so an idle
-query costs the database a few look-ups a second.
+A frame is complete up to one watermark. Spark plans a loaded frame at its first action and keeps
+the plan, so every frame derived from it reads the same messages.
+
+A stream misses no message, however late it commits. An offset is the number of an existing message:
+everything at or below it has been read, and nothing can appear there later. Offsets never go back.
+Spark asks for the latest offset many times a second; after an answer without new messages the next
+one is delayed, a little longer each time, so an idle query costs the database a few look-ups a
+second.
 
 A checkpoint lives outside the database. The database may be restored from a backup and grow past
 the checkpoint again. So an offset carries the id of its message, and before a batch is planned the
@@ -17,10 +21,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -30,16 +35,14 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock.database.operation import Operation
-from penstock.database.server_errors import typed_errors
 from penstock.errors import DatabaseUnreachable, LogChanged, OffsetBeyondEnd
 from penstock.spark.connections import Connection, DatabaseRef, connect, connected, run
 from penstock.spark.options import LATEST, ReadOptions
 from penstock.spark.read import planning
 from penstock.spark.read.arrow import read_batches
-from penstock.spark.read.batch_reader import SplitPartition
 from penstock.spark.read.columns import read_plan
 from penstock.spark.read.planning import Offset
-from penstock.spark.read.splits import find_splits
+from penstock.spark.read.splits import Split, find_splits
 from penstock.spark.target import Target
 
 log = logging.getLogger(__name__)
@@ -47,13 +50,55 @@ SHORTEST_PAUSE, LONGEST_PAUSE = 0.025, 0.2  # seconds, when there was nothing ne
 Result = TypeVar("Result")
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reports the end of the log as an offset, and reads what lies between two offsets."""
+@dataclass(frozen=True)
+class SplitPartition(InputPartition):
+    """What one task reads: a split of a target that is prepared for reading."""
 
+    target: Target
+    split: Split
+    #: raise if retention removed some of it before it was read
+    complete: bool = False
+
+
+class _Reader:
     def __init__(self, database: DatabaseRef, options: ReadOptions, schema: StructType) -> None:
         self.database = database
         self.options = options
         self.schema = schema
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one split, in Arrow batches."""
+        assert isinstance(partition, SplitPartition)
+        target, split = partition.target, partition.split
+        plan = read_plan(self.schema, null_if_wrong=self.options.null_if_wrong)
+        yield from read_batches(self.database, target, plan, split)
+        if partition.complete:
+            with connected(self.database) as connection:
+                planning.check_nothing_removed(connection, target, split.after, split.until)
+
+
+class BatchReader(_Reader, DataSourceReader):
+    """Reads the messages of a target, or a range of them."""
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return what each task reads."""
+        options = self.options
+        with connected(self.database) as connection:
+            target = planning.prepare(connection, options.target, self.database.where)
+            head = run(connection, planning.head(target))
+            after = head if options.after == LATEST else options.after
+            first = target.before_first if after is None else int(after)
+            until = head if options.until is None else min(head, options.until)
+            splits = find_splits(connection, target, first, until, options.partitions)
+        # for an empty list Spark would call read() with no partition
+        return [SplitPartition(target, one) for one in splits or [Split(first, first)]]
+
+
+class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reports the end of the log as an offset, and reads what lies between two offsets."""
+
+    def __init__(self, database: DatabaseRef, options: ReadOptions, schema: StructType) -> None:
+        super().__init__(database, options, schema)
         self._target: Target | None = None
         self._connection: Connection | None = None
         self._until: int | None = options.until
@@ -119,16 +164,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         return self._ask(plan)
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one split, in Arrow batches."""
-        assert isinstance(partition, SplitPartition)
-        target, split = partition.target, partition.split
-        plan = read_plan(self.schema, null_if_wrong=self.options.null_if_wrong)
-        yield from read_batches(self.database, target, plan, split)
-        if partition.complete:
-            with connected(self.database) as connection:
-                planning.check_nothing_removed(connection, target, split.after, split.until)
-
     def stop(self) -> None:
         """Close the connection."""
         if self._connection is not None:
@@ -170,18 +205,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _ask(self, question: Callable[[Connection, Target], Result]) -> Result:
         """Ask the database, once more on a fresh connection if the old one was lost."""
         try:
-            return self._ask_once(question)
+            return question(*self._prepared())
         except DatabaseUnreachable:
             self._connection = None
-            return self._ask_once(question)
+            return question(*self._prepared())
 
-    def _ask_once(self, question: Callable[[Connection, Target], Result]) -> Result:
-        with typed_errors(self.database.where):
-            if self._connection is None or self._connection.closed:
-                self._connection = connect(self.database)
-                self._target = None
-                self._checked = False  # the server may have been restored meanwhile
-            if self._target is None:
-                target = self.options.target
-                self._target = planning.prepare(self._connection, target, self.database.where)
-            return question(self._connection, self._target)
+    def _prepared(self) -> tuple[Connection, Target]:
+        if self._connection is None or self._connection.closed:
+            self._connection = connect(self.database)
+            self._target = None
+            self._checked = False  # the server may have been restored meanwhile
+        if self._target is None:
+            target = self.options.target
+            self._target = planning.prepare(self._connection, target, self.database.where)
+        return self._connection, self._target
