@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import psycopg
 import pytest
 from psycopg import sql
@@ -22,6 +23,10 @@ from tests import message_db
 from tests.database_reuse import FreshState, rename
 from tests.servers import FAST, own_folder
 from tests.spark import class_archive
+
+# how long an example takes says nothing on a busy machine
+hypothesis.settings.register_profile("tests", deadline=None)
+hypothesis.settings.load_profile("tests")
 
 # Java that lives for a minute does better without its second compiler, on two cores.
 for name in class_archive.VARIABLES:

@@ -165,7 +165,7 @@ class TestTheAddress:
 
         assert settings.where() == "one,two:5432,5433/store"
 
-    def test_is_told_without_the_password(self) -> None:
+    def test_is_reported_without_the_password(self) -> None:
         settings = Settings.load(URL, password="hunter3")
 
         shown = f"{settings!r} {settings} {settings.where()}"
@@ -367,7 +367,7 @@ class TestEachConnection:
             penstock.connect(database_url, session_timezone="Mars/Olympus_Mons")
 
     @pytest.mark.parametrize("prepared", [True, False])
-    def test_keeps_prepared_statements_only_if_told_to(
+    def test_keeps_prepared_statements_only_if_asked_to(
         self, database_url: str, prepared: bool
     ) -> None:
         with penstock.connect(database_url, prepared_statements=prepared, pool_max_size=1) as store:
@@ -407,7 +407,7 @@ class TestEachConnection:
             with pytest.raises(PreparedStatementLost, match="prepared_statements=False"):
                 then(store)
 
-    def test_of_a_server_that_is_not_there_is_told_clearly(self) -> None:
+    def test_of_a_server_that_is_not_there_is_reported_clearly(self) -> None:
         with pytest.raises(DatabaseUnreachable) as caught:
             penstock.connect("postgresql://ada:hunter2@127.0.0.1:1/store")
 

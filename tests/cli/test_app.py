@@ -89,7 +89,7 @@ class TestARoleThatMayNot:
             ("message_store", ["retain", "account-1", "--keep-count", "0"], "the role that owns"),
         ],
     )
-    def test_is_told_which_role_it_takes(
+    def test_names_the_role_it_takes(
         self, url_of: Callable[[str], str], member_of: str, command: list[str], needed: str
     ) -> None:
         result = run(*command, url=url_of(member_of))

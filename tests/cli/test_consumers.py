@@ -407,7 +407,9 @@ class TestRetain:
         assert penstock("retain", "order", *options).exit_code == 2
 
     @pytest.mark.usefixtures("places")
-    def test_a_role_without_the_rights_is_told(self, penstock: Run, database_url: str) -> None:
+    def test_a_role_without_the_rights_gets_an_error(
+        self, penstock: Run, database_url: str
+    ) -> None:
         options = f"{database_url}&options=-c%20role%3Dmessage_store"
 
         result = run("retain", "order", "--keep-count", "1", url=options)

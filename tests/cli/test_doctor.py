@@ -206,7 +206,7 @@ def test_of_an_open_writer_that_is_not_shown_nothing_is_claimed(
     assert "open writers     1, ages not visible" in result.stdout
 
 
-def test_an_installer_that_does_not_see_the_snapshots_of_others_is_told(
+def test_an_installer_that_does_not_see_the_snapshots_of_others_gets_an_error(
     penstock: Run, database_url: str
 ) -> None:
     execute(

@@ -84,7 +84,7 @@ def test_parked_partitions_are_retried_one_or_all(
 
 
 @pytest.mark.parametrize("command", ["stop", "start", "reset", "retry"])
-def test_an_unknown_group_is_told(penstock: Run, command: str) -> None:
+def test_an_unknown_group_is_reported(penstock: Run, command: str) -> None:
     result = penstock("groups", command, "nobody")
 
     assert result.exit_code == 1

@@ -140,7 +140,7 @@ def test_a_retry_of_nobody_in_particular_is_refused(
     assert store.outbox.get(failed).state == "failed"
 
 
-def test_unknown_ids_are_told(penstock: Run) -> None:
+def test_unknown_ids_are_reported(penstock: Run) -> None:
     unknown = str(new_id())
 
     shown = penstock("outbox", "show", unknown)

@@ -58,7 +58,7 @@ def test_a_batch_is_written_in_order(client: Any) -> None:
     ]
 
 
-def test_a_wrong_expected_version_is_told_as_ever(client: Any) -> None:
+def test_a_wrong_expected_version_is_reported_as_ever(client: Any) -> None:
     client.write("account-1", "Opened", {})
 
     expected = "P0001-ERROR:  Wrong expected version: 4 (Stream: account-1, Stream Version: 0)"

@@ -156,7 +156,7 @@ def test_crashed_between_handling_and_storing(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("run", ["run", "run_until_idle"])
-def test_told_to_end_it_finishes_the_message_in_hand(
+def test_asked_to_end_it_finishes_the_message_in_hand(
     shared_store: Store, processes: Processes, done: str, number: signal.Signals, run: str
 ) -> None:
     category = new_category()
@@ -174,7 +174,7 @@ def test_told_to_end_it_finishes_the_message_in_hand(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("run", ["run", "run_until_idle"])
-def test_told_to_end_all_consumers_of_an_event_loop_do(
+def test_asked_to_end_all_consumers_of_an_event_loop_do(
     shared_store: Store, processes: Processes, number: signal.Signals, run: str
 ) -> None:
     category = new_category()

@@ -331,7 +331,9 @@ class TestPark:
         assert requested == [True] * 4 + [False]
 
     @pytest.mark.parametrize("action", ["retry_parked", "drop_parked"])
-    def test_a_message_that_does_not_wait_is_told(self, shared_store: Store, action: str) -> None:
+    def test_a_message_that_does_not_wait_is_reported(
+        self, shared_store: Store, action: str
+    ) -> None:
         category = new_category()
         places = fill(shared_store, category, 2)
         consumer_of(shared_store, category, Failing(), on_failure=PARK).run_once()

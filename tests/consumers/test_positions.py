@@ -68,7 +68,7 @@ class TestKeptInAStream:
         "garbage",
         [{}, {"position": "12"}, {"position": -1}, {"position": None}, {"position": 1.5}],
     )
-    def test_garbage_is_told(self, shared_store: Store, garbage: dict[str, Any]) -> None:
+    def test_garbage_is_reported(self, shared_store: Store, garbage: dict[str, Any]) -> None:
         category = new_category()
         fill(shared_store, category, 1)
         shared_store.write_message(f"{category}:position-mailer", "Recorded", garbage)

@@ -182,7 +182,7 @@ class TestAround:
             "< 1.3.0",
         ]
 
-    def test_is_told_what_an_operation_is_about(self, connect: Callable[..., Store]) -> None:
+    def test_sees_what_an_operation_is_about(self, connect: Callable[..., Store]) -> None:
         tracer = Tracer()
         store = connect(tracer)
 

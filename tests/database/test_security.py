@@ -66,7 +66,7 @@ class TestAPassword:
     @pytest.mark.parametrize(
         ("user", "password"), [("ada", "hunter3"), ("nobody", "hunter3"), ("ada", None)]
     )
-    async def test_that_is_wrong_is_told_and_not_shown(
+    async def test_that_is_wrong_is_reported_and_not_shown(
         self, address: dict[str, Any], user: str, password: str | None
     ) -> None:
         errors = []
@@ -94,7 +94,7 @@ class TestAPassword:
         assert "hunter3" not in str(caught.value)
         assert caught.value.where == f"127.0.0.1:{address['port']}/penstock"
 
-    def test_that_was_changed_meanwhile_is_told(
+    def test_that_was_changed_meanwhile_is_reported(
         self, address: dict[str, Any], guarded: str
     ) -> None:
         with psycopg.connect(guarded, autocommit=True) as connection:

@@ -130,7 +130,7 @@ class TestAFailedStatement:
 
         assert any_store.get_category_messages("account") == []
 
-    def test_is_told_to_who_goes_on(self, any_store: Store) -> None:
+    def test_is_reported_to_who_goes_on(self, any_store: Store) -> None:
         with any_store.transaction() as transaction:
             with suppress(psycopg.errors.DivisionByZero):
                 transaction.connection.execute("select 1 / 0")
@@ -949,7 +949,7 @@ class TestYourOwnConnection:
 
             assert mine.get_category_messages("account", condition="true") == []
 
-    def test_that_is_closed_is_told_so(self, store: Store) -> None:
+    def test_that_is_closed_raises(self, store: Store) -> None:
         connection = psycopg.connect(store.settings.conninfo())
         connection.close()
 

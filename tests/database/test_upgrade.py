@@ -202,7 +202,7 @@ class TestWithDataOf01:
         assert ask(url, CLAIM) == []
 
     @pytest.mark.parametrize("kind", ["empty", "genuine"])
-    def test_a_client_that_runs_through_it_is_told_to_upgrade_or_goes_on(
+    def test_a_client_that_runs_through_it_is_asked_to_upgrade_or_goes_on(
         self, new_database: NewDatabase, package_0_1: dict[str, str], kind: str
     ) -> None:
         url = new_database(kind)
@@ -326,7 +326,7 @@ class TestAClientWhoseFunctionsChange:
             "alter table penstock.consumer_groups rename to renamed_groups",
         ],
     )
-    def test_is_told_so(self, database_url: str, change: str) -> None:
+    def test_is_reported(self, database_url: str, change: str) -> None:
         with penstock.connect(database_url, pool_min_size=1, pool_max_size=1) as store:
             for _ in range(8):  # by then it is prepared
                 store.groups.list()

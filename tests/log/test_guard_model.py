@@ -78,7 +78,6 @@ def append_late(store: Store, message: TypedMessage | Message, guard: Guard) -> 
 @pytest.mark.parametrize("append", [append_alone, append_in_a_batch, append_late])
 @settings(
     max_examples=40,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(

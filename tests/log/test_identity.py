@@ -81,7 +81,7 @@ def write_orders(store: Store, count: int) -> None:
 
 
 @pytest.mark.parametrize("written", [0, 60])
-async def test_who_resumes_on_a_restored_log_is_told(
+async def test_who_resumes_on_a_restored_log_gets_an_error(
     restored: tuple[str, str], written: int
 ) -> None:
     url, token = restored

@@ -204,7 +204,7 @@ class TestFollowCategory:
 
         assert [message.global_position for message in followed] == [1, 2, 3, 4, 5]
 
-    def test_ends_at_once_when_told_to_at_the_start(self, any_store: Store) -> None:
+    def test_ends_at_once_when_asked_to_at_the_start(self, any_store: Store) -> None:
         fill(any_store, 3)
 
         assert list(any_store.follow_category("account", stop=lambda: True)) == []

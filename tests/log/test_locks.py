@@ -250,7 +250,7 @@ class TestATransactionOfManyStreams:
 
         assert impatient.write("order-1") == MANY + 1
 
-    def test_is_told_if_others_write_to_the_category(self, tx: Transaction, writer: Client) -> None:
+    def test_fails_if_others_write_to_the_category(self, tx: Transaction, writer: Client) -> None:
         writer.write("account-new")
         tx.connection.execute("set local lock_timeout = '5s'")  # it has to fail without waiting
 

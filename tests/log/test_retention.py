@@ -192,7 +192,7 @@ class TestProtection:
 
         assert store.admin.retain("order", keep_count=1) == Retained(0, "mailer")
 
-    def test_unless_told_so(self, store: Store) -> None:
+    def test_unless_asked_to(self, store: Store) -> None:
         places = fill(store, "order", 6, streams=1)
         store.admin.seek("order", "slow", places[1])
 

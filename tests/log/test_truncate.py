@@ -228,7 +228,7 @@ def test_a_consumer_that_runs_on_cannot_save_a_position_of_the_old_log(
         consumer.run_once()
 
 
-def test_a_follower_is_told(store: Store, database_url: str) -> None:
+def test_a_follower_gets_an_error(store: Store, database_url: str) -> None:
     write(store, 3)
     looks = itertools.count()
     followed = store.follow_category("order", polling_interval_ms=1, stop=lambda: next(looks) == 10)
@@ -241,7 +241,7 @@ def test_a_follower_is_told(store: Store, database_url: str) -> None:
     assert (raised.value.target, raised.value.position) == ("order", 3)
 
 
-async def test_an_async_follower_is_told(async_store: AsyncStore, database_url: str) -> None:
+async def test_an_async_follower_gets_an_error(async_store: AsyncStore, database_url: str) -> None:
     await async_store.write_message("order-1", "Placed")
     looks = itertools.count()
     followed = async_store.follow_category(

@@ -232,7 +232,7 @@ class TestExpectedVersion:
 
         assert caught.value.actual == -1
 
-    def test_is_told_rightly_for_an_awkward_stream_name(self, any_store: Store) -> None:
+    def test_is_reported_rightly_for_an_awkward_stream_name(self, any_store: Store) -> None:
         name = "odd:name-(Stream: x, Stream Version: 7)\nnext"
 
         with pytest.raises(WrongExpectedVersion) as caught:

@@ -247,7 +247,7 @@ def test_fields_that_the_class_does_not_know_are_ignored_on_reading(store: Store
 
 
 @pytest.mark.parametrize("data", [{}, {"order_id": None}, {"order_id": 1}])
-def test_data_that_does_not_fit_the_class_is_told_with_its_place(
+def test_data_that_does_not_fit_the_class_is_reported_with_its_place(
     store: Store, data: dict[str, Any]
 ) -> None:
     with pytest.raises(DecodingError) as raised:

@@ -450,7 +450,9 @@ class TestFailures:
         assert len(store.outbox.list()) == 2
         assert states(store) == ["done", "done"]
 
-    def test_an_error_that_cannot_even_be_told_is_an_error_like_others(self, store: Store) -> None:
+    def test_an_error_that_cannot_even_be_described_is_an_error_like_others(
+        self, store: Store
+    ) -> None:
         class Unspeakable(Exception):
             def __str__(self) -> str:
                 raise ValueError("no words for it")

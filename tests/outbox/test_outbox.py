@@ -334,7 +334,7 @@ class TestSettle:
         assert after > before
 
     @pytest.mark.parametrize("settle", SETTLING)
-    def test_a_stale_owner_is_told_and_changes_nothing(
+    def test_a_stale_owner_gets_an_error_and_changes_nothing(
         self, store: Store, settle: Callable[[Store, Any], None]
     ) -> None:
         store.outbox.enqueue("mail")

@@ -59,7 +59,7 @@ def test_a_second_run_is_refused(database_url: str) -> None:
     lock_run(database, "shop").release()
 
 
-def test_who_lost_it_to_another_run_is_told(database_url: str) -> None:
+def test_who_lost_it_to_another_run_gets_an_error(database_url: str) -> None:
     database = find_database(database_url)
     first = lock_run(database, "shop")
     end_holder(database_url, _RUN)

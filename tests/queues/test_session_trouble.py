@@ -454,7 +454,9 @@ class TestARollback:
 
             assert offsets_committed(session) == [0, 1]
 
-    def test_of_its_opening_is_told(self, way: Way, shared_store: Store, shared_url: str) -> None:
+    def test_of_its_opening_is_reported(
+        self, way: Way, shared_store: Store, shared_url: str
+    ) -> None:
         with way.open_connection(shared_url) as connection:
             queue = shared_store.using(connection).queue(f"orders-{uuid4()}")
             session = queue.create_consumer("worker")

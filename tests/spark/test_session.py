@@ -74,7 +74,7 @@ def test_a_session_that_runs_is_given_again(spark: SparkSession) -> None:
     assert again.sparkContext is spark.sparkContext
 
 
-def test_an_error_of_a_query_is_told_by_its_exception_alone(
+def test_an_error_of_a_query_is_reported_by_its_exception_alone(
     spark: SparkSession, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(NumberFormatException, match="CAST_INVALID_INPUT"):
@@ -88,7 +88,7 @@ def test_settings_of_the_caller_win(spark: SparkSession) -> None:
     assert spark.sparkContext.master == "local[2]"
 
 
-def test_a_master_that_spark_does_not_take_is_told_in_one_line() -> None:
+def test_a_master_that_spark_does_not_take_is_reported_in_one_line() -> None:
     program = "from penstock.spark import session; session(master='local[x]')"
 
     told = subprocess.run(

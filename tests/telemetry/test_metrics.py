@@ -125,7 +125,7 @@ def test_who_holds_readers_back_for_long_is_named(
         assert named(long) == {"pid": pid, "application_name": "penstock"}
 
 
-def test_the_figures_of_several_databases_are_told_apart(
+def test_the_figures_of_several_databases_are_kept_apart(
     new_database: Callable[[str], str], telemetry: OpenTelemetry, reader: InMemoryMetricReader
 ) -> None:
     with (

@@ -50,7 +50,7 @@ CLIENTS = (
             f"{SAME_CALLS}[write_message: wrong expected version]",
             RANDOM_CALLS,
             "tests/compatibility/test_message_db_py.py"
-            "::test_a_wrong_expected_version_is_told_as_ever",
+            "::test_a_wrong_expected_version_is_reported_as_ever",
         ),
     ),
     Mutant(

@@ -21,8 +21,8 @@ _SETTLING: tuple[Mutant, ...] = (
         (
             f"{DISPATCHER}::TestLeases::test_who_lost_a_lease_does_not_settle_the_message",
             f"{DISPATCHER}::TestPublish::test_who_lost_the_lease_publishes_nothing",
-            f"{OUTBOX_TESTS}::TestSettle::test_a_stale_owner_is_told_and_changes_nothing[blocking-acks]",
-            f"{OUTBOX_TESTS}::TestSettle::test_a_stale_owner_is_told_and_changes_nothing[blocking-fails]",
+            f"{OUTBOX_TESTS}::TestSettle::test_a_stale_owner_gets_an_error_and_changes_nothing[blocking-acks]",
+            f"{OUTBOX_TESTS}::TestSettle::test_a_stale_owner_gets_an_error_and_changes_nothing[blocking-fails]",
         ),
     ),
     Mutant(
@@ -30,7 +30,7 @@ _SETTLING: tuple[Mutant, ...] = (
         "If who has lost the lease could give the message back",
         (Edit(OUTBOX, "\n      and o.token = abandon_outbox.token", ""),),
         (
-            f"{OUTBOX_TESTS}::TestSettle::test_a_stale_owner_is_told_and_changes_nothing[blocking-abandons]",
+            f"{OUTBOX_TESTS}::TestSettle::test_a_stale_owner_gets_an_error_and_changes_nothing[blocking-abandons]",
         ),
     ),
     Mutant(
@@ -38,7 +38,7 @@ _SETTLING: tuple[Mutant, ...] = (
         "If who has lost the lease could extend it",
         (Edit(OUTBOX, "\n      and o.token = extend_outbox.token", ""),),
         (
-            f"{OUTBOX_TESTS}::TestSettle::test_a_stale_owner_is_told_and_changes_nothing[blocking-extends]",
+            f"{OUTBOX_TESTS}::TestSettle::test_a_stale_owner_gets_an_error_and_changes_nothing[blocking-extends]",
         ),
     ),
     Mutant(

@@ -309,7 +309,7 @@ _LOCKS = (
         "run-lock-regained",
         "If a run that lost its lock to another one went on",
         (Edit(LOCK, "        raise RunLockLost(self.pipeline, found)\n", "        return\n"),),
-        (f"{RUN_LOCK}::test_who_lost_it_to_another_run_is_told",),
+        (f"{RUN_LOCK}::test_who_lost_it_to_another_run_gets_an_error",),
     ),
     Mutant(
         "processor-lock",

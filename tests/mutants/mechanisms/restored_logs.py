@@ -16,7 +16,7 @@ RESTORED = (
         "If a reader went on by the position alone, whatever stands there now",
         (Edit(IDENTITY, "  return found_id = id\n    or", "  return true or"),),
         (
-            f"{IDENTITY_TESTS}::test_who_resumes_on_a_restored_log_is_told",
+            f"{IDENTITY_TESTS}::test_who_resumes_on_a_restored_log_gets_an_error",
             f"{IDENTITY_TESTS}::test_a_follower_notices_that_the_log_is_another",
             "tests/spark/faults/test_restored.py::TestOffsets"
             "::test_a_log_that_changes_under_a_query_is_noticed",
@@ -40,7 +40,7 @@ RESTORED = (
             ),
         ),
         (
-            f"{IDENTITY_TESTS}::test_who_resumes_on_a_restored_log_is_told",
+            f"{IDENTITY_TESTS}::test_who_resumes_on_a_restored_log_gets_an_error",
             f"{IDENTITY_TESTS}::test_a_follower_notices_that_the_log_is_another",
         ),
     ),
@@ -133,8 +133,8 @@ RESTORED = (
             ),
         ),
         (
-            f"{TRUNCATE_TESTS}::test_a_follower_is_told",
-            f"{TRUNCATE_TESTS}::test_an_async_follower_is_told",
+            f"{TRUNCATE_TESTS}::test_a_follower_gets_an_error",
+            f"{TRUNCATE_TESTS}::test_an_async_follower_gets_an_error",
         ),
     ),
     Mutant(

@@ -294,7 +294,7 @@ CATEGORIES = (
         (
             f"{LOCK_TESTS}::TestATransactionOfManyStreams::test_has_the_category_to_itself",
             f"{LOCK_TESTS}::TestATransactionOfManyStreams"
-            "::test_is_told_if_others_write_to_the_category",
+            "::test_fails_if_others_write_to_the_category",
         ),
     ),
     Mutant(
@@ -309,7 +309,7 @@ CATEGORIES = (
         ),
         (
             f"{LOCK_TESTS}::TestATransactionOfManyStreams"
-            "::test_is_told_if_others_write_to_the_category",
+            "::test_fails_if_others_write_to_the_category",
             f"{LOCK_TESTS}::TestLockCategories::test_late_in_a_transaction_does_not_wait_but_fails",
         ),
     ),

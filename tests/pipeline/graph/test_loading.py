@@ -101,7 +101,7 @@ def test_a_file_that_fails_is_said_to_and_where(
     assert str(caught.value).startswith(f"{file}{where}: it cannot be loaded: {problem}")
 
 
-def test_a_mistake_in_a_declaration_is_told_as_such(tmp_path: Path) -> None:
+def test_a_mistake_in_a_declaration_is_reported_as_such(tmp_path: Path) -> None:
     file = write_file(tmp_path, "pipe.schema('order')\npipe.schema('order')\n")
 
     with pytest.raises(GraphError, match=r"shop\.py:5: the schema of order is declared already"):

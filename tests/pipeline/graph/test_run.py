@@ -64,7 +64,7 @@ def bills(store: Store) -> list[int]:
     return [one.data["n"] for one in store.read_category("bill")]
 
 
-def test_waiting_for_another_run_and_told_to_end_it_finishes_the_step_in_hand(
+def test_waiting_for_another_run_and_asked_to_end_it_finishes_the_step_in_hand(
     start: Start, store: Store, file: str, gate: psycopg.Connection[tuple[object, ...]]
 ) -> None:
     url = store.settings.conninfo()
@@ -90,7 +90,7 @@ def test_waiting_for_another_run_and_told_to_end_it_finishes_the_step_in_hand(
     assert "shop: done, " in errors
 
 
-def test_while_another_one_runs_it_is_refused_and_told_who(
+def test_while_another_one_runs_it_is_refused_with_the_name_of_the_first(
     start: Start, store: Store, file: str
 ) -> None:
     lock = lock_run(DatabaseRef(store.settings), "shop")
@@ -104,7 +104,7 @@ def test_while_another_one_runs_it_is_refused_and_told_who(
     assert "wait for it with --wait" in errors
 
 
-def test_an_error_is_told_and_the_others_go_on(start: Start, store: Store, file: str) -> None:
+def test_an_error_is_reported_and_the_others_go_on(start: Start, store: Store, file: str) -> None:
     url = store.settings.conninfo()
     store.write_message("order-1", "Odd", {"n": 1})
 
@@ -123,7 +123,7 @@ def test_an_error_is_told_and_the_others_go_on(start: Start, store: Store, file:
     ]
 
 
-def test_one_that_stays_broken_is_told_at_once_and_ends_the_process_with_an_error(
+def test_one_that_stays_broken_is_reported_at_once_and_ends_the_process_with_an_error(
     start: Start, store: Store, file: str
 ) -> None:
     url = store.settings.conninfo()
@@ -203,7 +203,7 @@ def test_to_load_such_a_file_without_spark_is_refused_by_name(uses_spark: str) -
 
 
 @pytest.mark.parametrize("idle", [True, False])
-def test_a_java_process_that_is_killed_is_told_as_such(
+def test_a_java_process_that_is_killed_is_reported_as_such(
     start: Start,
     store: Store,
     file: str,

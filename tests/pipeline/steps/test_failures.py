@@ -82,7 +82,7 @@ def failing_in_a_task(number: DataFrame) -> DataFrame:
         ),
     ],
 )
-def test_it_is_told_where_and_why_and_nothing_was_published(
+def test_it_is_reported_where_and_why_and_nothing_was_published(
     harness: Harness, returned: object, reason: str
 ) -> None:
     pipe = failing(returned)

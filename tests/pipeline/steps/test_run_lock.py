@@ -17,7 +17,7 @@ from tests.pipeline.steps.running import Harness
 
 
 class TestOneAtATime:
-    def test_a_second_run_is_refused_and_told_who_runs_it(self, harness: Harness) -> None:
+    def test_a_second_run_is_refused_with_the_name_of_the_first(self, harness: Harness) -> None:
         with lock_run_of(harness, "chain"), pytest.raises(PipelineRunning) as caught:
             harness.run(chain())
 

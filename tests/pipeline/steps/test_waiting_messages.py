@@ -156,7 +156,7 @@ def test_one_that_is_retired_holds_up_nobody(harness: Harness, queue: str, targe
     assert harness.store.admin.retain(target, keep_count=0) == Retained(5, None)
 
 
-def test_one_that_comes_back_is_told_what_was_removed(
+def test_one_that_comes_back_learns_what_was_removed(
     harness: Harness, queue: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     retired(harness)

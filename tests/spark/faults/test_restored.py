@@ -78,7 +78,7 @@ def test_a_query_says_that_the_log_was_restored(
     assert numbers_in(output, COPIES) == list(range(1, 61))
 
 
-def test_it_goes_on_where_the_backup_ended_if_it_is_told_where(
+def test_it_goes_on_where_the_backup_ended_if_it_is_given_the_position(
     spark: SparkSession, restored: str, output: str, checkpoint: Path
 ) -> None:
     copy_now(spark, restored, output, checkpoint, onRestore="10")

@@ -53,7 +53,7 @@ class TestBelowRetention:
 
         assert numbers_in(database_url, "copy") == removed[:6]
 
-    def test_it_goes_on_if_it_is_told_to(
+    def test_it_goes_on_if_asked_to(
         self, spark: SparkSession, database_url: str, checkpoint: str, removed: list[int]
     ) -> None:
         copy_now(spark, database_url, checkpoint, failOnDataLoss="false")
@@ -101,7 +101,7 @@ class TestBeyondTheEnd:
         with pytest.raises(StreamingQueryException, match="and there is nothing beyond 2: this is"):
             copy_now(spark, database_url, checkpoint)
 
-    def test_it_goes_on_from_the_end_if_it_is_told_to(
+    def test_it_goes_on_from_the_end_if_asked_to(
         self, spark: SparkSession, emptied: Store, database_url: str, checkpoint: str
     ) -> None:
         copy_now(spark, database_url, checkpoint, failOnDataLoss="false")
