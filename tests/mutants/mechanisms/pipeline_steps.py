@@ -223,7 +223,7 @@ _SAME_STEP = (
         (Edit(ATTEMPT, "            queue: self._slice(queue, after, until,"
                        " types.get(queue, ()))\n", """\
             queue: self._slice(
-                queue, after, planning.head(self.connection.raw, queue_target(queue)),
+                queue, after, self.connection.run(planning.head(queue_target(queue))),
                 types.get(queue, ()),
             )
 """),),
@@ -239,7 +239,7 @@ _SAME_STEP = (
                        " for queue, ends in snapshot.tables.items()}", """\
 return {
             queue: self._slice(
-                queue, ends[0], planning.head(self.connection.raw, queue_target(queue))
+                queue, ends[0], self.connection.run(planning.head(queue_target(queue)))
             )
             for queue, ends in snapshot.tables.items()
         }"""),),
