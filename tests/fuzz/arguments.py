@@ -65,7 +65,7 @@ PLACED: dict[str, Callable[[str], Any]] = {
 #: annotations of arguments that take no text
 _NO_TEXT = re.compile(
     r"(int|float|bool|datetime|timedelta|Duration)( \| None)?|Callable\[.*|CommitMode|Claim|Claimed"
-    r"|Connection|Decider\[.*|Command|Operation\[Result\]|(Iterable\[)?type\[TypedMessage\]\]?"
+    r"|psycopg\.Connection\[Any\]|Decider\[.*|Command|Operation\[Result\]|(Iterable\[)?type\[TypedMessage\]\]?"
 )
 
 SUBJECTS = {
