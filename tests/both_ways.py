@@ -21,6 +21,7 @@ import inspect
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,7 @@ import psycopg
 import pytest
 
 import penstock
+from penstock.store_async import AsyncStore
 from tests.conftest import Server
 
 _END = object()
@@ -186,6 +188,12 @@ class Blocking:
         """Open a psycopg connection, for `store.using(connection)`."""
         return psycopg.connect(url, **options)
 
+    @contextmanager
+    def store(self, server: Server, url: str) -> Iterator[Any]:
+        """Return a store on a fresh database."""
+        with server.store(url, penstock.connect) as store:
+            yield store
+
     def __getattr__(self, name: str) -> Any:
         return getattr(penstock, name)
 
@@ -207,6 +215,17 @@ class Async:
     def open_connection(self, url: str, **options: Any) -> Any:
         """Open a psycopg connection, for `store.using(connection)`."""
         return to_blocking(self._thread, psycopg.AsyncConnection.connect)(url, **options)
+
+    @contextmanager
+    def store(self, server: Server, url: str) -> Iterator[Any]:
+        """Return a store on a fresh database."""
+
+        def connect_async(url: str) -> AsyncStore:
+            store: AsyncStore = self._thread.call(penstock.connect_async, url)
+            return store
+
+        with server.store(url, connect_async) as store:
+            yield BlockingFacade(self._thread, store)
 
     def __getattr__(self, name: str) -> Any:
         for async_name in (f"Async{name}", f"{name}_async"):
@@ -241,18 +260,18 @@ def way(request: pytest.FixtureRequest, event_loop_thread: EventLoopThread) -> W
 
 
 @pytest.fixture
-def store(way: Way, database_url: str) -> Iterator[Any]:
+def store(way: Way, server: Server, database_url: str) -> Iterator[Any]:
     """A store on a fresh database."""
-    with way.connect(database_url) as store:
+    with way.store(server, database_url) as store:
         yield store
 
 
 @pytest.fixture(params=["penstock", "beside", "genuine"])
 def any_store(
-    way: Way, request: pytest.FixtureRequest, new_database: Callable[[str], str]
+    way: Way, request: pytest.FixtureRequest, server: Server, new_database: Callable[[str], str]
 ) -> Iterator[Any]:
     """A store on each edition: ours, a genuine Message DB with ours beside it, and it alone."""
-    with way.connect(new_database(request.param)) as store:
+    with way.store(server, new_database(request.param)) as store:
         yield store
 
 

@@ -7,7 +7,7 @@ import os
 import signal
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import hypothesis
 import psycopg
 import pytest
 from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
 
 import penstock
 from penstock.database.embedded import EmbeddedServer, start
@@ -23,6 +24,7 @@ from tests import message_db
 from tests.database_reuse import FreshState, rename
 from tests.servers import FAST, own_folder
 from tests.spark import class_archive
+from tests.store_reuse import AnyStore, KeptConnections
 
 # how long an example takes says nothing on a busy machine
 hypothesis.settings.register_profile("tests", deadline=None)
@@ -129,6 +131,7 @@ class Server:
         self._administrator: psycopg.Connection[Any] | None = None
         self._idle: dict[str, list[str]] = defaultdict(list)
         self._cleaners: dict[str, psycopg.Connection[Any]] = {}  # by database
+        self._kept: dict[str, dict[str, KeptConnections[Any]]] = defaultdict(dict)  # by database
 
     def url(self, database: str) -> str:
         return self.embedded.url_for(database)
@@ -170,7 +173,7 @@ class Server:
         `hide` gives it another name, if what uses it may not have ended with the test.
         """
         if hide:
-            self._drop_cleaner(name)
+            self._disconnect(name)
             old, name = name, self._new_name()
             if not rename(self._connection(), old, name):
                 self.drop_database(old)
@@ -178,20 +181,40 @@ class Server:
         if self._is_restored(edition, name):
             self._idle[edition].append(name)
         else:
-            self._drop_cleaner(name)
+            self._disconnect(name)
             self.drop_database(name)
 
     def _is_restored(self, edition: str, name: str) -> bool:
+        kept = [pid for one in self._kept[name].values() for pid in one.sessions]
         with suppress(psycopg.OperationalError):  # a test may end its sessions
             if name in self._cleaners:
-                return self._fresh[edition].restore(self._cleaners[name])
+                return self._fresh[edition].restore(self._cleaners[name], kept)
         self._drop_cleaner(name)
         self._cleaners[name] = psycopg.connect(self.url(name), autocommit=True)
-        return self._fresh[edition].restore(self._cleaners[name])
+        return self._fresh[edition].restore(self._cleaners[name], kept)
 
     def _drop_cleaner(self, name: str) -> None:
         if name in self._cleaners:
             self._cleaners.pop(name).close()
+
+    def _disconnect(self, name: str) -> None:
+        """Close all connections to a database that are kept."""
+        self._drop_cleaner(name)
+        for kept in self._kept.pop(name, {}).values():
+            kept.close()
+
+    @contextmanager
+    def store(self, url: str, connect: Callable[[str], AnyStore]) -> Iterator[AnyStore]:
+        """A store on a fresh database, with the connections of earlier stores of its kind."""
+        kept = self._kept[str(conninfo_to_dict(url)["dbname"])]
+        kind = connect.__name__
+        if kind not in kept:
+            kept[kind] = KeptConnections(connect(url), self._connection())
+        store: AnyStore = kept[kind].new_store()
+        try:
+            yield store
+        finally:
+            kept[kind].take_back(store)
 
     def drop_all(self) -> None:
         """Drop every database that was made here."""
@@ -250,18 +273,18 @@ def database_url(new_database: Callable[[str], str]) -> str:
 
 
 @pytest.fixture
-def store(database_url: str) -> Iterator[Store]:
+def store(server: Server, database_url: str) -> Iterator[Store]:
     """A store on a fresh database."""
-    with penstock.connect(database_url) as store:
+    with server.store(database_url, penstock.connect) as store:
         yield store
 
 
 @pytest.fixture(params=["penstock", "beside", "genuine"])
 def any_store(
-    request: pytest.FixtureRequest, new_database: Callable[[str], str]
+    request: pytest.FixtureRequest, server: Server, new_database: Callable[[str], str]
 ) -> Iterator[Store]:
     """A store on each edition: ours, a genuine Message DB with ours beside it, and it alone."""
-    with penstock.connect(new_database(request.param)) as store:
+    with server.store(new_database(request.param), penstock.connect) as store:
         yield store
 
 

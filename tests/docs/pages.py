@@ -56,8 +56,11 @@ def database(page: Path) -> str:
 
 
 def uses_spark(page: Path) -> bool:
-    """Whether its blocks start Spark, which all pages of a test run share."""
-    return any(imports_spark(block.text) for block in blocks(page))
+    """Whether its blocks start Spark, which all pages of a test run share.
+
+    A file is run by a command, if at all, and that has its own Spark.
+    """
+    return any(imports_spark(block.text) for block in blocks(page) if block.title is None)
 
 
 def imports_spark(program: str) -> bool:

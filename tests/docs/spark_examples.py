@@ -1,7 +1,8 @@
-"""Runs examples that use Spark in one process after the other: Spark takes seconds to start.
+"""Runs the examples that use Spark one after the other, in one process with one Spark session.
 
-`SparkExamples` is the test's side. The other side is this file as a program: it reads the path of
-an example from each line of its input, runs it as Python would, and answers with a line of JSON.
+Spark and its Python workers take seconds to start. `SparkExamples` is the test's side. The other
+side is this file as a program: it starts Spark, reads the path of an example from each line of its
+input, runs it as Python would, and answers with a line of JSON.
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ import sys
 import traceback
 from contextlib import redirect_stdout
 from pathlib import Path
+from unittest.mock import patch
 
+from pyspark.sql import SparkSession
+
+from penstock.spark import session
+
+ROOT = Path(__file__).parents[2]
+SETTINGS = {"spark.python.daemon.module": "tests.spark.preloaded_daemon"}
 #: what Java says of an argument that Spark's launcher always gives
 OF_JAVA = "WARNING: Using incubator modules: jdk.incubator.vector\n"
 
@@ -29,7 +37,7 @@ class SparkExamples:
             self._process = subprocess.Popen(
                 [sys.executable, __file__],
                 cwd=folder,
-                env={**os.environ, "PENSTOCK_URL": url},
+                env={**os.environ, "PENSTOCK_URL": url, "PYTHONPATH": str(ROOT)},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -55,14 +63,23 @@ class SparkExamples:
 
 def main() -> None:
     """Run the examples that are asked for."""
-    for line in sys.stdin:
-        printed, error = io.StringIO(), None
-        try:
-            with redirect_stdout(printed):
-                runpy.run_path(line.strip(), run_name="__main__")
-        except BaseException:
-            error = traceback.format_exc()
-        print(json.dumps([printed.getvalue(), error]), flush=True)
+    spark = session(config=SETTINGS)
+    # an example says `with session() as spark`: it gets the session above, and would stop it
+    with patch.object(SparkSession, "stop"):
+        for line in sys.stdin:
+            print(json.dumps(run(line.strip())), flush=True)
+    spark.stop()
+
+
+def run(example: str) -> tuple[str, str | None]:
+    """Return what an example printed, and its error."""
+    printed = io.StringIO()
+    try:
+        with redirect_stdout(printed):
+            runpy.run_path(example, run_name="__main__")
+    except BaseException:
+        return printed.getvalue(), traceback.format_exc()
+    return printed.getvalue(), None
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ class Load:
 
     seed: int
     writers: int = 8
-    messages: int = 20_000
+    messages: int = 6_000
     seconds: float = 0
     ways: Sequence[Write] = EVERY_WAY
     #: if given, some writer's connection is killed every so many seconds

@@ -64,8 +64,7 @@ class _Text(Formatter):
 
 def _in_spark() -> bool:
     """Whether this is a Python process of Spark, which runs tasks or plans reads."""
-    main = getattr(sys.modules.get("__main__"), "__spec__", None)
-    return main is not None and main.name.startswith("pyspark.")
+    return "pyspark.worker_util" in sys.modules  # only its programs import it
 
 
 def _picklable(value: object) -> object:

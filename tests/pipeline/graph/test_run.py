@@ -18,6 +18,7 @@ from penstock.pipeline.connection import lock_run
 from penstock.spark.connections import DatabaseRef
 from tests.cli.conftest import Start, run
 from tests.cli.conftest import start as start  # a fixture
+from tests.docs.spark_examples import OF_JAVA
 from tests.spark.faults.waiting import wait_until, wait_until_blocked
 
 MASTER = ("--master", "local[1]")
@@ -45,6 +46,40 @@ def refuse(order):
 """
 
 
+#: starts Spark as `penstock run` does, stops it, and keeps its JVM until the input ends
+KEEP_JAVA = """
+import json, sys
+from penstock.spark import session
+
+spark = session(master="local[1]")
+java = spark.sparkContext._gateway.java_parameters
+spark.stop()
+known = {"PYSPARK_GATEWAY_PORT": str(java.port), "PYSPARK_GATEWAY_SECRET": java.auth_token}
+print(json.dumps(known), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(scope="module")
+def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The variables by which a process finds a JVM that runs, instead of starting its own.
+
+    The processes of the tests use it one after the other, and each stops its Spark.
+    """
+    errors = tmp_path_factory.mktemp("java") / "stderr"
+    with (
+        errors.open("w") as file,
+        subprocess.Popen(
+            [sys.executable, "-c", KEEP_JAVA],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, text=True,
+        ) as process,
+    ):  # fmt: skip
+        assert process.stdout
+        yield json.loads(process.stdout.readline())
+        process.communicate(timeout=SECONDS)
+    assert errors.read_text().replace(OF_JAVA, "") == ""
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> str:
     path = tmp_path / "shop.py"
@@ -65,13 +100,17 @@ def bills(store: Store) -> list[int]:
 
 
 def test_waiting_for_another_run_and_asked_to_end_it_finishes_the_step_in_hand(
-    start: Start, store: Store, file: str, gate: psycopg.Connection[tuple[object, ...]]
+    start: Start,
+    java: dict[str, str],
+    store: Store,
+    file: str,
+    gate: psycopg.Connection[tuple[object, ...]],
 ) -> None:
     url = store.settings.conninfo()
     for number in (1, 2):
         store.write_message("order-1", "Placed", {"n": number})
     lock = lock_run(DatabaseRef(store.settings), "shop")
-    process = start("run", file, "--follow", "--wait", *MASTER, url=url)
+    process = start("run", file, "--follow", "--wait", *MASTER, url=url, env=java)
     wait_until(url, "select count(*) = 2 from pg_stat_activity where application_name like %s",
                (ASKING,))  # fmt: skip
     before = bills(store)
@@ -91,11 +130,11 @@ def test_waiting_for_another_run_and_asked_to_end_it_finishes_the_step_in_hand(
 
 
 def test_while_another_one_runs_it_is_refused_with_the_name_of_the_first(
-    start: Start, store: Store, file: str
+    start: Start, java: dict[str, str], store: Store, file: str
 ) -> None:
     lock = lock_run(DatabaseRef(store.settings), "shop")
 
-    process = start("run", file, *MASTER, url=store.settings.conninfo())
+    process = start("run", file, *MASTER, url=store.settings.conninfo(), env=java)
 
     output, errors = process.communicate(timeout=SECONDS)
     lock.release()
@@ -104,11 +143,13 @@ def test_while_another_one_runs_it_is_refused_with_the_name_of_the_first(
     assert "wait for it with --wait" in errors
 
 
-def test_an_error_is_reported_and_the_others_go_on(start: Start, store: Store, file: str) -> None:
+def test_an_error_is_reported_and_the_others_go_on(
+    start: Start, java: dict[str, str], store: Store, file: str
+) -> None:
     url = store.settings.conninfo()
     store.write_message("order-1", "Odd", {"n": 1})
 
-    process = start("run", file, "--from-scratch", *MASTER, url=url)
+    process = start("run", file, "--from-scratch", *MASTER, url=url, env=java)
 
     output, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 1
@@ -124,12 +165,12 @@ def test_an_error_is_reported_and_the_others_go_on(start: Start, store: Store, f
 
 
 def test_one_that_stays_broken_is_reported_at_once_and_ends_the_process_with_an_error(
-    start: Start, store: Store, file: str
+    start: Start, java: dict[str, str], store: Store, file: str
 ) -> None:
     url = store.settings.conninfo()
     store.write_message("order-1", "Odd", {"n": 1})
 
-    process = start("run", file, "--follow", "--retry-for", "1.5s", *MASTER, url=url)
+    process = start("run", file, "--follow", "--retry-for", "1.5s", *MASTER, url=url, env=java)
 
     _, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 1
@@ -169,18 +210,20 @@ def uses_spark(tmp_path: Path) -> str:
 
 
 def test_a_file_may_use_spark_while_it_is_loaded(
-    start: Start, store: Store, uses_spark: str
+    start: Start, java: dict[str, str], store: Store, uses_spark: str
 ) -> None:
     store.write_message("order-1", "Placed", {"n": 4})
 
-    process = start("run", uses_spark, *MASTER, url=store.settings.conninfo())
+    process = start("run", uses_spark, *MASTER, url=store.settings.conninfo(), env=java)
 
     _, errors = process.communicate(timeout=SECONDS)
     assert (process.returncode, bills(store)) == (0, [8]), errors
 
 
-def test_the_graph_of_such_a_file_is_drawn(start: Start, uses_spark: str) -> None:
-    process = start("graph", uses_spark)
+def test_the_graph_of_such_a_file_is_drawn(
+    start: Start, java: dict[str, str], uses_spark: str
+) -> None:
+    process = start("graph", uses_spark, env=java)
 
     output, errors = process.communicate(timeout=SECONDS)
     assert (process.returncode, output.splitlines()[0]) == (0, "pipeline shop")
@@ -253,11 +296,13 @@ def test_a_file_that_is_no_python_is_refused_before_anything_starts(
     assert len(result.stderr.splitlines()) == 1
 
 
-def test_a_file_without_a_pipeline_is_refused(start: Start, tmp_path: Path) -> None:
+def test_a_file_without_a_pipeline_is_refused(
+    start: Start, java: dict[str, str], tmp_path: Path
+) -> None:
     file = tmp_path / "empty.py"
     file.write_text("")
 
-    process = start("run", str(file), *MASTER, url="postgresql://127.0.0.1:1/nowhere")
+    process = start("run", str(file), *MASTER, url="postgresql://127.0.0.1:1/nowhere", env=java)
 
     _, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 1

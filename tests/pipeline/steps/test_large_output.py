@@ -2,55 +2,55 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import textwrap
+from collections.abc import Iterator
 
 import pytest
-from pyspark.sql import DataFrame
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from penstock.pipeline import Pipeline
 from penstock.pipeline.frames import DRIVER_ROWS
 from penstock.pipeline.outputs import FEW, is_known_to_be_small
 from tests.pipeline.steps.running import Harness, numbered, pipeline
 
-LINES = 300_000
-# On a session whose JVM has 512 MB, as a step's driver would be on a small machine.
-_RUN = """
-from penstock import connect
-from penstock.pipeline import Pipeline, Runner
-from penstock.spark import session
-
-pipe = Pipeline("shop")
-pipe.schema("order")
+LIMIT = "spark.driver.maxResultSize"
 
 
-@pipe.stream(inputs="order", output="line")
-def split(order):
-    lines = order.selectExpr("type", "explode(sequence(1, {lines})) as n")
-    return lines.selectExpr(
-        "type", "to_json(named_struct('n', n, 'text', repeat('x', 600))) as data"
-    )
+@pytest.fixture
+def one_megabyte(spark: SparkSession) -> Iterator[None]:
+    """End each job whose tasks return more than a megabyte to the driver."""
+    settings = spark.sparkContext._jsc.sc().conf()  # those of the context, read for each job
+    settings.set(LIMIT, "1m")
+    yield
+    settings.remove(LIMIT)
 
 
-spark = session(master="local[2]", config={{"spark.driver.memory": "512m"}})
-with connect({url!r}) as store:
-    summary = Runner(pipe, store, spark).run_until_idle()
-    print(summary.progress["split"].error, summary.progress["split"].messages_out)
-"""
+@pytest.mark.usefixtures("one_megabyte")
+def test_four_messages_that_become_many_megabytes(harness: Harness) -> None:
+    count = 10_000
+    pipe = Pipeline("shop")
+    pipe.schema("order")
 
+    @pipe.stream(inputs="order", output="line")
+    def split(order: DataFrame) -> DataFrame:
+        lines = order.selectExpr("type", f"explode(sequence(1, {count})) as n")
+        # hashes, since Spark compresses what tasks return
+        hashes = "transform(sequence(1, 4), i -> sha2(concat(n, '/', i), 512))"
+        return lines.selectExpr("type", f"to_json(named_struct('hashes', {hashes})) as data")
 
-def test_four_messages_that_become_over_a_million(harness: Harness) -> None:
     harness.write("order", 1, 2, 3, 4)
-    url = harness.store.settings.conninfo()
-    code = textwrap.dedent(_RUN).format(lines=LINES, url=url)
+    progress = harness.run(pipe).progress["split"]
 
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ)
-    )
+    assert (progress.error, progress.messages_out) == (None, 4 * count)
 
-    assert done.stdout.strip() == f"None {4 * LINES}", done.stderr[-2000:]
+
+@pytest.mark.usefixtures("one_megabyte")
+def test_that_limit_ends_a_job_that_returns_its_rows(spark: SparkSession) -> None:
+    rows = spark.range(10_000).selectExpr("id", "repeat('x', 600) as text")
+
+    with pytest.raises(Py4JJavaError, match=LIMIT):
+        rows.toArrow()
 
 
 @pytest.mark.parametrize("count", [3, 5 * FEW])

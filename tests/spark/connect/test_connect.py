@@ -34,7 +34,6 @@ def run(command: Sequence[str | Path], url: str, folder: Path) -> str:
         **os.environ,
         "PENSTOCK_URL": url,
         "JAVA_HOME": str(find_java_home()),
-        "SPARK_HOME": str(SPARK),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
     }

@@ -12,7 +12,7 @@ import psutil
 import pyspark
 
 from penstock.spark.java import find_java_home
-from tests.spark.faults.drivers import kill_trees
+from tests.spark.faults.drivers import ROOT, kill_trees
 
 MASTER = "127.0.0.1"
 #: on addresses of their own: a task is never doubled on the machine that runs it already
@@ -57,11 +57,21 @@ class Cluster:
         options = [word for one in arguments for word in one.split("=", 1)]
         return subprocess.Popen(
             [program, f"org.apache.spark.deploy.{name}", "--webui-port", "0", *options],
-            env={**os.environ, "JAVA_HOME": str(find_java_home())},
+            env={**os.environ, **_environment()},
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=self._log,
         )
+
+
+def _environment() -> dict[str, str]:
+    """Return what a worker's executors inherit, besides the worker itself."""
+    return {
+        "JAVA_HOME": str(find_java_home()),
+        # an executor has neither the options of a session nor those of a worker
+        "JDK_JAVA_OPTIONS": os.environ["SPARK_DAEMON_JAVA_OPTS"],
+        "PYTHONPATH": str(ROOT),  # where its daemon is found
+    }
 
 
 def executor_of(task: int) -> psutil.Process:

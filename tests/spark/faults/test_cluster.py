@@ -16,6 +16,7 @@ from tests.spark.faults.waiting import wait_until_staged
 
 SETTINGS = {
     "spark.executor.memory": "512m",
+    "spark.python.daemon.module": "tests.spark.preloaded_daemon",
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",
     "spark.speculation.quantile": "0.1",
