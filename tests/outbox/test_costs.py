@@ -266,12 +266,17 @@ def test_the_twentieth_call_of_a_session_costs_what_the_first_did(
 
 
 def step_costs(store: Store, work: Callable[[int], Call], *, together: bool) -> dict[int, Cost]:
-    """Work on 2,000 steps, in one transaction or in one each, and return what two of them cost."""
-    found = {}
+    """Work on 2,000 steps, in one transaction or in one each, and return what two of them cost.
+
+    Each is the cheapest of five in a row: statistics that autovacuum renews add pages to any of
+    them.
+    """
+    found: dict[int, list[Cost]] = {100: [], 2000: []}
     with session(store) as measured:
         for number in range(1, 2001):
-            if number in (100, 2000):
-                found[number] = measured.cost(work(number))
+            near = [costs for last, costs in found.items() if last - 5 < number <= last]
+            if near:
+                near[0].append(measured.cost(work(number)))
             else:
                 work(number)(measured.calls)
             if not together:
@@ -279,7 +284,7 @@ def step_costs(store: Store, work: Callable[[int], Call], *, together: bool) -> 
             if number == 1500:
                 sql(store, "analyze")
         measured.connection.commit()
-    return found
+    return {last: min(costs, key=lambda one: one.pages) for last, costs in found.items()}
 
 
 def flat(costs: dict[int, Cost]) -> bool:

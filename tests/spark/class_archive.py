@@ -74,7 +74,8 @@ class Source(DataSource):
 spark.dataSource.register(Source)
 spark.read.format("Source").load().write.format("Source").mode("append").save()
 coming = spark.readStream.format("Source").load().writeStream.format("Source")
-coming.option("checkpointLocation", "checkpoint").trigger(availableNow=True).start().awaitTermination()
+coming = coming.option("checkpointLocation", "checkpoint").trigger(availableNow=True)
+coming.start().awaitTermination()
 """
 
 
