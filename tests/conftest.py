@@ -8,6 +8,7 @@ import signal
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from penstock.store import Store
 from tests import message_db
 from tests.database_reuse import FreshState, rename
 from tests.servers import FAST, own_folder
-from tests.spark import class_archive
+from tests.spark import class_archive, forked_python
 from tests.store_reuse import AnyStore, KeptConnections
 
 # how long an example takes says nothing on a busy machine
@@ -91,9 +92,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # before a test's time begins
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    if item.get_closest_marker("spark"):
-        class_archive.use()
-    return (yield)
+    if not item.get_closest_marker("spark"):
+        return (yield)
+    class_archive.use()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in _forked_python().items():
+            patch.setenv(name, value)
+        return (yield)
+
+
+@cache
+def _forked_python() -> dict[str, str]:
+    return forked_python.start()
 
 
 def _order(item: pytest.Item) -> tuple[bool, bool]:

@@ -22,8 +22,6 @@ from pyspark.sql import SparkSession
 
 from penstock.spark import session
 
-ROOT = Path(__file__).parents[2]
-SETTINGS = {"spark.python.daemon.module": "tests.spark.preloaded_daemon"}
 #: what Java says of an argument that Spark's launcher always gives
 OF_JAVA = "WARNING: Using incubator modules: jdk.incubator.vector\n"
 
@@ -37,7 +35,7 @@ class SparkExamples:
             self._process = subprocess.Popen(
                 [sys.executable, __file__],
                 cwd=folder,
-                env={**os.environ, "PENSTOCK_URL": url, "PYTHONPATH": str(ROOT)},
+                env={**os.environ, "PENSTOCK_URL": url},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -63,7 +61,7 @@ class SparkExamples:
 
 def main() -> None:
     """Run the examples that are asked for."""
-    spark = session(config=SETTINGS)
+    spark = session()
     # an example says `with session() as spark`: it gets the session above, and would stop it
     with patch.object(SparkSession, "stop"):
         for line in sys.stdin:

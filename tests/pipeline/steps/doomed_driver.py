@@ -17,6 +17,7 @@ import penstock
 from penstock.pipeline import Runner
 from penstock.spark import session
 from tests.pipeline.steps.shapes import pipeline
+from tests.spark import forked_python
 from tests.spark.fixtures import SETTINGS
 
 #: as many tasks as may stand at a point at once; but pieces of work as on two cores, and no
@@ -39,6 +40,7 @@ class Job(TypedDict):
 
 
 def main() -> None:
+    os.environ.update(forked_python.start())
     spark = session("doomed", master="local[99]", config=BRIEF)
     for line in sys.stdin:
         Thread(target=run, args=(spark, json.loads(line)), daemon=True).start()

@@ -35,7 +35,6 @@ def run(command: Sequence[str | Path], url: str, folder: Path) -> str:
         "PENSTOCK_URL": url,
         "JAVA_HOME": str(find_java_home()),
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
     }
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False
