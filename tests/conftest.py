@@ -80,13 +80,18 @@ SLOW = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests, and run the longest first, so that no worker is left with one at the end.
 
-    The tests on Spark are neighbours: xdist deals them to one worker, and one session runs them.
+    A pytest worker runs all tests of a file. One runs all that use the Spark session with
+    pipelines, and one all others that use it: a session is slow at first.
     """
     for item in items:
-        if item.nodeid.startswith(SPARK) or "spark" in getattr(item, "fixturenames", ()):
+        uses_session = "spark" in getattr(item, "fixturenames", ())
+        if item.nodeid.startswith(SPARK) or uses_session:
             item.add_marker("spark")
         if item.nodeid.startswith(SLOW) or item.get_closest_marker("chaos"):
             item.add_marker("slow")
+        file = item.nodeid.partition("::")[0]
+        group = f"session {file.split('/')[1] == 'pipeline'}" if uses_session else file
+        item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=_order)
 
 
