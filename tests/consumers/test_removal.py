@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import LiteralString
 
 import psycopg
 import pytest
@@ -55,20 +56,27 @@ def test_one_that_runs_gets_an_error_and_does_not_come_back(store: Store, positi
     assert store.admin.consumers() == []
 
 
-def test_a_save_under_way_is_removed_with_the_rest(store: Store, database_url: str) -> None:
+SAVES: dict[str, LiteralString] = {
+    "stream": "select message_store.write_message(gen_random_uuid()::varchar,"
+    " 'order:position-mailer', 'PositionUpdated', '{\"position\": 2}')",
+    "table": "select penstock.save_position('order-mailer', 2, 1, gen_random_uuid())",
+}
+
+
+@pytest.mark.parametrize("positions", SAVES)
+def test_a_save_under_way_is_removed_with_the_rest(
+    store: Store, database_url: str, positions: str
+) -> None:
     fill(store, "order", 2)
-    consume(store, "order")
+    store.admin.seek("order", "mailer", 1, positions)
     with psycopg.connect(database_url) as saving, ThreadPoolExecutor(1) as threads:
-        saving.execute(
-            "select message_store.write_message(gen_random_uuid()::varchar,"
-            " 'order:position-mailer', 'PositionUpdated', '{\"position\": 2}')"
-        )
+        saving.execute(SAVES[positions])
         removal = threads.submit(store.admin.remove_consumer, "order", "mailer")
         wait_until_it_waits(database_url, removal)
         saving.commit()
         removal.result()
 
-    assert store.get_stream_messages("order:position-mailer") == []
+    assert store.admin.consumers() == []
 
 
 def test_its_parked_messages_are_removed(store: Store) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import uuid4
 
+import psycopg
 import pytest
 
 from penstock import CommitMode, Store
@@ -18,6 +20,7 @@ from penstock.errors import (
 from penstock.queues.operations import open_session
 from penstock.queues.session_state import SessionState
 from tests.queues.polling import offsets
+from tests.racing import wait_until_it_waits
 
 AUTO = CommitMode.AUTO_COMMIT
 MANUAL = CommitMode.MANUAL_COMMIT
@@ -533,6 +536,20 @@ class TestRemoval:
 
         with pytest.raises(SessionFenced, match="removed"):
             session.poll()
+
+    def test_a_commit_under_way_is_removed_with_the_rest(
+        self, store: Any, database_url: str
+    ) -> None:
+        store.queue("orders").offer("a")
+        store.queue("orders").create_consumer("worker")
+        with psycopg.connect(database_url) as committing, ThreadPoolExecutor(1) as threads:
+            committing.execute("select penstock.commit_offset('queue-orders', 'worker', 1)")
+            removal = threads.submit(store.admin.remove_session, "orders", "worker")
+            wait_until_it_waits(database_url, removal)
+            committing.commit()
+            removal.result()
+
+        assert store.admin.sessions() == []
 
     def test_retention_does_not_wait_for_it(self, store: Any) -> None:
         queue = store.queue("orders")
