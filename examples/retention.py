@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import penstock
 from penstock import Consumer, Store
+from penstock.admin import Retained
 
 CATEGORY = f"reading{penstock.new_id().hex}"  # a category of this run's own
 
@@ -22,12 +23,18 @@ def main() -> None:
             store, CATEGORY, "average", handlers={"Measured": lambda message: None}, batch_size=4
         )
         average.run_once()
-        print("keep 2:", store.admin.retain(CATEGORY, keep_count=2))
+        retained = store.admin.retain(CATEGORY, keep_count=2)
+        print("keep 2:", retained.removed, "removed;", held_back(retained))
 
         while average.run_once():
             pass
         print("keep 2:", store.admin.retain(CATEGORY, keep_count=2))
         print("left:", left(store), "and the next position is", next_position(store))
+
+
+def held_back(retained: Retained) -> str:
+    by = retained.held_back_by
+    return f"{by.kind} {by.name} needs {by.needs}" if by else "nobody needs the rest"
 
 
 def left(store: Store) -> list[tuple[str, int]]:
@@ -45,6 +52,6 @@ if __name__ == "__main__":
 
 # Output:
 # of the last 30 days: Retained(removed=0, held_back_by=None)
-# keep 2: Retained(removed=4, held_back_by='average')
+# keep 2: 4 removed; consumer average needs ...
 # keep 2: Retained(removed=4, held_back_by=None)
 # left: [('a', 4), ('b', 4)] and the next position is 5

@@ -12,6 +12,7 @@ import penstock
 from penstock import Consumer, ConsumerSession, FailurePolicy, Message, RecordedMessage, Store
 from penstock.errors import SessionFenced
 from tests.cli.conftest import Run, run
+from tests.groups.school import DeviceSeen, claim_device
 
 
 @pytest.fixture
@@ -82,6 +83,67 @@ class TestConsumers:
 
         assert result.stdout.splitlines()[1].split()[3] == "?"
         assert "penstock seek" in result.stderr
+
+
+class TestRemove:
+    @pytest.mark.parametrize("kept_in", ["stream", "table", "hybrid"])
+    def test_removes_a_consumer_after_a_question(
+        self, penstock: Run, store: Store, places: list[int], kept_in: str
+    ) -> None:
+        store.admin.seek("order", "mailer", places[1], kept_in)
+
+        refused = penstock("consumers", "remove", "order", "mailer", stdin="n\n")
+        stayed = len(store.admin.consumers())
+        result = penstock("consumers", "remove", "order", "mailer", stdin="y\n")
+
+        assert (refused.exit_code, stayed) == (1, 1)
+        question = "remove mailer of order, at position 2, with 0 parked messages?"
+        assert result.stderr.startswith(question)
+        assert result.stderr.endswith("mailer of order removed\n")
+        assert store.admin.consumers() == []
+
+    @pytest.mark.usefixtures("places")
+    def test_counts_its_parked_messages(self, penstock: Run, store: Store) -> None:
+        park(store)
+
+        result = penstock("consumers", "remove", "order", "mailer", stdin="n\n")
+
+        assert "with 2 parked messages?" in result.stderr
+
+    def test_or_without_one(self, penstock: Run, store: Store) -> None:
+        store.admin.seek("order", "mailer", 0)
+
+        result = penstock("consumers", "remove", "order", "mailer", "--yes")
+
+        assert result.stderr == "mailer of order removed\n"
+        assert store.admin.consumers() == []
+
+    def test_a_queue_s_consumer(self, penstock: Run, store: Store) -> None:
+        store.queue("mail").create_consumer("reader")
+
+        result = penstock("consumers", "remove", "queue-mail", "reader", stdin="y\n")
+
+        assert result.stderr.startswith("remove reader of queue mail, at offset 0?")
+        assert store.admin.sessions() == []
+
+    @pytest.mark.parametrize("category", ["order", "queue-mail"])
+    def test_one_that_nobody_knows_is_refused_without_a_question(
+        self, penstock: Run, category: str
+    ) -> None:
+        result = penstock("consumers", "remove", category, "mialer")
+
+        assert result.exit_code == 2
+        assert "mialer" in result.stderr
+        assert "remove mialer" not in result.stderr
+
+    def test_a_role_without_the_rights_gets_an_error(self, store: Store, database_url: str) -> None:
+        store.admin.seek("order", "mailer", 0)
+        options = f"{database_url}&options=-c%20role%3Dmessage_store"
+
+        result = run("consumers", "remove", "order", "mailer", "--yes", url=options)
+
+        assert result.exit_code == 1
+        assert "the role that owns" in " ".join(result.stderr.split())
 
 
 class TestSeek:
@@ -390,8 +452,49 @@ class TestRetain:
         ignored = penstock("retain", "order", "--keep-count", "1", "--ignore-consumers")
 
         assert held.stdout == "removed 1 message\n"
-        assert "mailer has not read the following messages" in held.stderr
+        assert held.stderr.startswith(
+            "held back by consumer mailer of order: it has not read position 2, written "
+        )
+        assert (
+            "0 s ago; if it is gone for good: penstock consumers remove order mailer;"
+            in held.stderr
+        )
+        assert held.stderr.count("\n") == 1
         assert (ignored.stdout, ignored.stderr) == ("removed 2 messages\n", "")
+
+    @pytest.mark.parametrize(
+        ("state", "said"),
+        [
+            ("active", "group readers (active): it has not read position 1"),
+            ("stopped", "to let it go on: penstock groups start readers;"),
+            ("parked", "to let it go on: penstock groups retry readers;"),
+        ],
+    )
+    def test_a_group_that_holds_it_back_is_named_with_what_mends_it(
+        self, penstock: Run, store: Store, state: str, said: str
+    ) -> None:
+        store.groups.register("readers")
+        store.append([DeviceSeen(device_id="a"), DeviceSeen(device_id="b")])
+        claim = claim_device(store, types=[DeviceSeen], group_id="readers")
+        assert claim is not None
+        if state == "parked":
+            store.groups.release(claim, park=True)
+        elif state == "stopped":
+            store.groups.stop("readers")
+
+        result = penstock("retain", "device.seen", "--keep-count", "0")
+
+        assert said in result.stderr
+        assert "if it is gone for good: penstock groups remove readers;" in result.stderr
+
+    def test_a_consumer_of_the_whole_log_is_named_as_a_shell_takes_it(
+        self, penstock: Run, store: Store, places: list[int]
+    ) -> None:
+        store.admin.seek("$all", "mailer", places[0])
+
+        result = penstock("retain", "order", "--keep-count", "1")
+
+        assert "penstock consumers remove '$all' mailer;" in result.stderr
 
     @pytest.mark.parametrize(
         "options",

@@ -83,7 +83,28 @@ def test_parked_partitions_are_retried_one_or_all(
     assert store.groups.parked("readers") == []
 
 
-@pytest.mark.parametrize("command", ["stop", "start", "reset", "retry"])
+@pytest.mark.usefixtures("claim")
+def test_a_group_is_removed_after_a_question(penstock: Run, store: Store) -> None:
+    refused = penstock("groups", "remove", "readers", stdin="n\n")
+    stayed = len(store.groups.list())
+    result = penstock("groups", "remove", "readers", stdin="y\n")
+
+    assert (refused.exit_code, stayed) == (1, 1)
+    question = "remove readers, with 2 partitions (2 with unhandled messages, 1 claimed now)?"
+    assert result.stderr.startswith(question)
+    assert result.stderr.endswith("readers removed\n")
+    assert store.groups.list() == []
+
+
+@pytest.mark.usefixtures("claim")
+def test_or_without_one(penstock: Run, store: Store) -> None:
+    result = penstock("groups", "remove", "readers", "--yes")
+
+    assert result.stderr == "readers removed\n"
+    assert store.groups.list() == []
+
+
+@pytest.mark.parametrize("command", ["stop", "start", "reset", "retry", "remove"])
 def test_an_unknown_group_is_reported(penstock: Run, command: str) -> None:
     result = penstock("groups", command, "nobody")
 

@@ -162,7 +162,9 @@ class TestWithDataOf01:
 
         penstock.install(url)
 
-        assert ask(url, "select * from penstock.tailers order by queue") == [
+        assert ask(
+            url, "select pipeline, processor, queue, position from penstock.tailers order by 3"
+        ) == [
             ("shop", "bill", "order", 7),
             ("shop", "bill", "price", 3),
         ]

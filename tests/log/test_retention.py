@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -11,9 +11,19 @@ import pytest
 from psycopg.types.json import Jsonb
 
 import penstock
-from penstock import AsyncStore, Claim, CommitMode, Consumer, Store, TypedMessage
-from penstock.admin import Retained
-from penstock.errors import UnsupportedEdition, ValidationError
+from penstock import (
+    AsyncStore,
+    Claim,
+    CommitMode,
+    Consumer,
+    Message,
+    QueryCondition,
+    Store,
+    TypedMessage,
+    new_id,
+)
+from penstock.admin import Retained, SlowestReader
+from penstock.errors import ConcurrentAppendError, UnsupportedEdition, ValidationError
 from penstock.log import retention
 from penstock.log.retain import retain
 from penstock.log.retain_async import retain as retain_async
@@ -23,6 +33,12 @@ from tests.consumers.consuming import Numbers, consume, fill, new_category
 
 def numbers(store: Store, category: str) -> list[int]:
     return [one.data["number"] for one in store.read_category(category)]
+
+
+def held_back(retained: Retained) -> tuple[int, str | None]:
+    """How many messages were removed, and whose position kept the others."""
+    by = retained.held_back_by
+    return retained.removed, None if by is None else by.name
 
 
 def make_older(url: str, category: str, days: int, below: int) -> None:
@@ -166,7 +182,7 @@ class TestProtection:
         store.admin.seek(reads, "fast", places[-1], positions)
         store.admin.seek(reads, "slow", places[1], positions)
 
-        assert store.admin.retain(target, keep_count=1) == Retained(2, "slow")
+        assert held_back(store.admin.retain(target, keep_count=1)) == (2, "slow")
         assert numbers(store, "order") == [2, 3, 4, 5]
 
     @pytest.mark.parametrize("positions", ["stream", "table"])
@@ -184,13 +200,13 @@ class TestProtection:
             progress=lambda _: store.admin.seek("order", "mailer", 0, positions),
         )
 
-        assert retained == Retained(4, "mailer")
+        assert held_back(retained) == (4, "mailer")
 
     def test_one_whose_position_is_garbled_keeps_all(self, store: Store) -> None:
         fill(store, "order", 6, streams=1)
         store.write_message("order:position-mailer", "Recorded", {})
 
-        assert store.admin.retain("order", keep_count=1) == Retained(0, "mailer")
+        assert held_back(store.admin.retain("order", keep_count=1)) == (0, "mailer")
 
     def test_unless_asked_to(self, store: Store) -> None:
         places = fill(store, "order", 6, streams=1)
@@ -221,7 +237,7 @@ class TestProtection:
 
         retained = store.admin.retain(target, keep_count=1)
 
-        assert retained == Retained(2 if target == "queue-orders" else 4, "worker")
+        assert held_back(retained) == (2 if target == "queue-orders" else 4, "worker")
         assert [session.poll().value for _ in range(4)] == [2, 3, 4, 5]  # type: ignore[union-attr]
 
     @pytest.mark.parametrize("queue", ["order", "order-0"])
@@ -229,7 +245,7 @@ class TestProtection:
         places = fill(store, "order", 6, streams=1)
         process(store, queue, (0, places[1]) if queue == "order" else (-1, 1))
 
-        assert store.admin.retain("order", keep_count=1) == Retained(2, "shop.bill")
+        assert held_back(store.admin.retain("order", keep_count=1)) == (2, "shop.bill")
         assert numbers(store, "order") == [2, 3, 4, 5]
 
 
@@ -243,6 +259,226 @@ def process(store: Store, queue: str, range: tuple[int, int]) -> None:
         connection.execute(
             "select penstock.commit_step('shop', 'bill', %s, '{}', '{}', null)", (Jsonb(snapshot),)
         )
+
+
+class TestStreamsOfTheirOwn:
+    """Streams that are named after their only message, as `append` makes them."""
+
+    def test_go_whole(self, store: Store) -> None:
+        append(store, 5)
+
+        assert store.admin.retain("order", keep_count=2) == Retained(3, None)
+        assert numbers(store, "order") == [3, 4]
+
+    def test_by_age(self, store: Store, database_url: str) -> None:
+        append(store, 5)
+        make_older(database_url, "order", days=10, below=3)
+
+        assert store.admin.retain("order", keep_for=timedelta(days=5)) == Retained(3, None)
+
+    def test_one_alone(self, store: Store) -> None:
+        append(store, 2)
+        first, _ = (one.stream_name for one in store.read_category("order"))
+
+        assert store.admin.retain(first, keep_count=0) == Retained(1, None)
+        assert store.get_stream_messages(first) == []
+
+    def test_batch_by_batch(self, store: Store) -> None:
+        append(store, 9)
+        reported: list[int] = []
+
+        retain(store, "order", Keep(count=1), batch_size=4, progress=reported.append)
+
+        assert reported == [4, 8, 8]
+
+    def test_as_the_sink_and_pipelines_publish_them(self, store: Store) -> None:
+        with store.transaction() as transaction:
+            transaction.connection.execute(PUBLISH)
+
+        assert store.admin.retain("order", keep_count=1) == Retained(3, None)
+
+    def test_the_last_of_a_category_stays_so_that_its_head_does_not_go_back(
+        self, store: Store
+    ) -> None:
+        append(store, 3)
+        head = store.category_head("order")
+
+        assert store.admin.retain("order", keep_count=0) == Retained(2, None)
+        assert store.category_head("order") == head
+
+    def test_nor_does_it_while_a_transaction_is_open(self, store: Store) -> None:
+        append(store, 2)
+        with store.transaction() as slow:
+            slow.write_message("invoice-1", "Sent")
+            append(store, 1)
+            head = store.category_head("order")
+
+            assert store.admin.retain("order", keep_from=10**9) == Retained(1, None)
+            assert store.category_head("order") == head
+
+    def test_what_a_consumer_has_not_read_stays(self, store: Store) -> None:
+        append(store, 4)
+        second = store.get_category_messages("order")[1]
+        store.admin.seek("order", "slow", second.global_position)
+
+        assert held_back(store.admin.retain("order", keep_count=0)) == (2, "slow")
+        assert numbers(store, "order") == [2, 3]
+
+    @pytest.mark.parametrize("ignored", [False, True])
+    def test_one_that_a_session_has_read_stays_for_its_offset(
+        self, store: Store, ignored: bool
+    ) -> None:
+        queue = store.queue(str(id := new_id()))
+        store.write_message(queue.stream_name, "Offered", {"value": 1}, id=id)
+        session = queue.create_consumer("worker")
+        session.poll()
+        store.queue("other").offer(2)
+
+        store.admin.retain("queue", keep_count=0, ignore_consumers=ignored)
+
+        assert session.poll() is None
+        assert queue.offer(3) == 1
+
+    def test_one_that_was_written_to_again_keeps_its_last_message(self, store: Store) -> None:
+        append(store, 2)
+        first, _ = (one.stream_name for one in store.read_category("order"))
+        store.write_message(first, "order", {"number": 2})
+
+        store.admin.retain("order", keep_count=0)
+
+        assert store.stream_version(first) == 1
+
+    def test_one_with_another_id_in_its_name_stays(self, store: Store) -> None:
+        for number in range(2):
+            store.write_message(f"order-{new_id()}", "order", {"number": number})
+
+        assert store.admin.retain("order", keep_count=0) == Retained(0, None)
+
+    def test_a_removed_one_begins_again_and_its_message_is_not_recognised(
+        self, store: Store
+    ) -> None:
+        message = Message("order", {"number": 0})
+        store.append(message)
+        append(store, 1)
+        store.admin.retain("order", keep_count=1)
+
+        store.append(message)  # with the same id
+
+        assert numbers(store, "order") == [0, 0]
+        stream_name = f"order-{message.id}"
+        assert store.write_message(stream_name, "order", {"number": 1}, expected_version=0) == 1
+
+    def test_a_reader_of_a_removed_one_resumes(self, store: Store) -> None:
+        append(store, 2)
+        first, _ = store.read_category("order")
+        store.admin.retain("order", keep_count=1)
+
+        with store.transaction() as transaction:
+            resumed = transaction.connection.execute(  # as Spark does with an offset
+                "select penstock.still_holds(%s, 0, %s)", (first.stream_name, first.id)
+            ).fetchone()
+        assert resumed == (True,)
+
+
+PUBLISH = """
+insert into penstock.staged (token, ordinal, category, type, data)
+select '00000000-0000-0000-0000-000000000001', n, 'order', 'Placed', '{}'
+from generate_series(1, 4) n;
+select penstock.publish_staged('{00000000-0000-0000-0000-000000000001}', '{4}')
+"""
+
+
+def append(store: Store, count: int) -> None:
+    """Append numbered messages, each with a stream of its own."""
+    for number in range(count):
+        store.append(Message("order", {"number": number}))
+
+
+class TestWhoHoldsItBack:
+    """The result names the reader, what it needs, and since when."""
+
+    @pytest.mark.parametrize("positions", ["stream", "table"])
+    @pytest.mark.parametrize("reads", ["order", "$all"])
+    def test_a_consumer(self, store: Store, reads: str, positions: str) -> None:
+        fill(store, "order", 4, streams=1)
+        store.admin.seek(reads, "mailer", 2, positions)
+        third = store.get_category_messages("order")[2]
+
+        by = holder(store, "order")
+
+        assert (by.kind, by.name, by.reads, by.state) == ("consumer", "mailer", reads, None)
+        assert (by.needs, by.waiting_since) == (3, third.time)
+        assert is_now(by.updated_at)
+
+    def test_a_session(self, store: Store) -> None:
+        queue = store.queue("mail")
+        queue.offer_many(range(4))
+        queue.commit_offset("reader", 1)
+
+        by = holder(store, "queue-mail")
+
+        assert (by.kind, by.name, by.reads) == ("session", "reader", "queue-mail")
+        assert by.needs == 1
+        assert by.waiting_since == store.get_stream_messages("queue-mail")[1].time
+        assert is_now(by.updated_at)
+
+    @pytest.mark.parametrize("queue", ["order", "order-0"])
+    def test_a_processor(self, store: Store, queue: str) -> None:
+        places = fill(store, "order", 4, streams=1)
+        process(store, queue, (0, places[1]) if queue == "order" else (-1, 1))
+
+        by = holder(store, "order")
+
+        assert (by.kind, by.name, by.reads) == ("processor", "shop.bill", queue)
+        assert (by.needs, by.state) == (3 if queue == "order" else 2, "active")
+        assert by.waiting_since == store.get_category_messages("order")[0].time
+        assert is_now(by.updated_at)
+
+    def test_a_processor_that_failed(self, store: Store) -> None:
+        fill(store, "order", 4, streams=1)
+        process(store, "order", (0, 1))
+        with store.transaction() as transaction:
+            transaction.connection.execute("select penstock.fail_step('shop', 'bill', 'a', 'no')")
+
+        assert holder(store, "order").state == "failed"
+
+    def test_a_group(self, store: Store) -> None:
+        write_readings(store, 3)
+        claim_device(store)
+
+        by = holder(store, "device-1")
+
+        assert (by.kind, by.name, by.reads, by.state) == ("group", "group", None, "active")
+        assert by.waiting_since == store.get_stream_messages("device-1")[0].time
+        assert is_now(by.updated_at)
+
+    def test_a_group_that_was_stopped(self, store: Store) -> None:
+        write_readings(store, 3)
+        claim_device(store)
+        store.groups.stop("group")
+
+        assert holder(store, "device-1").state == "stopped"
+
+    def test_a_group_with_a_parked_partition(self, store: Store) -> None:
+        write_readings(store, 3)
+        claim = claim_device(store)
+        assert claim is not None
+        store.groups.release(claim, park=True)
+        (parked,) = store.groups.parked("group")
+
+        by = holder(store, "device-1")
+
+        assert (by.state, by.updated_at) == ("parked", parked.parked_at)
+
+
+def holder(store: Store, target: str) -> SlowestReader:
+    by = store.admin.retain(target, keep_count=0).held_back_by
+    assert by is not None
+    return by
+
+
+def is_now(moment: datetime | None) -> bool:
+    return moment is not None and abs(datetime.now(UTC) - moment) < timedelta(minutes=5)
 
 
 class TestFallenBehind:
@@ -396,7 +632,7 @@ def test_what_a_partitioned_group_has_not_handled_stays(store: Store) -> None:
     store.groups.ack(claim)
     handled = store.admin.retain("device-1", keep_count=1)
 
-    assert (waiting.removed, waiting.held_back_by) == (0, "group")
+    assert held_back(waiting) == (0, "group")
     assert handled.removed == 2
 
 
@@ -408,7 +644,7 @@ def test_what_a_partitioned_group_has_not_routed_stays(store: Store) -> None:
 
     write_readings(store, 3)
 
-    assert store.admin.retain("device-1", keep_count=1) == Retained(1, "group")
+    assert held_back(store.admin.retain("device-1", keep_count=1)) == (1, "group")
     assert count_handled(store) == 3
 
 
@@ -419,7 +655,7 @@ def test_what_a_parked_partition_has_not_handled_stays(store: Store) -> None:
 
     store.groups.release(claim, park=True)
 
-    assert store.admin.retain("device-1", keep_count=1) == Retained(0, "group")
+    assert held_back(store.admin.retain("device-1", keep_count=1)) == (0, "group")
     store.groups.resume("group")
     assert count_handled(store) == 3
 
@@ -440,8 +676,46 @@ def test_what_a_partitioned_group_has_to_route_again_stays(store: Store) -> None
 
     store.declare(moved())  # only now the messages have a partition
 
-    assert store.admin.retain("device-1", keep_count=1) == Retained(0, "group")
+    assert held_back(store.admin.retain("device-1", keep_count=1)) == (0, "group")
     assert (before, count_handled(store, unindexed)) == (0, 3)
+
+
+class TestWhatIsIndexed:
+    def test_a_guard_whose_boundary_was_removed_still_holds(self, store: Store) -> None:
+        store.append([ReadingTaken(device_id="1") for _ in range(3)])
+        _, guard = store.read(DEVICE_1)
+        store.admin.retain(READING, keep_count=1)
+
+        store.append(ReadingTaken(device_id="1"), guard=guard)
+
+        assert len(store.get_category_messages(READING)) == 2
+
+    def test_and_still_finds_what_was_written_since(self, store: Store) -> None:
+        store.append([ReadingTaken(device_id="1") for _ in range(3)])
+        _, guard = store.read(DEVICE_1)
+        store.append(ReadingTaken(device_id="1"))
+        store.admin.retain(READING, keep_count=1)
+
+        with pytest.raises(ConcurrentAppendError):
+            store.append(ReadingTaken(device_id="1"), guard=guard)
+
+    def test_attributes_and_feeds_go_with_the_messages(self, store: Store) -> None:
+        store.append([ReadingTaken(device_id=str(number)) for number in range(4)])
+        while claim := claim_device(store):
+            store.groups.ack(claim)
+
+        store.admin.retain(READING, keep_count=1)
+
+        with store.transaction() as transaction:
+            left = transaction.connection.execute(
+                "select (select count(distinct global_position) from penstock.message_attributes),"
+                " (select count(*) from penstock.group_feeds)"
+            ).fetchone()
+        assert left == (1, 1)
+
+
+READING = "retention.reading_taken"
+DEVICE_1 = [QueryCondition(READING, "device_id", "1")]
 
 
 def write_readings(store: Store, count: int) -> None:

@@ -98,6 +98,35 @@ def test_the_bounds_are_found_without_reading_what_goes(long_log: Store, keep: K
     assert read < 100
 
 
+def test_a_batch_of_streams_of_their_own_reads_as_many_pages_in_a_long_log(
+    server: Server,
+) -> None:
+    name = server.create_database(server.template("penstock"))
+    with penstock.connect(server.url(name)) as store:
+        with store.transaction() as transaction:
+            transaction.connection.execute(FILL_OWN, {"messages": 50_000})
+        store.admin.seek("order", "mailer", 50_000, "table")
+        bounds = store.run(retention.find_bounds(store.context, "order", Keep(count=1), False))
+        with psycopg.connect(store.settings.conninfo(), autocommit=True) as connection:
+            connection.execute("vacuum analyze message_store.messages")
+
+            places = (None, 100, 200, 300, 40_000, 40_100, 40_200)
+            counts = [pages(connection, batch_at(bounds, place)) for place in places][2:]
+        left = len(store.get_category_messages("order", batch_size=-1))
+    server.drop_database(name)
+
+    assert left == 50_000 - len(places) * BATCH
+    assert max(counts) <= 1.2 * min(counts), counts
+    assert max(counts) <= 20 * BATCH, counts
+
+
+FILL_OWN: LiteralString = """
+insert into message_store.messages (id, stream_name, type, position, data)
+select u.id, 'order-' || u.id, 'Placed', 0, '{}'
+from generate_series(1, %(messages)s) n, lateral (select md5(n::text)::uuid as id) u
+"""
+
+
 def test_a_run_ends_at_the_first_message_that_is_too_new(long_log: Store) -> None:
     keep = Keep(age=timedelta(days=1))
     bounds = long_log.run(retention.find_bounds(long_log.context, "order", keep, False))

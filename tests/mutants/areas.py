@@ -15,6 +15,7 @@ from tests.mutants.mechanisms import (
     outbox_once,
     parallel_writers,
     pipeline_steps,
+    removal,
     repeated_writes,
     restored_logs,
     retention,
@@ -42,7 +43,12 @@ AREAS: dict[str, tuple[Mutant, ...]] = {
     "parallel": parallel_writers.MUTANTS,
     "exactly_once": (*outbox_once.MUTANTS, *groups.EXACTLY_ONCE, *consumers.EXACTLY_ONCE),
     "spark": (*spark_staging.MUTANTS, *pipeline_steps.MUTANTS, *spark_reads.MUTANTS),
-    "at_least_once": (*outbox_leases.MUTANTS, *groups.AT_LEAST_ONCE, *consumers.AT_LEAST_ONCE),
+    "at_least_once": (
+        *outbox_leases.MUTANTS,
+        *groups.AT_LEAST_ONCE,
+        *consumers.AT_LEAST_ONCE,
+        *removal.MUTANTS,
+    ),
     "flat": (*flat_calls.MUTANTS, *groups.FLAT, *consumers.FLAT),
     "drop_in": message_db.MUTANTS,
 }

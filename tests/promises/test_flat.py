@@ -196,6 +196,7 @@ def test_what_is_replaced_each_time_is_found_at_once_while_vacuum_is_held_back(
     holder.get_stream_messages("queue-1")
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute("select penstock.open_session('queue-1', 'me')")
+        connection.execute("update penstock.sessions set epoch = 1")
         replace, times = REPLACED[what].format(n="n"), 500
         connection.execute(
             f"do $$begin for n in 1 .. {times} loop perform {replace}; commit; end loop; end$$"

@@ -48,6 +48,7 @@ select message_store.write_message(gen_random_uuid()::varchar, 'queue-1', 'Sent'
 from generate_series(1, 5) n;
 select penstock.append_one(null, gen_random_uuid(), 'Taken', '{{"device": "a"}}');
 select penstock.open_session('queue-1', 'me');
+update penstock.sessions set epoch = 1;
 select penstock.commit_session('queue-1', 'me', 1, 4);
 select penstock.save_position('common-me', 1, null, gen_random_uuid());
 select penstock.open_processor('shop', 'bill', 'stream');
@@ -126,6 +127,8 @@ FUNCTIONS = {
     "(penstock.latest_position('common-me')).position, gen_random_uuid())",
     "latest_position": "penstock.latest_position('common-me')",
     "remove_messages": f"penstock.remove_messages('queue-1', 5, {LAST}, null, '{{}}')",
+    "remove_session": "penstock.remove_session('queue-1', 'me')",
+    "remove_consumer": "penstock.remove_consumer('common', 'me')",
     "missed": "penstock.missed('common', 10, 15)",
     "missed, of the whole log": "penstock.missed('$all', 10, 15)",
     "declare_type": "penstock.declare_type('Taken', '{device}')",

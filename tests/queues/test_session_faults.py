@@ -186,6 +186,7 @@ class TestCost:
         queue.create_consumer("worker")
         queue.offer_many(Record(number) for number in range(1000))
         with psycopg.connect(database_url, autocommit=True) as connection:
+            connection.execute("update penstock.sessions set epoch = 1")
             connection.execute("analyze message_store.messages")
             short = [pages_read(connection, call, queue.stream_name, 1000) for call in self.CALLS]
             for _ in range(4):

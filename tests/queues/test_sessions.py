@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import uuid4
 
+import psycopg
 import pytest
 
 from penstock import CommitMode, Store
-from penstock.errors import NothingToCommit, OffsetBeyondTail, SessionClosed, ValidationError
-from penstock.queues.operations import SessionId
+from penstock.errors import (
+    NothingToCommit,
+    OffsetBeyondTail,
+    SessionClosed,
+    SessionFenced,
+    ValidationError,
+)
+from penstock.queues.operations import open_session
 from penstock.queues.session_state import SessionState
 from tests.queues.polling import offsets
+from tests.racing import wait_until_it_waits
 
 AUTO = CommitMode.AUTO_COMMIT
 MANUAL = CommitMode.MANUAL_COMMIT
@@ -62,8 +71,8 @@ class TestAutoCommit:
     ) -> None:
         queue = shared_store.queue(f"orders-{uuid4()}")
         queue.offer_many(["a", "b"])
-        queue.create_consumer("worker")
-        id = SessionId(queue.stream_name, "worker", 1)
+        opened = open_session(shared_store.context, queue.stream_name, "worker")
+        id, _ = shared_store.run(opened)
         poll = SessionState(shared_store.context, id, 0, AUTO, read_ahead=False).poll().operation
 
         # as after a reply that was lost
@@ -497,3 +506,75 @@ class TestBadInput:
             session.poll(timeout)
 
         assert error.value.name == "timeout"
+
+
+class TestRemoval:
+    """An operator removes a queue's consumer."""
+
+    def test_its_offset_is_gone(self, store: Any) -> None:
+        queue = store.queue("orders")
+        queue.offer_many(["a", "b"])
+        queue.create_consumer("worker").poll()
+
+        store.admin.remove_session("orders", "worker")
+
+        assert store.admin.sessions() == []
+        assert queue.create_consumer("worker").poll().value == "a"
+
+    @pytest.mark.parametrize("again", [False, True], ids=["gone", "opened again"])
+    def test_an_open_session_is_fenced_for_good(
+        self, store: Any, mode: CommitMode, again: bool
+    ) -> None:
+        queue = store.queue("orders")
+        queue.offer_many(["a", "b"])
+        session = queue.create_consumer("worker", mode)
+        session.poll()
+
+        store.admin.remove_session("orders", "worker")
+        if again:
+            queue.create_consumer("worker")
+
+        with pytest.raises(SessionFenced, match="removed"):
+            session.poll()
+
+    def test_a_commit_under_way_is_removed_with_the_rest(
+        self, store: Any, database_url: str
+    ) -> None:
+        store.queue("orders").offer("a")
+        store.queue("orders").create_consumer("worker")
+        with psycopg.connect(database_url) as committing, ThreadPoolExecutor(1) as threads:
+            committing.execute("select penstock.commit_offset('queue-orders', 'worker', 1)")
+            removal = threads.submit(store.admin.remove_session, "orders", "worker")
+            wait_until_it_waits(database_url, removal)
+            committing.commit()
+            removal.result()
+
+        assert store.admin.sessions() == []
+
+    def test_retention_does_not_wait_for_it(self, store: Any) -> None:
+        queue = store.queue("orders")
+        queue.offer_many(range(4))
+        queue.create_consumer("worker")
+        held = store.admin.retain("queue-orders", keep_count=1)
+
+        store.admin.remove_session("orders", "worker")
+
+        assert held.removed == 0
+        assert store.admin.retain("queue-orders", keep_count=1).removed == 3
+
+    def test_the_others_stay(self, store: Any) -> None:
+        for name in ("orders", "mail"):
+            for consumer_id in ("worker", "reader"):
+                store.queue(name).create_consumer(consumer_id)
+
+        store.admin.remove_session("orders", "worker")
+
+        left = [(one.queue, one.consumer_id) for one in store.admin.sessions()]
+        assert left == [("mail", "reader"), ("mail", "worker"), ("orders", "reader")]
+
+    @pytest.mark.parametrize("wrong", [("orders", "wroker"), ("oders", "worker"), ("orders", "")])
+    def test_an_unknown_one_is_refused(self, store: Any, wrong: tuple[str, str]) -> None:
+        store.queue("orders").create_consumer("worker")
+
+        with pytest.raises(ValidationError):
+            store.admin.remove_session(*wrong)

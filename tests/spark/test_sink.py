@@ -69,6 +69,17 @@ def test_the_tasks_of_a_write_are_ordered_by_a_column(
     assert found == [*reversed(range(100)), *range(100), *reversed(range(100))]
 
 
+def test_what_was_written_without_streams_is_removed_by_retention(
+    spark: SparkSession, store: Store, database_url: str
+) -> None:
+    save(spark.range(0, 100, 1, 4).selectExpr("'counted' as type", "'{}' as data"), database_url)
+
+    retained = store.admin.retain("counted", keep_count=10)
+
+    assert retained.removed == 90
+    assert len(store.get_category_messages("counted")) == 10
+
+
 def test_a_message_without_a_stream_gets_one_of_its_own_and_is_indexed(
     spark: SparkSession, store: Store, database_url: str
 ) -> None:

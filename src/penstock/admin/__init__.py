@@ -6,7 +6,7 @@ from penstock.admin.readers import ConsumerStatus, HealthFigure, SessionStatus
 from penstock.consumers.parked import ParkedMessage
 from penstock.groups.operations import GroupStatus, ParkedPartition
 from penstock.log.overview import CategorySummary, OpenWriter, Status, StreamSummary
-from penstock.log.retention import Retained
+from penstock.log.retention import Retained, SlowestReader
 
 __all__ = [
     "Admin",
@@ -20,6 +20,7 @@ __all__ = [
     "ParkedPartition",
     "Retained",
     "SessionStatus",
+    "SlowestReader",
     "Status",
     "StreamSummary",
 ]

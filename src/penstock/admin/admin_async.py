@@ -1,4 +1,4 @@
-"""Operators' calls, as `store.admin`: list and move readers, remove old messages."""
+"""Operators' calls, as `store.admin`: list, move and remove readers, remove old messages."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from penstock.admin.readers import ConsumerStatus, HealthFigure, SessionStatus
 from penstock.consumers import parked
 from penstock.consumers.handler_calls_async import read_parked
 from penstock.consumers.parked import ParkedMessage, parked_stream
+from penstock.consumers.positions import StreamPositions
 from penstock.errors import ParkedMessageNotFound, ValidationError
 from penstock.log.context import check_position
 from penstock.log.retain_async import retain
@@ -18,7 +19,7 @@ from penstock.log.runs_async import AsyncRuns
 
 
 class AsyncAdmin:
-    """Operators' calls: list and move readers, remove old messages, retry or drop parked ones."""
+    """Operators' calls: list, move and remove readers; remove old messages; retry parked ones."""
 
     def __init__(self, runs: AsyncRuns) -> None:
         self._runs = runs
@@ -51,6 +52,13 @@ class AsyncAdmin:
             readers.move_session(self._runs.context, queue, consumer_id, next_offset)
         )
 
+    async def remove_session(self, queue: str, consumer_id: str) -> None:
+        """Remove a queue's consumer: retention no longer keeps what it has not read.
+
+        An open session is fenced. A session that is opened later begins at offset 0.
+        """
+        await self._runs.run(readers.remove_session(self._runs.context, queue, consumer_id))
+
     async def offset_since(self, queue: str, moment: datetime) -> int:
         """Return the offset of a queue's first record written since `moment`, or its tail."""
         return await self._runs.run(readers.offset_since(self._runs.context, queue, moment))
@@ -69,6 +77,20 @@ class AsyncAdmin:
         if position > end:
             raise ValidationError("position", position, f"at most {end}, the end of the log")
         await self._runs.run(move)
+
+    async def remove_consumer(self, category: str, consumer_id: str) -> None:
+        """Remove a consumer: retention no longer keeps what it has not read.
+
+        Its position is deleted from the table and from its stream, with its parked messages. A
+        running consumer stops at its next save. One that is started later is a new one, and begins
+        at its `start`. Requires the owner's privileges.
+        """
+        removal = readers.remove_consumer(self._runs.context, category, consumer_id)
+        positions = StreamPositions(category, consumer_id).stream_name
+        for stream_name in (positions, parked_stream(category, consumer_id)):
+            # a long stream in short transactions, up to its last message
+            await retain(self._runs, stream_name, Keep(count=1), ignore_consumers=True)
+        await self._runs.run(removal)
 
     async def replay(
         self, category: str, consumer_id: str, *, position: int = 1, since: datetime | None = None
@@ -109,8 +131,11 @@ class AsyncAdmin:
         """Remove the oldest messages of a stream, category or queue, and return how many.
 
         Pass one of: the number of messages to keep, their age, or the first position to keep.
-        Messages that a consumer has not read stay, unless `ignore_consumers` is true. The last
-        message of each stream always stays. Requires the owner's privileges.
+        Messages that a reader (a consumer, session, group or processor) has not read stay, unless
+        `ignore_consumers` is true; the result names the reader. The last message of each stream
+        stays, except of a stream that is named after its only message, as `append` makes them: that
+        is removed whole. The last message of a category always stays. Requires the owner's
+        privileges.
         """
         keep = Keep(keep_count, keep_for, keep_from)
         return await retain(

@@ -1,4 +1,4 @@
-"""List consumers and sessions with their backlogs, move them, and read a store's health.
+"""List consumers and sessions with their backlogs, move and remove them, and read a store's health.
 
 `penstock status` shows the figures of health, and gauges measure them. The figures and their cost
 are described in `sql/penstock/60_health.sql`.
@@ -152,6 +152,22 @@ def move_session(
     )
 
 
+def remove_session(context: LogContext, queue: str, consumer_id: str) -> Operation[None]:
+    """Remove a queue's consumer, which fences its session."""
+    context.require_penstock("a queue's consumer")
+    stream_name = stream_of(queue)
+    check_text("consumer_id", consumer_id)
+    expected = f"a consumer of the queue {queue}, as `sessions()` lists them"
+    return call(
+        "remove_session",
+        "select penstock.remove_session(%s, %s)",
+        (stream_name, consumer_id),
+        lambda rows: _refuse_unknown(rows, consumer_id, expected),
+        stream_name=stream_name,
+        consumer_id=consumer_id,
+    )
+
+
 def offset_since(context: LogContext, queue: str, moment: datetime) -> Operation[int]:
     """Read the offset of a queue's first record written at or after `moment`."""
     context.require_penstock("a queue's consumer")
@@ -185,6 +201,26 @@ def move_consumer(
         (TablePositions(category, consumer_id).key, position),
         lambda _: None,
     )
+
+
+def remove_consumer(context: LogContext, category: str, consumer_id: str) -> Operation[None]:
+    """Remove a consumer: its position, wherever it is kept, and its parked messages."""
+    check_category(category)
+    check_text("consumer_id", consumer_id)
+    context.require_penstock("removing a consumer")
+    expected = f"a consumer of {category} that has stored a position, as `consumers()` lists"
+    return call(
+        "remove_consumer",
+        "select penstock.remove_consumer(%s, %s)",
+        (category, consumer_id),
+        lambda rows: _refuse_unknown(rows, consumer_id, expected),
+        consumer_id=consumer_id,
+    )
+
+
+def _refuse_unknown(rows: list[Row], consumer_id: str, expected: str) -> None:
+    if not only_value(rows):
+        raise ValidationError("consumer_id", consumer_id, expected)
 
 
 def end_of_log() -> Operation[int]:

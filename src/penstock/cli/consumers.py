@@ -1,4 +1,4 @@
-"""`penstock consumers` and `penstock parked`: the lag of readers, and messages set aside."""
+"""`penstock consumers` and `penstock parked`: list and remove readers, and messages set aside."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from penstock.cli.printing import (
     print_table,
     shown_age,
 )
-from penstock.cli.target import Json, command_group, open_existing
+from penstock.cli.target import Json, Yes, command_group, confirm, open_existing
+from penstock.queues.operations import queue_of
 
 Category = Annotated[
     str, typer.Argument(help="The consumer's category, '$all', or a queue's stream (queue-mail).")
@@ -32,7 +33,7 @@ Positions = Annotated[
 All = Annotated[bool, typer.Option("--all", help="All parked messages.")]
 
 
-def consumers(
+def overview(
     count_up_to: Annotated[
         int, typer.Option(min=1, metavar="N", help="Stop counting waiting messages at this number.")
     ] = 10_000,
@@ -86,6 +87,38 @@ def _backlog(one: ConsumerStatus | SessionStatus, count_up_to: int) -> tuple[str
     )
 
 
+def remove(category: Category, consumer_id: ConsumerId, yes: Yes = False) -> None:
+    """Remove a consumer, or a queue's consumer, that is gone for good.
+
+    Retention no longer keeps what it has not read. Deletes its position, wherever it is kept, and
+    its parked messages; this requires the role that owns the schema, unless it is a queue's
+    consumer. A running consumer stops when it next saves its position; a session fails at its next
+    call.
+    """
+    with open_existing() as store:
+        if category.startswith("queue-"):
+            _remove_session(store, queue_of(category), consumer_id, yes)
+        else:
+            _remove_consumer(store, category, consumer_id, yes)
+    note(f"{consumer_id} of {category} removed")
+
+
+def _remove_session(store: Store, queue: str, consumer_id: str, yes: bool) -> None:
+    for one in store.admin.sessions(count_up_to=1):
+        if (one.queue, one.consumer_id) == (queue, consumer_id):
+            confirm(f"remove {consumer_id} of queue {queue}, at offset {one.next_offset}?", yes)
+    store.admin.remove_session(queue, consumer_id)
+
+
+def _remove_consumer(store: Store, category: str, consumer_id: str, yes: bool) -> None:
+    for one in store.admin.consumers(count_up_to=1):
+        if (one.category, one.consumer_id) == (category, consumer_id):
+            parked = counted(len(store.admin.parked(category, consumer_id)), "parked message")
+            place = f"at position {one.position}, with {parked}"
+            confirm(f"remove {consumer_id} of {category}, {place}?", yes)
+    store.admin.remove_consumer(category, consumer_id)
+
+
 def list_parked(category: Category, consumer_id: ConsumerId, json: Json = False) -> None:
     """List parked messages with their errors."""
     with open_existing() as store:
@@ -136,6 +169,9 @@ def _chosen(
     return positions or [one.message.global_position for one in parked]
 
 
+consumers = command_group(
+    "consumers", "List and remove consumers and sessions.", {"remove": remove}, overview
+)
 parked = command_group(
     "parked",
     "List, retry and drop messages that a consumer has parked.",

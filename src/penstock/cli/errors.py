@@ -39,6 +39,7 @@ _TO_OWN = "this requires the role that owns the schema message_store, or a super
 _NEEDED = {
     **dict.fromkeys(("init", "retain"), _TO_OWN),
     **dict.fromkeys(("write", "seek", "replay", "run"), _TO_WRITE),
+    "consumers": f"{_TO_READ}, {_TO_WRITE}; to remove a consumer, {_TO_OWN}",
     **dict.fromkeys(
         ("parked", "groups", "outbox", "joins", "pipelines"), f"{_TO_READ}, {_TO_WRITE}"
     ),

@@ -1,4 +1,4 @@
-"""`penstock groups`: list, stop, start, reset and retry partitioned consumer groups."""
+"""`penstock groups`: list, stop, start, reset, retry and remove partitioned consumer groups."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from penstock.cli.printing import console, counted, note, print_json, print_table
-from penstock.cli.target import Json, command_group, open_existing
-from penstock.errors import ValidationError
+from penstock.cli.target import Json, Yes, command_group, confirm, open_existing
+from penstock.errors import GroupNotFound, ValidationError
 from penstock.log.overview import server_time
 
 GroupId = Annotated[str, typer.Argument(metavar="GROUP", help="The group.")]
@@ -89,9 +89,26 @@ def retry(
     note(f"{counted(resumed, 'partition')} resumed")
 
 
+def remove(group_id: GroupId, yes: Yes = False) -> None:
+    """Remove a group that is gone for good.
+
+    Retention no longer keeps what it has not handled. Deletes its partitions with their offsets.
+    Workers that are running fail at their next claim or acknowledgement.
+    """
+    with open_existing() as store:
+        found = [one for one in store.groups.list() if one.group_id == group_id]
+        if not found:
+            raise GroupNotFound(group_id)
+        partitions = counted(found[0].partitions, "partition")
+        unhandled = f"{found[0].pending} with unhandled messages, {found[0].claimed} claimed now"
+        confirm(f"remove {group_id}, with {partitions} ({unhandled})?", yes)
+        store.groups.remove(group_id)
+    note(f"{group_id} removed")
+
+
 groups = command_group(
     "groups",
     "List and control partitioned consumer groups.",
-    {"stop": stop, "start": start, "reset": reset, "retry": retry},
+    {"stop": stop, "start": start, "reset": reset, "retry": retry, "remove": remove},
     overview,
 )

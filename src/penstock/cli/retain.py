@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import shlex
+from datetime import datetime, timedelta
 from typing import Annotated
 
 import typer
 from rich.progress import SpinnerColumn, TimeElapsedColumn
 
-from penstock.cli.printing import TerminalProgress, counted, note
+from penstock.admin import SlowestReader
+from penstock.cli.printing import TerminalProgress, counted, note, shown_age, shown_time
 from penstock.cli.target import duration, open_existing
+from penstock.log.overview import server_time
 
 
 def retain(
@@ -47,8 +50,8 @@ def retain(
 ) -> None:
     """Remove the oldest messages of a stream, a category or a queue.
 
-    Keeps messages that a consumer or session has not read, and the last message of each stream.
-    Requires the role that owns the schema.
+    Keeps messages that a reader has not read, and the last message of each stream; a stream that is
+    named after its only message is removed whole. Requires the role that owns the schema.
     """
     if [keep_count, keep_for, keep_from].count(None) != 2:
         raise typer.BadParameter("give one of --keep-count, --keep-for and --keep-from")
@@ -63,9 +66,38 @@ def retain(
             ignore_consumers=ignore_consumers,
             progress=lambda removed: bar.update(task, completed=removed),
         )
+        now = store.run(server_time())
     print(f"removed {counted(retained.removed, 'message')}")
     if retained.held_back_by is not None:
-        note(
-            f"{retained.held_back_by} has not read the following messages, so they are kept; "
-            "--ignore-consumers removes them"
-        )
+        note(_held_back(retained.held_back_by, now))
+
+
+def _held_back(by: SlowestReader, now: datetime) -> str:
+    """Return who holds the following messages back, since when, and the command that mends it."""
+    who = f"{by.kind} {by.name}" + (f" of {by.reads}" if by.reads else "")
+    state = f" ({by.state})" if by.state else ""
+    since = f", written {_moment(by.waiting_since, now)}" if by.waiting_since else ""
+    stored = _moment(by.updated_at, now) if by.updated_at else "at an unknown time"
+    return (
+        f"held back by {who}{state}: it has not read position {by.needs}{since}, and last stored "
+        f"its position {stored}; {_remedy(by)}; --ignore-consumers removes the messages anyway"
+    )
+
+
+def _moment(time: datetime, now: datetime) -> str:
+    return f"{shown_time(time)}, {shown_age(now - time)} ago"
+
+
+def _remedy(by: SlowestReader) -> str:
+    if by.kind == "processor":
+        pipeline, _, processor = by.name.rpartition(".")
+        return f"if it is gone for good: {_command('pipelines', 'retire', pipeline, processor)}"
+    if by.kind != "group":
+        return f"if it is gone for good: {_command('consumers', 'remove', by.reads or '', by.name)}"
+    go_on = {"stopped": "start", "parked": "retry"}.get(by.state or "")
+    mended = f"to let it go on: {_command('groups', go_on, by.name)}; " if go_on else ""
+    return f"{mended}if it is gone for good: {_command('groups', 'remove', by.name)}"
+
+
+def _command(*words: str) -> str:
+    return shlex.join(["penstock", *words])

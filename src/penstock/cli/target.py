@@ -21,6 +21,7 @@ import psycopg
 import typer
 
 import penstock
+from penstock.cli.printing import printable
 from penstock.database import pool
 from penstock.database.embedded import start
 from penstock.errors import NotInstalled
@@ -38,6 +39,7 @@ Folder = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,6})?) ?(s|min|h|d|w)")
 _UNITS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -84,6 +86,12 @@ def command_group(
     for command_name, command in commands.items():
         group.command(command_name)(on_database(command))
     return group
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask before something is removed for good, unless --yes was given; end if the answer is no."""
+    if not yes:
+        typer.confirm(printable(question), abort=True, err=True)
 
 
 def selected_settings() -> Settings:

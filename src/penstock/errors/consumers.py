@@ -57,7 +57,7 @@ class InvalidPosition(ConsumerError):
 
 
 class PositionConflict(ConsumerError, sqlstates=("PS030",)):
-    """Another process or an operator moved this consumer's position.
+    """Another process or an operator moved this consumer's position, or removed it.
 
     Run one process per consumer id, and start the consumer again.
     """
@@ -67,7 +67,8 @@ class PositionConflict(ConsumerError, sqlstates=("PS030",)):
     actual: int | None
     template = (
         "the position of consumer {consumer_id} was changed outside this process: another process "
-        "uses this id, `penstock seek` moved it, or the log was truncated"
+        "uses this id, `penstock seek` moved it, `penstock consumers remove` removed it, or the "
+        "log was truncated"
     )
 
 
@@ -94,15 +95,16 @@ class SessionError(PenstockError, RuntimeError):
 
 
 class SessionFenced(SessionError, sqlstates=("PS020",)):
-    """A newer session has the same consumer id, or the opening transaction was rolled back.
+    """A newer session has the same consumer id, or an operator moved or removed the consumer.
 
     Give each consumer its own id, and open the session again.
     """
 
     template = (
         "another session of {stream_name} was opened with consumer id {consumer_id!r}, and only "
-        "the newest works: give each consumer its own id (or the transaction that opened this one "
-        "was rolled back, or the log was truncated: open it again)"
+        "the newest works: give each consumer its own id (or an operator moved or removed this "
+        "consumer, the transaction that opened this session was rolled back, or the log was "
+        "truncated: open it again)"
     )
 
 

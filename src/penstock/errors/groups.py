@@ -77,12 +77,15 @@ class GroupError(PenstockError):
 
 
 class GroupNotFound(GroupError, sqlstates=("PS044",)):
-    """No such consumer group was registered.
+    """No such consumer group was registered, or it was removed.
 
     Register it.
     """
 
-    template = "no consumer group {group_id}: call store.groups.register() first"
+    template = (
+        "no consumer group {group_id}: it was removed, or never registered; "
+        "store.groups.register() creates it"
+    )
 
 
 class PartitionByChanged(GroupError, sqlstates=("PS046",)):

@@ -10,13 +10,15 @@ from collections.abc import Sequence
 
 from penstock.groups import claims, operations
 from penstock.groups.claims import Claim, ClaimOrder
-from penstock.groups.operations import GroupStatus, ParkedPartition
+from penstock.groups.operations import GroupStatus, Leftover, ParkedPartition
 from penstock.log.boundary import MessageType, known_classes
 from penstock.log.declare import declare_missing
 from penstock.log.runs import Runs
 from penstock.loops.durations import Duration
 from penstock.loops.signals import this_process
 from penstock.message.typed import type_name
+
+BATCH_SIZE = 10_000  # rows of a removed group that are deleted in one transaction
 
 
 class Groups:
@@ -44,6 +46,18 @@ class Groups:
     def reset(self, group_id: str) -> None:
         """Delete all offsets: every partition starts again, and claims in flight become stale."""
         self._change("reset_consumer_group", group_id)
+
+    def remove(self, group_id: str, *, batch_size: int = BATCH_SIZE) -> None:
+        """Remove a group: retention no longer keeps what it has not handled.
+
+        At once: its workers get `GroupNotFound` at their next claim or acknowledgement. Its
+        partitions and feeds are then deleted in transactions of at most `batch_size` rows. A worker
+        that is started later registers a new group, which begins at the start of the log.
+        """
+        self._change("remove_consumer_group", group_id)
+        leftover = self._runs.run(operations.delete_leftover(Leftover(), batch_size))
+        while leftover.group_pk is not None:
+            leftover = self._runs.run(operations.delete_leftover(leftover, batch_size))
 
     def clear(self) -> None:
         """Delete all consumer groups with their offsets. For tests."""

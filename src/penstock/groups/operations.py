@@ -1,4 +1,4 @@
-"""Operations on consumer groups: create, stop, start, reset and list them.
+"""Operations on consumer groups: create, stop, start, reset, remove and list them.
 
 The mechanism is described in `sql/penstock/33_groups.sql`; operations on claims are in `claims.py`.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import LiteralString, TypeVar
+from typing import LiteralString, NamedTuple, TypeVar
 
 from penstock.database.operation import Operation, Row, call, only_value
 from penstock.log.context import LogContext
@@ -43,12 +43,22 @@ class ParkedPartition:
     parked_at: datetime
 
 
+class Leftover(NamedTuple):
+    """Where to continue to delete the rows of a removed group; all None at first and at the end."""
+
+    group_pk: int | None = None
+    from_table: str | None = None
+    feed: int | None = None
+    place: int | None = None
+
+
 #: the SQL of the operations on one group, by their names
 _SQL: dict[str, LiteralString] = {
     "register_consumer_group": "select penstock.register_consumer_group(%s)",
     "stop_consumer_group": "select penstock.set_consumer_group_status(%s, 'stopped')",
     "start_consumer_group": "select penstock.set_consumer_group_status(%s, 'active')",
     "reset_consumer_group": "select penstock.reset_consumer_group(%s)",
+    "remove_consumer_group": "select penstock.remove_consumer_group(%s)",
     "consumer_group_active": "select penstock.consumer_group_active(%s)",
     "resume_partitions": "select penstock.resume_partitions(%s, %s)",
     "parked_partitions": "select g.group_id, p.partition_key, s.attempts, s.error, s.parked_at"
@@ -59,13 +69,23 @@ _SQL: dict[str, LiteralString] = {
 
 
 def change(context: LogContext, name: str, group_id: str) -> Operation[None]:
-    """Register, stop, start or reset a group: the operation of this name."""
+    """Register, stop, start, reset or remove a group: the operation of this name."""
     return _on_group(context, name, lambda _: None, group_id)
 
 
 def is_active(context: LogContext, group_id: str) -> Operation[bool]:
     """Whether the group exists and is active."""
     return _on_group(context, "consumer_group_active", only_value, group_id)
+
+
+def delete_leftover(leftover: Leftover, batch_size: int) -> Operation[Leftover]:
+    """Delete the next rows of groups that were removed."""
+    return call(
+        "delete_removed_group",
+        "select * from penstock.delete_removed_group(%s, %s, %s, %s, %s)",
+        (*leftover, batch_size),
+        lambda rows: Leftover(*rows[0]),
+    )
 
 
 def clear() -> Operation[None]:

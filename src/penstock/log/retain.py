@@ -5,7 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.log.retention import BATCH_SIZE, Keep, Retained, find_bounds, remove_batch
+from penstock.log.retention import (
+    BATCH_SIZE,
+    Keep,
+    Retained,
+    SlowestReader,
+    find_bounds,
+    remove_batch,
+)
 from penstock.log.runs import Runs
 
 
@@ -24,7 +31,7 @@ def retain(
     """
     bounds = store.run(find_bounds(store.context, target, keep, ignore_consumers))
     removed = 0
-    held_back_by: str | None = None
+    held_back_by: SlowestReader | None = None
     walked_to: int | None = None
     while True:
         batch = store.run(remove_batch(target, bounds, ignore_consumers, walked_to, batch_size))

@@ -2,15 +2,17 @@
 
 The rules are in `sql/penstock/22_retention.sql`: only the oldest messages are removed, messages
 that a consumer has not read stay unless consumers are ignored, and the last message of each stream
-stays. A run computes its bounds once. It removes messages in short transactions, which do not hold
-readers back.
+stays, except of a stream that is named after its only message. A run computes its bounds once. It
+removes messages in short transactions, which do not hold readers back.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
+import msgspec
 
 from penstock.database.operation import Operation, call
 from penstock.errors import ValidationError
@@ -22,11 +24,30 @@ _LONGEST = timedelta(days=365_000)  # older than any message, and still a valid 
 
 
 @dataclass(frozen=True, slots=True)
+class SlowestReader:
+    """A reader that has not read messages which retention would remove otherwise."""
+
+    kind: Literal["consumer", "session", "group", "processor"]
+    #: its id; of a processor, with its pipeline: shop.bill
+    name: str
+    #: its category, `$all`, or its queue's stream; None for a group, which reads all categories
+    reads: str | None
+    #: the first position that it has not read: a global one, or one in the stream that it reads
+    needs: int
+    #: of a group: active, stopped or parked; of a processor: active or failed
+    state: str | None
+    #: when the message was written that it has to read next
+    waiting_since: datetime | None
+    #: when its position was last stored, or its partition parked; None if it never was
+    updated_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class Retained:
-    """The number of messages removed, and the consumer that held others back, if any."""
+    """The number of messages removed, and the reader that held others back, if any."""
 
     removed: int
-    held_back_by: str | None
+    held_back_by: SlowestReader | None
 
 
 class Bounds(NamedTuple):
@@ -43,7 +64,7 @@ class Batch(NamedTuple):
 
     removed: int
     walked_to: int | None
-    held_back_by: str | None
+    held_back_by: SlowestReader | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +122,6 @@ def remove_batch(
         "select removed, walked_to, held_back_by"
         " from penstock.remove_messages(%s, %s, %s, %s, %s, %s, %s, %s)",
         (target, *bounds, ignore_consumers, walked_to, batch_size),
-        lambda rows: Batch(*rows[0]),
+        lambda rows: msgspec.convert(rows[0], Batch),
         target=target,
     )

@@ -100,8 +100,8 @@ RESTORED = (
         (
             Edit(
                 IDENTITY,
-                "\n          or penstock.was_removed(target, position)));",
-                "));",
+                "\n          or penstock.was_removed(target, position)\n",
+                "\n",
             ),
         ),
         (

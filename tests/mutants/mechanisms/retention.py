@@ -8,6 +8,7 @@ RETENTION = "database/sql/penstock/22_retention.sql"
 IDENTITY_TESTS = "tests/log/test_identity.py"
 PROCESSORS_TESTS = "tests/pipeline/steps/test_waiting_messages.py"
 RETENTION_TESTS = "tests/log/test_retention.py"
+OWN_TESTS = f"{RETENTION_TESTS}::TestStreamsOfTheirOwn"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -38,8 +39,8 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             Edit(
                 RETENTION,
-                "order by m.position desc limit 1)), 0) + 1",
-                "order by m.position desc limit 1)), 9223372036854775806) + 1",
+                "coalesce(penstock.position_in(last.data), 0) + 1",
+                "coalesce(penstock.position_in(last.data), 9223372036854775806) + 1",
             ),
         ),
         (f"{RETENTION_TESTS}::TestProtection::test_one_whose_position_is_garbled_keeps_all",),
@@ -50,8 +51,8 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             Edit(
                 RETENTION,
-                "    where not ignore_consumers\n    union all",
-                "    where false\n    union all",
+                "penstock.sessions_of(streams.stream_name) s\n",
+                "penstock.sessions_of(streams.stream_name) s where false\n",
             ),
         ),
         (f"{RETENTION_TESTS}::TestProtection::test_what_a_session_has_not_read_stays",),
@@ -73,8 +74,8 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             Edit(
                 RETENTION,
-                "    where not ignore_consumers\n      and not",
-                "    where false\n      and not",
+                "    where not message_store.is_category(t.queue) and",
+                "    where false and",
             ),
         ),
         (f"{RETENTION_TESTS}::TestProtection::test_what_a_pipeline_has_not_read_stays[order-0]",),
@@ -109,16 +110,77 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "retention-of-the-last",
         "If retention removed the last message of a stream, and so its version",
-        (Edit(RETENTION, "  where o.followed;", "  where true;"),),
+        (Edit(RETENTION, "  where o.can_go;", "  where true;"),),
         (
             f"{RETENTION_TESTS}::TestStream::test_the_last_message_stays_so_that_positions_go_on",
             f"{RETENTION_TESTS}::TestCategory::test_the_last_message_of_each_stream_stays",
         ),
     ),
     Mutant(
+        "retention-of-no-stream-of-its-own",
+        "If retention kept the only message of a stream that is named after it",
+        (Edit(RETENTION, "      or n.is_own and", "      or false and"),),
+        (
+            f"{OWN_TESTS}::test_go_whole",
+            f"{OWN_TESTS}::test_as_the_sink_and_pipelines_publish_them",
+        ),
+    ),
+    Mutant(
+        "retention-of-entities",
+        "If retention removed every stream with one message, whatever its name",
+        (
+            Edit(
+                RETENTION,
+                "m.position = 0 and message_store.id(m.stream_name) = m.id::text",
+                "m.position = 0",
+                times=2,
+            ),
+        ),
+        (f"{OWN_TESTS}::test_one_with_another_id_in_its_name_stays",),
+    ),
+    Mutant(
+        "retention-of-the-head",
+        "If retention removed the last message of a category, and so moved its head back",
+        (Edit(RETENTION, "n.is_own and n.global_position < head and", "n.is_own and"),),
+        (
+            f"{OWN_TESTS}::test_the_last_of_a_category_stays_so_that_its_head_does_not_go_back",
+            f"{OWN_TESTS}::test_nor_does_it_while_a_transaction_is_open",
+        ),
+    ),
+    Mutant(
+        "retention-of-the-readable-head",
+        "If retention kept the last message of a category, and not the last that can be read",
+        (
+            Edit(
+                RETENTION,
+                "penstock.category_head(category, penstock.watermark())",
+                "penstock.category_head(category, penstock.last_position())",
+            ),
+        ),
+        (f"{OWN_TESTS}::test_nor_does_it_while_a_transaction_is_open",),
+    ),
+    Mutant(
+        "retention-of-a-session-s-stream",
+        "If retention removed a whole stream that a session has read, and so its offset's record",
+        (Edit(RETENTION, "< head and r.stream_name is null as can_go", "< head as can_go"),),
+        (f"{OWN_TESTS}::test_one_that_a_session_has_read_stays_for_its_offset",),
+    ),
+    Mutant(
+        "removed-stream-is-another-log",
+        "If a stream that retention removed whole were taken for a sign of another log",
+        (
+            Edit(
+                "database/sql/penstock/08_identity.sql",
+                "          or message_store.id(target) = id::text and exists (",
+                "          or false and exists (",
+            ),
+        ),
+        (f"{OWN_TESTS}::test_a_reader_of_a_removed_one_resumes",),
+    ),
+    Mutant(
         "retention-unrecorded",
         "If nothing were kept of what retention removed",
-        (Edit(RETENTION, "  if run.count > 0 then", "  if false then"),),
+        (Edit(RETENTION, "  if gone.count > 0 then", "  if false then"),),
         (
             f"{RETENTION_TESTS}::TestFallenBehind::test_a_consumer_learns_how_much_it_missed",
             f"{IDENTITY_TESTS}::test_a_message_that_retention_removed_is_resumed_after",
@@ -136,8 +198,8 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             Edit(
                 RETENTION,
-                "p.routed_to + 1, penstock.first_unhandled(g.id), (",
-                "p.routed_to + 1, (",
+                "p.routed_to + 1, penstock.first_unhandled(g.id), parked",
+                "p.routed_to + 1, parked",
             ),
         ),
         (f"{RETENTION_TESTS}::test_what_a_partitioned_group_has_not_handled_stays",),
@@ -148,8 +210,8 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             Edit(
                 RETENTION,
-                "t.type_id = l.key::integer), (",
-                "t.type_id = l.key::integer and false), (",
+                "t.type_id = l.key::integer)) as needs",
+                "t.type_id = l.key::integer and false)) as needs",
             ),
         ),
         (f"{RETENTION_TESTS}::test_what_a_partitioned_group_has_to_route_again_stays",),
@@ -157,7 +219,13 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "retention-of-the-parked",
         "If retention removed what waits in a partition that is parked",
-        (Edit(RETENTION, "s.group_pk = g.id and s.parked_at is not null))", "false))"),),
+        (
+            Edit(
+                RETENTION,
+                "first_unhandled(g.id), parked.next_position, (",
+                "first_unhandled(g.id), (",
+            ),
+        ),
         (f"{RETENTION_TESTS}::test_what_a_parked_partition_has_not_handled_stays",),
     ),
     Mutant(

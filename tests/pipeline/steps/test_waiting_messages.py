@@ -88,7 +88,10 @@ def test_before_its_first_step_it_lags_and_keeps_its_messages_too(
 
     assert HOUR <= lag(harness) < 2 * HOUR
     assert harness.status(reader("number")).lag == 3
-    assert harness.store.admin.retain("number", keep_count=0) == Retained(0, "shop.read")
+    by = harness.store.admin.retain("number", keep_count=0).held_back_by
+    assert by is not None
+    assert (by.kind, by.name, by.needs) == ("processor", "shop.read", 1)
+    assert by.waiting_since is not None
 
 
 @pytest.mark.parametrize("target", ["number", "number-1"])
@@ -100,9 +103,24 @@ def test_retention_spares_what_it_has_not_read(harness: Harness, queue: str, tar
     harness.steps(reader(queue))
     read = harness.store.admin.retain(target, keep_count=0)
 
-    assert waiting == Retained(3, "shop.read")
+    assert waiting.held_back_by is not None
+    assert (waiting.removed, waiting.held_back_by.name) == (3, "shop.read")
     assert left == [4, 5, 6]
     assert read == Retained(2, None)  # the last message of a stream stays
+
+
+def test_retention_removes_what_a_step_wrote_without_streams(harness: Harness) -> None:
+    pipe = Pipeline("shop")
+    pipe.schema("number")
+
+    @pipe.stream(inputs="number", output="invoice")
+    def bill(number: DataFrame) -> DataFrame:
+        return number.selectExpr("'invoice' as type", "data")
+
+    harness.write("number-1", 1, 2, 3)
+    harness.run(pipe)
+
+    assert harness.store.admin.retain("invoice", keep_count=1) == Retained(2, None)
 
 
 def test_nor_does_it_keep_other_streams(harness: Harness) -> None:

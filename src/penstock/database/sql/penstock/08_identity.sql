@@ -60,6 +60,7 @@ $$;
 -- Whether the log still holds the message that was read at this position, or held it until retention
 -- removed it. The position is in the stream if `target` is a stream, else a global one. Without an id
 -- only the incarnation is compared. With `deleted`, a message that was deleted by a DELETE counts, too.
+-- Of a stream that is named after its only message, nothing is left once that is removed.
 create or replace function penstock.still_holds(
   target varchar, "position" bigint, id uuid, incarnation uuid default null,
   deleted boolean default false)
@@ -81,7 +82,9 @@ begin
       and (id is null
         or found_id is null and (
           deleted and position <= penstock.last_position()
-          or penstock.was_removed(target, position)));
+          or penstock.was_removed(target, position)
+          or message_store.id(target) = id::text and exists (
+            select from penstock.retentions r where r.category = message_store.category(target))));
 end
 $$;
 

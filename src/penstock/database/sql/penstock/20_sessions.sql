@@ -16,8 +16,10 @@
 -- answer arrived: the client passes the offset that it reads next, so a repeated poll returns the same
 -- record.
 --
--- What would break it: deleting a row and inserting it again, since its epoch would start again; removing
--- the last message of a stream, since its positions would start again.
+-- A session whose row was removed is refused, too. The first epoch of a row is random: so a row that is removed
+-- and inserted again, or inserted by a transaction that is rolled back, never has an epoch twice.
+--
+-- What would break it: removing the last message of a stream, since its positions would start again.
 
 -- A versioned row, see 01_schema.sql.
 create table if not exists penstock.sessions (
@@ -25,7 +27,7 @@ create table if not exists penstock.sessions (
   consumer_id text not null,
   version bigint not null default 0,
   next_offset bigint not null default 0 check (next_offset >= 0),
-  epoch bigint not null default 0,         -- how many sessions were opened
+  epoch bigint not null default 0,         -- of the newest session; rises with each
   created_at timestamptz not null default now(),
   updated_at timestamptz not null default now(),
   primary key (stream_name, consumer_id, version)
@@ -116,6 +118,10 @@ as $$
   select latest.* from latest
 $$;
 
+create or replace function penstock.first_epoch()
+returns bigint language sql volatile
+as $$ select hashtextextended(gen_random_uuid()::text, 0) & 4611686018427387903 $$;
+
 -- Open a session: fence the open one, and return the offset to read next.
 create or replace function penstock.open_session(stream_name varchar, consumer_id varchar)
 returns table (epoch bigint, next_offset bigint) language plpgsql
@@ -126,7 +132,7 @@ declare
 begin
   loop
     old := penstock.latest_session(stream_name, consumer_id, true);
-    epoch := coalesce(old.epoch, 0) + 1;
+    epoch := coalesce(old.epoch, penstock.first_epoch()) + 1;
     next_offset := coalesce(old.next_offset, 0);
     exit when penstock.replace_session(old, stream_name, consumer_id, next_offset, epoch);
   end loop;
@@ -261,7 +267,7 @@ begin
     old := penstock.latest_session(stream_name, consumer_id, true);
     stored := greatest(old.next_offset, commit_offset.next_offset);
     exit when penstock.replace_session(
-      old, stream_name, consumer_id, stored, coalesce(old.epoch, 0));
+      old, stream_name, consumer_id, stored, coalesce(old.epoch, penstock.first_epoch()));
   end loop;
   return stored;
 end
@@ -328,7 +334,7 @@ as $$
 begin
   raise exception using
     errcode = 'PS020',
-    message = format('another session was opened on %s with consumer id %s',
+    message = format('another session was opened on %s with consumer id %s, or it was removed',
       refuse_fenced.stream_name, refuse_fenced.consumer_id),
     detail = jsonb_build_object(
       'stream_name', refuse_fenced.stream_name, 'consumer_id', refuse_fenced.consumer_id);
@@ -372,6 +378,20 @@ begin
     perform penstock.replace_session(old, stream_name, consumer_id, next_offset, old.epoch + 1);
   end if;
   return old.next_offset;
+end
+$$;
+
+-- Remove a consumer of a queue. An open session is refused from then on; the next one begins at offset 0.
+-- Returns whether there was such a consumer.
+create or replace function penstock.remove_session(stream_name varchar, consumer_id varchar)
+returns boolean language plpgsql
+as $$
+declare
+  old constant penstock.sessions := penstock.latest_session(stream_name, consumer_id, true);
+begin
+  delete from penstock.sessions s
+  where s.stream_name = old.stream_name and s.consumer_id = old.consumer_id and s.version = old.version;
+  return found;
 end
 $$;
 

@@ -117,6 +117,38 @@ begin
 end
 $$;
 
+-- Remove a consumer: its row, its position stream and its stream of parked messages. A running one gets an
+-- error at its next save, since the position that it saw last is not stored any more. The locks are taken in
+-- the order in which a consumer takes them that parks a message and saves its position. Returns whether there
+-- was such a consumer.
+create or replace function penstock.remove_consumer(category varchar, consumer_id varchar)
+returns boolean language plpgsql volatile security definer
+set search_path = pg_catalog
+set enable_seqscan = off set enable_bitmapscan = off
+as $$
+declare
+  streams constant varchar[] := array[
+    category || ':parked-' || consumer_id, category || ':position-' || consumer_id];
+  stream varchar;
+  old penstock.consumer_positions;
+  removed bigint;
+begin
+  perform penstock.refuse_old_snapshot();
+  foreach stream in array streams loop
+    perform penstock.lock_stream(stream);
+  end loop;
+  old := penstock.latest_position(category || '-' || consumer_id, true);
+  delete from penstock.consumer_positions p
+  where p.consumer_id = old.consumer_id and p.version = old.version;
+  removed := found::int;
+  foreach stream in array streams loop
+    removed := removed + penstock.delete_messages(stream, array(
+      select m.global_position from message_store.messages m where m.stream_name = stream));
+  end loop;
+  return removed > 0;
+end
+$$;
+
 -- The position that a message of a position stream holds: a whole number, as clients take it; else null.
 create or replace function penstock.position_in(data jsonb)
 returns bigint language sql immutable parallel safe

@@ -4,6 +4,15 @@
 -- yet stay, unless consumers are ignored; and the last message of each stream stays, since it holds the
 -- stream's version: positions and offsets never start again.
 --
+-- A stream that is named after its only message's id, {category}-{id}, is removed whole: whoever appends
+-- without a stream's name gets a new one each time, so nobody writes to this one again. Who does so by hand
+-- begins at position 0. Two such streams stay: the one with the last message of its category, so that the
+-- head of a category, which readers keep, never goes back; and one that a session or a processor reads, since
+-- its offset would be beyond the tail.
+--
+-- What would break it: an append that is repeated, with the same id, after its message was removed. Nothing
+-- is left to recognise it by, and it is written again.
+--
 -- A run computes its bounds once, by the server's clock, and then removes messages in short transactions.
 -- Each goes through the next messages in the order of an index, from the end of the one before: so it
 -- costs the same however long the log is, and however much was removed before. The positions of consumers
@@ -31,43 +40,85 @@ create index if not exists retentions_category on penstock.retentions (category,
 --
 -- `position_streams` are those in which consumers of the category or of `$all` keep their positions.
 create or replace function penstock.slowest_consumer(category varchar, position_streams varchar[])
-returns table (consumer_id text, needs bigint)
+returns table (needs bigint, reader jsonb)
 language plpgsql volatile
 set enable_bitmapscan = off
 as $$
 begin
   return query
-    select w.consumer_id::text, w.needs
+    select w.needs, penstock.reader(w.kind, w.name, w.reads, w.needs, w.state, w.updated_at)
     from (
-      select message_store.id(p.consumer_id) as consumer_id, p.position + 1 as needs
+      select 'consumer' as kind, message_store.id(p.consumer_id)::text as name,
+        message_store.category(p.consumer_id)::text as reads, p.position + 1 as needs, null as state,
+        p.updated_at
       from penstock.all_positions() p
       where message_store.category(p.consumer_id) in (slowest_consumer.category, '$all')
       union all
       -- the last message of each position stream, unless the consumer has a row in the table by now
-      select message_store.id(s.stream_name), coalesce(penstock.position_in((
-        select m.data from message_store.messages m
-        where m.stream_name = s.stream_name order by m.position desc limit 1)), 0) + 1
+      select 'consumer', message_store.id(s.stream_name), k.category,
+        coalesce(penstock.position_in(last.data), 0) + 1, null, last.time at time zone 'utc'
       from unnest(position_streams) as s(stream_name)
-      where penstock.latest_position(
-        left(message_store.category(s.stream_name), -length(':position'))
-          || '-' || message_store.id(s.stream_name)) is null
+      cross join lateral (
+        select left(message_store.category(s.stream_name), -length(':position')) as category
+      ) k
+      left join lateral (
+        select m.data, m.time from message_store.messages m
+        where m.stream_name = s.stream_name order by m.position desc limit 1
+      ) last on true
+      where penstock.latest_position(k.category || '-' || message_store.id(s.stream_name)) is null
       union all
       -- the first message that a group has not routed (of new types, less far than of others) or handled
-      select g.group_id, least(p.routed_to + 1, penstock.first_unhandled(g.id), (
-        select min(l.value::bigint) + 1 from jsonb_each_text(p.backfills) l
-        join penstock.group_types t on t.group_pk = g.id and t.type_id = l.key::integer), (
-        select min(s.next_position) from penstock.partition_states s
-        where s.group_pk = g.id and s.parked_at is not null))
+      select 'group', g.group_id, null, n.needs,
+        case when g.status <> 'active' then g.status
+          when parked.next_position = n.needs then 'parked' else 'active' end,
+        case when parked.next_position = n.needs then parked.parked_at else p.updated_at end
       from penstock.consumer_groups g
       cross join lateral penstock.latest_group_progress(g.id) p
+      left join lateral (
+        select s.next_position, s.parked_at from penstock.partition_states s
+        where s.group_pk = g.id and s.parked_at is not null
+        order by s.next_position, s.version limit 1
+      ) parked on true
+      cross join lateral (
+        select least(p.routed_to + 1, penstock.first_unhandled(g.id), parked.next_position, (
+          select min(l.value::bigint) + 1 from jsonb_each_text(p.backfills) l
+          join penstock.group_types t on t.group_pk = g.id and t.type_id = l.key::integer)) as needs
+      ) n
       where g.partition_by is not null or g.replayed_by is not null  -- configured, or reset since
       union all
-      select t.pipeline || '.' || t.processor, t.position + 1
+      select 'processor', t.pipeline || '.' || t.processor, t.queue, t.position + 1,
+        case when t.error is null then 'active' else 'failed' end, t.last_step_at
       from penstock.active_tailers t
       where t.queue = slowest_consumer.category
     ) w
     order by w.needs
     limit 1;
+end
+$$;
+
+-- A reader that needs messages from a position on: a global one, or one in the stream if it reads a stream.
+create or replace function penstock.reader(
+  kind text, name text, reads text, needs bigint, state text, updated_at timestamptz)
+returns jsonb language sql stable
+as $$
+  select jsonb_build_object(
+    'kind', kind, 'name', name, 'reads', reads, 'needs', needs, 'state', state, 'updated_at', updated_at)
+$$;
+
+-- When the first message that a reader needs was written.
+create or replace function penstock.waiting_since(reader jsonb)
+returns timestamptz language plpgsql stable
+as $$
+declare
+  reads constant varchar := reader ->> 'reads';
+  needs constant bigint := reader ->> 'needs';
+begin
+  if message_store.is_category(reads) then  -- also null, for a group
+    return penstock.first_waiting(coalesce(reads, '$all'), needs - 1) at time zone 'utc';
+  end if;
+  return (
+    select m.time at time zone 'utc' from message_store.messages m
+    where m.stream_name = reads and m.position >= needs order by m.position limit 1);
 end
 $$;
 
@@ -117,17 +168,20 @@ end
 $$;
 
 -- At most `most` messages of a stream or category below both bounds and after a position (in the stream, or
--- global for a category; null: from the first), oldest first. `place` is that position of each.
+-- global for a category; null: from the first), oldest first. `place` is that position of each. `is_own`: the
+-- stream is named after this message.
 create or replace function penstock.messages_after(
   target varchar, stream_bound bigint, global_bound bigint, after bigint, most bigint)
 returns table (
-  place bigint, stream_name text, "position" bigint, global_position bigint, "time" timestamp)
+  place bigint, stream_name text, "position" bigint, global_position bigint, "time" timestamp,
+  is_own boolean)
 language plpgsql stable
 as $$
 begin
   if message_store.is_category(target) then
     return query
-      select m.global_position, m.stream_name, m.position, m.global_position, m.time
+      select m.global_position, m.stream_name, m.position, m.global_position, m.time,
+        m.position = 0 and message_store.id(m.stream_name) = m.id::text
       from message_store.messages m
       where (message_store.category(m.stream_name), m.global_position) > (target, coalesce(after, -1))
         and (message_store.category(m.stream_name), m.global_position) < (target, global_bound)
@@ -135,7 +189,8 @@ begin
       limit most;
   else
     return query
-      select m.position, m.stream_name, m.position, m.global_position, m.time
+      select m.position, m.stream_name, m.position, m.global_position, m.time,
+        m.position = 0 and message_store.id(m.stream_name) = m.id::text
       from message_store.messages m
       where m.stream_name = target
         and m.position > coalesce(after, -1) and m.position < stream_bound
@@ -147,7 +202,7 @@ $$;
 
 -- Go through at most `most` messages of a stream or category below the bounds of a run, oldest first,
 -- after `after` (the `walked_to` of the last call; null: from the first), and remove those that no one
--- needs. Returns how many were removed, how far it went (null: to the end), and the consumer, if any, that
+-- needs. Returns how many were removed, how far it went (null: to the end), and the reader, if any, that
 -- needs the first message which would be removed otherwise. It ends once the slowest consumer needs
 -- everything that follows.
 create or replace function penstock.remove_messages(
@@ -160,7 +215,7 @@ create or replace function penstock.remove_messages(
   after bigint default null,
   most bigint default 10000
 )
-returns table (removed bigint, walked_to bigint, held_back_by text)
+returns table (removed bigint, walked_to bigint, held_back_by jsonb)
 language plpgsql volatile security definer
 set search_path = pg_catalog
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
@@ -168,11 +223,11 @@ as $$
 #variable_conflict use_variable
 declare
   category constant varchar := message_store.category(target);
+  head constant bigint := penstock.category_head(category, penstock.watermark());
   slowest record;
   walked record;
-  run record;
 begin
-  select c.consumer_id, c.needs into slowest
+  select c.needs, c.reader into slowest
   from penstock.slowest_consumer(category, position_streams) c
   where not ignore_consumers;
 
@@ -185,28 +240,30 @@ begin
     where n.time >= keep_since at time zone 'utc' or n.global_position >= global_bound
   ), readers as (
     -- the sessions and processors that read one of their streams, not the category
-    select s.stream_name, s.consumer_id, s.next_offset as needs
+    select s.stream_name, s.next_offset as needs,
+      penstock.reader('session', s.consumer_id, s.stream_name, s.next_offset, null, s.updated_at) as reader
     from (select distinct n.stream_name from next n) streams
     cross join lateral penstock.sessions_of(streams.stream_name) s
-    where not ignore_consumers
     union all
-    select t.queue, t.pipeline || '.' || t.processor, t.position + 1
+    select t.queue, t.position + 1,
+      penstock.reader('processor', t.pipeline || '.' || t.processor, t.queue, t.position + 1,
+        case when t.error is null then 'active' else 'failed' end, t.last_step_at)
     from penstock.active_tailers t
-    where not ignore_consumers
-      and not message_store.is_category(t.queue) and message_store.category(t.queue) = category
+    where not message_store.is_category(t.queue) and message_store.category(t.queue) = category
   ), slowest_readers as materialized (
     -- the slowest reader of each stream
-    select distinct on (r.stream_name) r.stream_name, r.consumer_id, r.needs
+    select distinct on (r.stream_name) r.stream_name, r.reader, r.needs
     from readers r
     order by r.stream_name, r.needs
   ), old as (
-    -- those before it: whether it is followed by another of its stream, and by whom it is needed
+    -- those before it: whether the stream can do without it, and by whom it is needed
     select n.place, n.global_position,
       (select true from message_store.messages later
-       where later.stream_name = n.stream_name and later.position > n.position limit 1) as followed,
+       where later.stream_name = n.stream_name and later.position > n.position limit 1)
+      or n.is_own and n.global_position < head and r.stream_name is null as can_go,
       case when not ignore_consumers then coalesce(
-        case when n.global_position >= slowest.needs then slowest.consumer_id end,
-        case when n.position >= r.needs then r.consumer_id end)
+        case when n.global_position >= slowest.needs then slowest.reader end,
+        case when n.position >= r.needs then r.reader end)
       end as held_by
     from next n
     cross join kept k
@@ -221,26 +278,39 @@ begin
     (select k.place from kept k) as kept_from
   into walked
   from old o
-  where o.followed;
+  where o.can_go;
 
-  with gone as (
-    delete from message_store.messages m where m.global_position = any (walked.going)
-    returning m.global_position
-  )
-  select count(*) as count, min(g.global_position) as lowest, max(g.global_position) as highest
-  into run from gone g;
-
-  if run.count > 0 then
-    insert into penstock.retentions
-      (target, category, lowest_position, highest_position, message_count)
-    values (target, category, run.lowest, run.highest, run.count);
+  removed := penstock.delete_messages(target, walked.going);
+  if walked.held_by is not null then
+    held_back_by := walked.held_by
+      || jsonb_build_object('waiting_since', penstock.waiting_since(walked.held_by));
   end if;
-  removed := run.count;
-  held_back_by := walked.held_by;
   if walked.count = most and walked.kept_from is null and walked.all_held is not true then
     walked_to := walked.last;
   end if;
   return next;
+end
+$$;
+
+-- Delete messages of a stream or category, and record that. Returns how many.
+create or replace function penstock.delete_messages(target varchar, positions bigint[])
+returns bigint language plpgsql volatile
+as $$
+declare
+  gone record;
+begin
+  with deleted as (
+    delete from message_store.messages m where m.global_position = any (positions)
+    returning m.global_position
+  )
+  select count(*) as count, min(d.global_position) as lowest, max(d.global_position) as highest
+  into gone from deleted d;
+  if gone.count > 0 then
+    insert into penstock.retentions
+      (target, category, lowest_position, highest_position, message_count)
+    values (target, message_store.category(target), gone.lowest, gone.highest, gone.count);
+  end if;
+  return gone.count;
 end
 $$;
 

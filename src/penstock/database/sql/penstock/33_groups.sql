@@ -17,6 +17,7 @@
 -- * Partitions that can be claimed are in a queue, an index by `queue_position`. A claim reads it from
 --   a *claim cursor* on, so that it does not visit the dead entries before (35_group_queue.sql).
 -- * A worker claims a partition with its messages, and acknowledges or releases it (36_group_claims.sql).
+-- * A group is removed in batches (37_group_removal.sql).
 --
 -- A transaction that changes the state of a partition first locks its row in `partitions`, which itself
 -- never changes, and reads the state in a later statement. A transaction that routes, adds a type or resets
@@ -48,6 +49,7 @@ create table if not exists penstock.group_progress (
   fanned_out bigint not null default 0,    -- the last of group_fanouts that is finished
   fanned_to bigint not null default 0,     -- the last partition that was updated for the next one
   rechecked bigint not null default 0,     -- the last of group_rechecks that is done
+  updated_at timestamptz default now(),    -- null: before it was recorded
   primary key (group_pk, version)
 );
 
@@ -176,6 +178,13 @@ create table if not exists penstock.group_rechecks (
   primary key (group_pk, id)
 );
 
+-- Groups that were removed, and of which rows are left: see 37_group_removal.sql.
+create table if not exists penstock.removed_groups (
+  id integer primary key,
+  group_id text not null,
+  removed_at timestamptz not null default now()
+);
+
 -- The key of a projection: the values in the order of the group's attributes, null for a gap. The text
 -- of an array writes a null differently from every value.
 create or replace function penstock.feed_key(projection text[])
@@ -283,11 +292,19 @@ declare
 begin
   select g.* into found_group from penstock.consumer_groups g where g.group_id = find_group.group_id;
   if not found then
-    raise exception using errcode = 'PS044',
-      message = format('no consumer group %s was registered', group_id),
-      detail = jsonb_build_object('group_id', group_id);
+    perform penstock.refuse_unknown_group(group_id);
   end if;
   return found_group;
+end
+$$;
+
+create or replace function penstock.refuse_unknown_group(group_id text)
+returns void language plpgsql
+as $$
+begin
+  raise exception using errcode = 'PS044',
+    message = format('no consumer group %s was registered, or it was removed', group_id),
+    detail = jsonb_build_object('group_id', group_id);
 end
 $$;
 
@@ -335,6 +352,9 @@ begin
   set partition_by = null, handled_types = '{}', narrowed = false,
     replayed_by = coalesce(g.partition_by, g.replayed_by), updated_at = clock_timestamp()
   where g.id = own.id;
+  if not found then
+    perform penstock.refuse_unknown_group(group_id);  -- it was removed meanwhile
+  end if;
   perform from penstock.partitions p where p.group_pk = own.id order by p.offset_id for update;
 
   with handled as (
@@ -382,7 +402,8 @@ as $$
   delete from penstock.group_feeds;
   delete from penstock.group_replays;
   delete from penstock.group_types;
-  delete from penstock.group_progress
+  delete from penstock.group_progress;
+  delete from penstock.removed_groups
 $$;
 
 create or replace function penstock.clear_consumer_groups()
@@ -401,7 +422,7 @@ begin
   begin
     truncate penstock.group_rechecks, penstock.group_fanouts, penstock.feed_partitions,
       penstock.claim_cursors, penstock.partition_states, penstock.partitions, penstock.group_feeds,
-      penstock.group_replays, penstock.group_types, penstock.group_progress;
+      penstock.group_replays, penstock.group_types, penstock.group_progress, penstock.removed_groups;
   exception
     when object_in_use then  -- the same statement truncates some of them
       perform penstock.delete_group_rows();

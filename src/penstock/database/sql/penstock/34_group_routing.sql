@@ -27,7 +27,7 @@ begin
   end if;
   select g.* into own from penstock.consumer_groups g where g.id = own.id;  -- under the lock
   if own.partition_by is null then
-    return false;  -- it was reset
+    return false;  -- it was reset, or removed
   end if;
   select p.* into saved from penstock.latest_group_progress(own.id) p;
   progress := saved;
@@ -442,12 +442,16 @@ create or replace function penstock.configure_group(
 returns penstock.consumer_groups language plpgsql volatile
 as $$
 declare
+  group_id constant text := own.group_id;
   saved penstock.group_progress;
   progress penstock.group_progress;
   new_types jsonb;
 begin
   perform pg_advisory_xact_lock(1885693286, own.id);
   select g.* into own from penstock.consumer_groups g where g.id = own.id;  -- under the lock
+  if not found then
+    perform penstock.refuse_unknown_group(group_id);  -- it was removed meanwhile
+  end if;
   if own.partition_by <> names
       and not exists (select from penstock.group_feeds f where f.group_pk = own.id)
       and not exists (select from penstock.partitions p where p.group_pk = own.id) then

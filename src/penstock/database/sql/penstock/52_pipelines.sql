@@ -70,7 +70,7 @@ $$;
 
 -- How far each processor has read each of its queues.
 create or replace view penstock.tailers as
-  select p.pipeline, p.processor, t.key as queue, t.value::bigint as position
+  select p.pipeline, p.processor, t.key as queue, t.value::bigint as position, s.last_step_at, p.error
   from penstock.processors p
   cross join lateral penstock.latest_processor_progress(p.pipeline, p.processor) s
   cross join lateral jsonb_each_text(s.tailers) t;

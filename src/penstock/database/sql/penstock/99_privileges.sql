@@ -19,6 +19,7 @@ $$;
 revoke execute on function
   penstock.remove_messages(
     varchar, bigint, bigint, timestamptz, varchar[], boolean, bigint, bigint),
+  penstock.remove_consumer(varchar, varchar),
   penstock.declare_type(text, text[]), penstock.attach_attribute_triggers(),
   penstock.index_attributes(), penstock.forget_attributes(),
   penstock.renew_incarnation(), penstock.index_applied(), penstock.forget_applied(),
@@ -36,6 +37,7 @@ begin
     revoke execute on function
       penstock.remove_messages(
         varchar, bigint, bigint, timestamptz, varchar[], boolean, bigint, bigint),
+      penstock.remove_consumer(varchar, varchar),
       penstock.index_attributes(), penstock.forget_attributes(),
       penstock.renew_incarnation(), penstock.index_applied(), penstock.forget_applied(),
       penstock.place_applied(), penstock.forget_log()
@@ -49,6 +51,7 @@ begin
     revoke execute on function
       penstock.remove_messages(
         varchar, bigint, bigint, timestamptz, varchar[], boolean, bigint, bigint),
+      penstock.remove_consumer(varchar, varchar),
       penstock.declare_type(text, text[]), penstock.attach_attribute_triggers(),
       penstock.index_attributes(), penstock.forget_attributes(),
       penstock.renew_incarnation(), penstock.index_applied(), penstock.forget_applied(),
