@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -393,6 +394,28 @@ class TestUndecodableRecords:
             record = session.poll()
             assert record is not None
             assert record.value == "good"
+
+
+class Renumbering(penstock.Interceptor):
+    """Gives each message that is read another position."""
+
+    def on_read(self, message: penstock.RecordedMessage) -> penstock.RecordedMessage:
+        return replace(message, position=message.position + 100)
+
+
+def test_an_interceptor_that_changes_positions_does_not_move_the_offset(
+    way: Way, shared_url: str, mode: CommitMode
+) -> None:
+    with way.connect(shared_url, interceptors=[Renumbering()]) as store:
+        queue = store.queue(f"orders-{uuid4()}")
+        queue.offer_many(["a", "b"])
+        session = queue.create_consumer("worker", mode)
+
+        first = session.poll()
+        session.commit()
+        second = session.poll()
+
+    assert [(one.offset, one.value) for one in (first, second)] == [(0, "a"), (1, "b")]
 
 
 class Forgetful(penstock.JsonSerializer):

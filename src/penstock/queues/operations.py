@@ -79,11 +79,11 @@ def fetch_at(
 
 def decoded(context: LogContext, row: Row) -> ConsumedRecord | UndecodableRecord:
     """Return the record in a row of a queue's stream, or why it cannot be decoded."""
+    _, stream_name, _, offset, global_position, *_ = row
     try:
         (message,) = context.decode([row])
-        return record_of(message)
+        return record_of(message, offset)  # whatever position an interceptor has given it
     except Exception as error:  # a serializer may raise anything
-        _, stream_name, _, offset, global_position, *_ = row
         reason = getattr(error, "reason", None) or first_line(error)
         undecodable = UndecodableRecord(stream_name, offset, global_position, reason)
         undecodable.__cause__ = error

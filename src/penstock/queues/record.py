@@ -82,8 +82,8 @@ def records_from(values: Iterable[Any]) -> list[Record]:
     return [value if isinstance(value, Record) else Record(value) for value in values]
 
 
-def record_of(message: RecordedMessage) -> ConsumedRecord:
-    """Return the record that a message holds.
+def record_of(message: RecordedMessage, offset: int) -> ConsumedRecord:
+    """Return the record that the message at this offset holds.
 
     Raises:
         ValueError: The message is not a record.
@@ -97,7 +97,7 @@ def record_of(message: RecordedMessage) -> ConsumedRecord:
     if not _is_texts(headers):
         raise ValueError("its headers should be an object of text")
     value = message.data["value"]
-    return ConsumedRecord(message.position, _key(metadata), headers, value, message.time)
+    return ConsumedRecord(offset, _key(metadata), headers, value, message.time)
 
 
 def _key(metadata: Mapping[str, Any]) -> str | bytes | None:
