@@ -2,7 +2,7 @@
 # and whenever pyproject.toml or constraints.txt change. It takes Python 3.11 or newer and make.
 
 PYTHON ?= python3
-WORKERS ?= 3
+WORKERS ?= 2
 CHAOS_SECONDS ?= 600
 
 BIN := .venv/bin
@@ -26,10 +26,10 @@ demo: .venv/.run ## run the main job: a shop on an embedded PostgreSQL and Spark
 	$(BIN)/penstock demo
 
 test: .venv/.dev ## run the tests
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 test-quick: .venv/.dev ## run the quick tests: no Spark, nothing slow
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not spark and not slow"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not spark and not slow"
 
 check: .venv/.dev ## check format, lint, generated modules, types and layers
 	$(BIN)/ruff format --check .

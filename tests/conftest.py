@@ -80,18 +80,13 @@ SLOW = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests, and run the longest first, so that no worker is left with one at the end.
 
-    A pytest worker runs all tests of a file. One runs all that use the Spark session with
-    pipelines, and one all others that use it: a session is slow at first.
+    The tests on Spark are neighbours: xdist deals them to one worker, and one session runs them.
     """
     for item in items:
-        uses_session = "spark" in getattr(item, "fixturenames", ())
-        if item.nodeid.startswith(SPARK) or uses_session:
+        if item.nodeid.startswith(SPARK) or "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("spark")
         if item.nodeid.startswith(SLOW) or item.get_closest_marker("chaos"):
             item.add_marker("slow")
-        file = item.nodeid.partition("::")[0]
-        group = f"session {file.split('/')[1] == 'pipeline'}" if uses_session else file
-        item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=_order)
 
 
