@@ -107,7 +107,8 @@ def test_any_other_exception_is_a_failure_of_the_handler(
         seen.append(claim.partition_value["device_id"])
         raise error
 
-    assert run(database_url, handle, "run_until_idle") == 2
+    later = FailurePolicy.park(delay=60, longest_delay=60)  # than this test takes
+    assert run(database_url, handle, "run_until_idle", on_failure=later) == 2
 
     assert seen == ["a", "b"]
     (status,) = group.groups.list()
