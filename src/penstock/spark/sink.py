@@ -14,6 +14,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 
@@ -25,6 +26,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from penstock.errors import UnavailableError
 from penstock.spark.connections import DatabaseRef, connect
 from penstock.spark.options import WriteOptions
 from penstock.spark.write.rows import RowsToStage
@@ -60,9 +62,13 @@ class _Writer:
         return StagedPart(staged, context.partitionId(), query)
 
     def abort(self, messages: Messages, batchId: int = 0) -> None:  # noqa: N803
-        """Remove what these tasks staged. A later sweep removes what others still stage."""
+        """Remove what these tasks staged. A later sweep removes what others still stage.
+
+        If the database is away, the sweep removes all of it: an error here would replace the one
+        that ended the write.
+        """
         if parts := _parts(messages):
-            with connect(self.database) as connection:
+            with suppress(UnavailableError), connect(self.database) as connection:
                 clean_up(connection, [one.staged for one in parts])
 
     def _publish(self, messages: Messages, source: str | None, batch: int) -> None:
