@@ -13,11 +13,13 @@ that belongs to it has one of its own: what that forks is found among the driver
 
 from __future__ import annotations
 
+import atexit
 import gc
 import json
 import os
 import runpy
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -48,6 +50,7 @@ server.recv(1)  # nothing, when the process has ended
 def start() -> dict[str, str]:
     """Start the process, which ends with this one. Return the variables by which Spark finds it."""
     folder = Path(tempfile.mkdtemp(prefix="python-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     address = str(folder / "socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(address)
