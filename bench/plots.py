@@ -16,11 +16,11 @@ from bench.results import Comparison, Figure, Ratio, Run
 #: the sections of the page, with their parts of the run
 GROUPS = {
     "Writing": ("write-message", "write-messages", "guarded-append"),
-    "Reading": ("category-read", "consumer", "loss"),
-    "As the log grows": ("growth",),
+    "Reading": ("category-read", "consumer", "waking", "loss"),
+    "As the log grows": ("growth", "archive"),
     "Queues": ("claims", "outbox"),
     "Spark": ("spark",),
-    "Pipelines": ("pipeline",),
+    "Pipelines": ("pipeline", "lake"),
 }
 
 _SIZE = re.compile(r"([\d,]+) (message|partition|client|writer)s?\b")

@@ -92,17 +92,24 @@ def draw(results: Path, prefix: Path) -> list[Path]:
 
 def page(run: Run) -> str:
     """Return the page of a full run in Markdown; others have none."""
-    if run.quick or (missing := [one for one in PARTS if one not in {*run.done, *run.failed}]):
+    asked = [one for one in PARTS if one in run.parts]
+    if run.quick or (missing := [one for one in asked if one not in {*run.done, *run.failed}]):
         what = "a quick run" if run.quick else f"not measured yet: {', '.join(missing)}"
         raise SystemExit(f"no page is made of it: {what}")
     drawn = charts(run)
-    sections = [_opening(run), _behind(run), _HOW, _aims(run)]
+    sections = [_opening(run), _newer(run), _behind(run), _HOW, _aims(run)]
     for group in GROUPS:
         compared = [one for one in run.comparisons if group_of(one) == group]
         if compared:
             shown = [_chart(one) for one in drawn if one.group == group]
             sections += [f"## {group}\n", *shown, *(_section(one) for one in compared)]
     return "\n".join([*sections, _server(run), _versions(run)])
+
+
+def _newer(run: Run) -> str:
+    """Return which parts have been added since the run."""
+    newer = [one for one in PARTS if one not in run.parts]
+    return f"Added since, and not measured here: {', '.join(newer)}.\n" if newer else ""
 
 
 def _opening(run: Run) -> str:

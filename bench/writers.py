@@ -13,6 +13,8 @@ from typing import Any
 
 import penstock
 from bench.server import DATA, METADATA
+from penstock.database.operation import Operation, call
+from penstock.log.write import write_message
 
 
 class Writers:
@@ -31,14 +33,21 @@ class Writers:
 
 
 @contextmanager
-def writers(url: str, count: int) -> Iterator[Writers]:
-    """Start processes that are connected and ready to write."""
+def writers(
+    url: str, count: int, *, wake_up: bool = True, notify: bool = False
+) -> Iterator[Writers]:
+    """Start processes that are connected and ready to write.
+
+    With `notify` they send a notification inside each writing transaction.
+    """
     context = multiprocessing.get_context("spawn")
     pipes: list[Connection[Any, Any]] = []
     processes = []
     for number in range(count):
         ours, theirs = context.Pipe()
-        process = context.Process(target=_write, args=(url, number, theirs), daemon=True)
+        process = context.Process(
+            target=_write, args=(url, number, theirs, wake_up, notify), daemon=True
+        )
         process.start()
         pipes.append(ours)
         processes.append(process)
@@ -53,9 +62,16 @@ def writers(url: str, count: int) -> Iterator[Writers]:
             process.join(timeout=30)
 
 
-def _write(url: str, number: int, pipe: Connection[Any, Any]) -> None:
+def _notifying(write: Operation[int]) -> Operation[None]:
+    """Return the write with a notification in the same statement, and so in one transaction."""
+    [statement] = write.statements
+    sql = "select pg_notify('bench', message_store.write_message(%s, %s, %s, %s, %s, %s)::text)"
+    return call("write_and_notify", sql, statement.arguments, lambda _: None)
+
+
+def _write(url: str, number: int, pipe: Connection[Any, Any], wake_up: bool, notify: bool) -> None:
     data, metadata = json.loads(DATA), json.loads(METADATA)
-    with penstock.connect(url, pool_max_size=1) as store:
+    with penstock.connect(url, pool_max_size=1, wake_up=wake_up) as store:
         store.message_store_version()
         pipe.send("ready")
         while order := pipe.recv():
@@ -64,6 +80,12 @@ def _write(url: str, number: int, pipe: Connection[Any, Any]) -> None:
             written = 0
             while time.perf_counter() < began + seconds:
                 stream_name = f"account-python-{slice_number}-{number}-{written // 10}"
-                store.write_message(stream_name, "Deposited", data, metadata)
+                if notify:
+                    operation = write_message(
+                        store.context, stream_name, "Deposited", data, metadata
+                    )
+                    store.run(_notifying(operation))
+                else:
+                    store.write_message(stream_name, "Deposited", data, metadata)
                 written += 1
             pipe.send(written / (time.perf_counter() - began))

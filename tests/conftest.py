@@ -8,7 +8,6 @@ import signal
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,10 @@ from psycopg.conninfo import conninfo_to_dict
 import penstock
 from penstock.database.embedded import EmbeddedServer, start
 from penstock.store import Store
-from tests import message_db
+from tests import forked_python, message_db
 from tests.database_reuse import FreshState, rename
 from tests.servers import FAST, own_folder
-from tests.spark import class_archive, forked_python
+from tests.spark import class_archive
 from tests.store_reuse import AnyStore, KeptConnections
 
 # how long an example takes says nothing on a busy machine
@@ -65,15 +64,17 @@ SLOW = (
         "reconnect", "security", "upgrade", "versions",
     )),
     *("tests/docs/test_blocks.py", "tests/docs/test_examples.py", "tests/loops/test_outage.py"),
+    "tests/lake/test_s3.py",
     *(f"tests/groups/test_group_{one}.py" for one in ("costs", "model", "stress")),
     *(f"tests/log/test_{one}.py" for one in (
-        "applied_rows", "complete", "guard_model", "guard_races", "interleavings", "plans",
-        "retention_cost", "watermark_faults",
+        "applied_rows", "archive", "archive_twins", "complete", "guard_model", "guard_races",
+        "interleavings", "plans",
+        "replica", "retention_cost", "waiter_faults", "watermark_faults",
     )),
     "tests/message/test_names_on_server.py",
     *(f"tests/outbox/test_{one}.py" for one in ("costs", "outbox_faults", "outbox_locks")),
     *("tests/queues/test_session_faults.py", "tests/queues/test_session_model.py"),
-    "tests/telemetry/test_health_cost.py",
+    *("tests/spark/test_replica.py", "tests/telemetry/test_health_cost.py"),
 )  # fmt: skip
 
 
@@ -96,14 +97,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         return (yield)
     class_archive.use()
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in _forked_python().items():
+        for name, value in forked_python.spark_server().spark_variables().items():
             patch.setenv(name, value)
         return (yield)
-
-
-@cache
-def _forked_python() -> dict[str, str]:
-    return forked_python.start()
 
 
 def _order(item: pytest.Item) -> tuple[bool, bool]:

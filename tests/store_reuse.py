@@ -61,6 +61,8 @@ class KeptConnections(Generic[AnyStore]):
 
     def take_back(self, store: AnyStore) -> None:
         """Close a store, except for the connections that can be used again."""
+        if store.context.wake_ups is not None:
+            store.context.wake_ups.close()
         self._kept = [one for one in _idle_connections(store) if self._is_reset(one)]
         store._pool.close()
 

@@ -76,6 +76,8 @@ class TestLoading:
             ("PENSTOCK_POOL_MAX_SIZE", "three"),
             ("PENSTOCK_POOL_MAX_SIZE", "3.5"),
             ("PENSTOCK_READ_ONLY", "maybe"),
+            ("PENSTOCK_MAX_REPLICA_LAG", "-1"),
+            ("PENSTOCK_MAX_REPLICA_LAG", "soon"),
         ],
     )
     def test_names_a_variable_that_cannot_be_read(
@@ -414,3 +416,54 @@ class TestEachConnection:
         assert "127.0.0.1:1/store" in str(caught.value)
         assert "hunter2" not in str(caught.value)
         assert caught.value.retryable
+
+
+@pytest.mark.parametrize("text", ["s3.region=x", '["0Secret0"]', '{"s3.secret-access-key": 1}'])
+def test_options_of_the_lake_that_are_no_object_of_texts_are_refused_without_a_secret(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_LAKE_OPTIONS", text)
+
+    with pytest.raises(ValidationError) as caught:
+        Settings.load()
+
+    assert "0Secret0" not in str(caught.value)
+
+
+class TestTheReplica:
+    def test_has_what_its_address_leaves_out_from_the_primary(self) -> None:
+        settings = Settings(
+            database_url="postgresql://ada:secret@db1:6000/shop?sslmode=require",
+            replica="postgresql://db2",
+        )
+
+        found = conninfo_to_dict(settings.of_replica().conninfo())
+
+        assert (found["host"], found.get("port")) == ("db2", None)
+        assert (found["user"], found["password"], found["dbname"], found["sslmode"]) == (
+            *("ada", "secret", "shop"),
+            "require",
+        )
+
+    def test_is_not_taken_from_the_environment_for_another_primary(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("PENSTOCK_URL", "postgresql://db1/shop")
+        monkeypatch.setenv("PENSTOCK_REPLICA_URL", "postgresql://db2/shop")
+
+        assert Settings.load().replica == "postgresql://db2/shop"
+        assert Settings.load("postgresql://elsewhere/shop").replica is None
+
+    def test_does_not_show_its_password(self) -> None:
+        settings = Settings(database_url=URL, replica="postgresql://ada:secret@db2/shop")
+
+        assert "secret" not in repr(settings)
+        with pytest.raises(ValidationError) as caught:
+            Settings(database_url=URL, replica="http://ada:secret@db2/shop")
+        assert caught.value.name == "replica"
+        assert "secret" not in str(caught.value)
+
+    @pytest.mark.parametrize("seconds", [-1, 3_601, True, "soon", float("nan")])
+    def test_has_a_lag_within_an_hour(self, seconds: object) -> None:
+        with pytest.raises(ValidationError, match="max_replica_lag"):
+            Settings(max_replica_lag=seconds)  # type: ignore[arg-type]

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from bench.comparisons import (
+    archive,
     category_read,
     claims,
     consumer,
     growth,
     guarded_append,
+    lake,
     loss,
     outbox,
     pipeline,
     spark,
+    waking,
     write_message,
     write_messages,
 )
@@ -33,7 +36,10 @@ COMPARISONS: dict[str, Compare] = {
     "guarded-append": guarded_append.compare,
     "claims": claims.compare,
     "outbox": outbox.compare,
+    "archive": archive.compare,
+    "waking": waking.compare,
     "loss": loss.compare,
     "spark": spark.compare,
     "pipeline": pipeline.compare,
+    "lake": lake.compare,
 }

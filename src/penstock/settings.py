@@ -1,13 +1,14 @@
 """The settings of a store: one frozen value, from arguments and the environment.
 
 An argument overrides the environment variable of the same name (`PENSTOCK_` and the field in upper
-case; `PENSTOCK_URL` for `database_url`), which overrides the default. If an address is given as an
-argument, no part of it comes from the environment. Without an address, the embedded server in
-`folder` is used. A password is never shown.
+case; `PENSTOCK_URL` for `database_url`, `PENSTOCK_REPLICA_URL` for `replica`), which overrides the
+default. If an address is given as an argument, no part of it comes from the environment. Without an
+address, the embedded server in `folder` is used. A password is never shown.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import zoneinfo
@@ -25,6 +26,12 @@ _CONNECTION_FIELDS = (
     "host", "port", "dbname", "user", "password",
     "sslmode", "sslrootcert", "sslcert", "sslkey",
 )  # fmt: skip
+
+LONGEST_LAG = 3_600  # seconds
+#: what a standby has in common with its primary
+_OF_BOTH = ("dbname", "user", "password", "sslmode", "sslrootcert", "sslcert", "sslkey")
+#: the variables whose names differ from those of their fields
+_VARIABLES = {"database_url": "PENSTOCK_URL", "replica": "PENSTOCK_REPLICA_URL"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +60,8 @@ class Settings:
     command_timeout_ms: int = 30_000
     #: the maximum duration of a transaction, unless it sets its own
     transaction_timeout_ms: int = 30_000
+    #: the maximum duration of a transaction that may write, whatever its own timeout
+    max_write_seconds: int | None = None
     connect_timeout_ms: int = 10_000
     session_timezone: str = "UTC"
     application_name: str = "penstock"
@@ -68,6 +77,20 @@ class Settings:
     read_only: bool = False
     #: disable behind a connection pooler that does not support prepared statements
     prepared_statements: bool = True
+    #: wake what waits for messages when they are written; otherwise it polls
+    wake_up: bool = True
+
+    #: the address of a streaming standby, on which categories are read
+    replica: str | None = field(default=None, repr=False)
+    #: how far behind the replica may be, in seconds: a read waits so long for it
+    max_replica_lag: float = 1.0
+    #: read the primary if the replica is further behind or unreachable, and do not raise
+    replica_fallback: bool = True
+
+    #: where the files of Iceberg tables are: `file://…`, `s3://…`, `gs://…` or `abfss://…`
+    warehouse: str | None = None
+    #: how to sign in there, by the names of pyiceberg: `s3.endpoint`, `s3.access-key-id`, …
+    lake_options: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
 
     def __post_init__(self) -> None:
         """Refuse invalid values before any connection is made."""
@@ -87,6 +110,13 @@ class Settings:
             raise ValidationError("pool_max_size", self.pool_max_size, expected)
         if self.database_url is not None:
             check_url(self.database_url)
+        if self.replica is not None:
+            check_url(self.replica, "replica")
+            if self.embedded:
+                expected = "given with the address of its primary: the embedded server has none"
+                raise ValidationError("replica", _without_secrets(self.replica), expected)
+        _check_warehouse(self.warehouse)
+        _check_options(self.lake_options)
 
     @classmethod
     def load(cls, database_url: str | Settings | None = None, /, **options: Any) -> Settings:
@@ -101,7 +131,7 @@ class Settings:
             options["database_url"] = database_url
         found = _from_environment(os.environ, known)
         if any(options.get(name) for name in ("database_url", "host", "dbname", "folder")):
-            for name in ("database_url", *_CONNECTION_FIELDS):
+            for name in ("database_url", "replica", *_CONNECTION_FIELDS):
                 found.pop(name, None)  # all parts of the address come from one place
         return cls(**{**found, **options})
 
@@ -109,6 +139,22 @@ class Settings:
     def embedded(self) -> bool:
         """Whether the embedded server is used, since no server is named."""
         return not (self.database_url or self.host or self.dbname)
+
+    def of_replica(self) -> Settings:
+        """Return the settings of the replica: what its address leaves out is the primary's."""
+        given, primary = conninfo_to_dict(self.replica or ""), conninfo_to_dict(self.conninfo())
+        same = {name: primary[name] for name in _OF_BOTH if name in primary and name not in given}
+        none: dict[str, Any] = dict.fromkeys(_CONNECTION_FIELDS)
+        # a read that waits longer than this for a connection goes to the primary
+        patience = max(1, min(self.pool_timeout_ms, int(self.max_replica_lag * 1000)))
+        return replace(
+            self,
+            **none,
+            database_url=make_conninfo(self.replica or "", **same),
+            replica=None,
+            pool_timeout_ms=patience,
+            wake_up=False,  # a standby refuses LISTEN and NOTIFY; the primary rings
+        )
 
     def conninfo(self) -> str:
         """Return libpq's connection string, password included."""
@@ -132,23 +178,42 @@ class Settings:
         return f"{host}:{parts.get('port') or 5432}/{parts.get('dbname') or ''}"
 
 
-def check_url(url: str) -> None:
+#: credentials are in options, never in the URL
+_WAREHOUSE = re.compile(r"(file:///|(s3|gs|abfss)://[^/?#:]+)[^?#:]*")
+
+
+def _check_warehouse(warehouse: str | None) -> None:
+    expected = "a URL such as file:///data/lake, s3://bucket/lake, gs://… or abfss://…"
+    if warehouse is not None and not _WAREHOUSE.fullmatch(str(warehouse)):
+        raise ValidationError("warehouse", _without_secrets(str(warehouse)), expected)
+
+
+def _check_options(options: object) -> None:
+    expected = "a mapping of pyiceberg's names to text, such as {'s3.region': 'eu-central-1'}"
+    if not isinstance(options, Mapping):
+        raise ValidationError("lake_options", type(options).__name__, expected)
+    for name, value in options.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise ValidationError("lake_options", f"{name} = ***", expected)
+
+
+def check_url(url: str, name: str = "database_url") -> None:
     """Refuse a URL that libpq cannot parse, without showing a password."""
     expected = "postgresql://user:password@host:port/database, or libpq's key=value form"
     if not isinstance(url, str) or "\0" in url or not url.strip():
-        raise ValidationError("database_url", _without_secrets(str(url)), expected)
+        raise ValidationError(name, _without_secrets(str(url)), expected)
     if "://" in url and not url.startswith(("postgresql://", "postgres://")):
-        raise ValidationError("database_url", _without_secrets(url), expected)
+        raise ValidationError(name, _without_secrets(url), expected)
     try:
         parts = conninfo_to_dict(url)
     except (psycopg.Error, UnicodeError):
-        raise ValidationError("database_url", _without_secrets(url), expected) from None
+        raise ValidationError(name, _without_secrets(url), expected) from None
     if not re.fullmatch(r"[\d,]*", str(parts.get("port") or "")):
-        raise ValidationError("database_url", _without_secrets(url), expected)
-    _check_tls("sslmode in database_url", parts.get("sslmode"))
+        raise ValidationError(name, _without_secrets(url), expected)
+    _check_tls(f"sslmode in {name}", parts.get("sslmode"))
     if re.match(r"\w+://[^@?]*(/[^@?]*@|@[^?]*@)", url):  # libpq would parse it as host or database
         expected = "percent-encoded: in a password, @ is %40 and / is %2F"
-        raise ValidationError("database_url", _without_secrets(url), expected)
+        raise ValidationError(name, _without_secrets(url), expected)
 
 
 def _without_secrets(url: str) -> str:
@@ -170,7 +235,7 @@ def redact(text: str) -> str:
 def _from_environment(environment: Mapping[str, str], known: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, one in known.items():
-        variable = "PENSTOCK_URL" if name == "database_url" else f"PENSTOCK_{name.upper()}"
+        variable = _VARIABLES.get(name, f"PENSTOCK_{name.upper()}")
         if environment.get(variable):
             found[name] = _parsed(variable, environment[variable], str(one.type))
     return found
@@ -181,10 +246,19 @@ def _parsed(variable: str, text: str, type_name: str) -> Any:
         if not re.fullmatch(r"-?\d+", text):
             raise ValidationError(variable, text, "an integer")
         return int(text)
+    if type_name == "float":
+        if not re.fullmatch(r"\d+(\.\d+)?", text):
+            raise ValidationError(variable, text, "a number of seconds")
+        return float(text)
     if type_name == "bool":
         if text.lower() not in ("1", "true", "on", "yes", "0", "false", "off", "no"):
             raise ValidationError(variable, text, "on or off")
         return text.lower() in ("1", "true", "on", "yes")
+    if type_name.startswith("Mapping"):
+        try:
+            return json.loads(text)
+        except ValueError:  # it may have secrets
+            raise ValidationError(variable, "***", "a JSON object of texts") from None
     return Path(text) if type_name == "Path" else text
 
 
@@ -198,9 +272,14 @@ def _check_type(name: str, type_name: str, value: object) -> None:
             raise ValidationError(name, value, "an integer")
         if not lowest <= value <= highest:
             raise ValidationError(name, value, f"between {lowest} and {highest}")
+    elif type_name == "float":
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValidationError(name, value, "a number of seconds")
+        if not 0 <= value <= LONGEST_LAG:
+            raise ValidationError(name, value, f"between 0 and {LONGEST_LAG:,} seconds")
     elif type_name == "bool" and not isinstance(value, bool):
         raise ValidationError(name, value, "True or False")
-    elif type_name.startswith("str") and name != "database_url" and not _is_text(value):
+    elif type_name.startswith("str") and name not in _VARIABLES and not _is_text(value):
         shown = "***" if name == "password" else value
         raise ValidationError(name, shown, "text without NUL characters")
 

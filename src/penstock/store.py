@@ -11,13 +11,16 @@ Connecting installs or upgrades an embedded database, and never changes another.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any, Self, TypeVar
+from uuid import UUID
 
 import psycopg
 
+from penstock.admin import awaited
 from penstock.admin.admin import Admin
+from penstock.admin.wait_until import wait_for_reader, wait_for_task
 from penstock.database import connection_setup, pool
 from penstock.database import edition as editions
 from penstock.database.edition import SCHEMA_VERSION, Edition
@@ -29,12 +32,21 @@ from penstock.database.isolation import IsolationLevel, terms
 from penstock.database.operation import Operation
 from penstock.database.parts import check_parts, parts
 from penstock.database.pool import Pool
-from penstock.errors import ValidationError
+from penstock.database.replica import read_point
+from penstock.database.replica_pool import ReplicaPool
+from penstock.database.wake_ups import ring_operation
+from penstock.errors import (
+    ReaderNotFound,
+    ReplicaUnavailable,
+    UnavailableError,
+    ValidationError,
+)
 from penstock.log import boundary
 from penstock.log.append import Appended
 from penstock.log.context import LogContext, check_position
 from penstock.log.decider import Command, Decider
 from penstock.loops.concurrency import run_in_thread
+from penstock.loops.durations import Duration, seconds
 from penstock.loops.retry import retry
 from penstock.message.conditions import QueryCondition
 from penstock.message.serializer import JsonSerializer, Serializer
@@ -67,12 +79,20 @@ def connect(
         context = LogContext(
             edition=_detect(settings),
             serializer=serializer or JsonSerializer(),
+            settings=settings,
             interceptors=tuple(interceptors),
             default_batch_size=settings.default_batch_size,
             sql_condition=settings.sql_condition,
         )
         connections = Pool(settings, context.edition, context.interceptors)
-        return Store(connections, context, opened.pop_all().close)
+        opened.callback(connections.close)
+        replica = None
+        if settings.replica is not None:
+            context.require_penstock("a replica")
+            replica = ReplicaPool(connections)
+            opened.callback(replica.close)
+            replica.check()
+        return Store(connections, context, opened.pop_all().close, replica)
 
 
 def _detect(settings: Settings) -> Edition:
@@ -101,10 +121,17 @@ def _detect(settings: Settings) -> Edition:
 class Store(Operations):
     """A message store, for blocking code. Created by `penstock.connect()`."""
 
-    def __init__(self, pool: Pool, context: LogContext, on_close: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        context: LogContext,
+        on_close: Callable[[], None],
+        replica: ReplicaPool | None = None,
+    ) -> None:
         self._pool = pool
-        self.context = context
+        self.context = replace(context, wake_ups=pool.wake_ups)
         self._on_close = on_close
+        self._replica = replica
 
     @property
     def settings(self) -> Settings:
@@ -130,7 +157,17 @@ class Store(Operations):
         return f"<{type(self).__name__} {self._pool.where} ({self.edition.value})>"
 
     def run(self, operation: Operation[Result]) -> Result:
-        """Run an operation in a transaction of its own and return its result."""
+        """Run an operation in a transaction of its own and return its result.
+
+        A read that a standby can answer goes to the replica, if the store has one.
+        """
+        replica, read = self._replica, operation.replica
+        if replica is not None and read is not None and replica.rest.is_over():
+            point = self._pool.run(read_point(read.resumes_at))
+            try:
+                return replica.run_at(point, operation)
+            except ReplicaUnavailable as error:
+                replica.failed(error)
         return self._pool.run(operation)
 
     def decide(
@@ -150,6 +187,65 @@ class Store(Operations):
         wanted = boundary.as_guard(conditions).conditions
         return retry(attempts=attempts)(super().decide)(decider, command, wanted)
 
+    def wait_until(
+        self,
+        consumer_id: str | None = None,
+        position: int | None = None,
+        *,
+        category: str | None = None,
+        queue: str | None = None,
+        group: str | None = None,
+        processor: tuple[str, str] | None = None,
+        outbox: UUID | str | None = None,
+        join: UUID | str | None = None,
+        timeout: Duration = 30.0,
+    ) -> str | None:
+        """Wait until everything up to a global position is handled, or a task is finished.
+
+        Name one: a consumer by its id (and its category, if the id has positions in several), a
+        queue's consumer by `consumer_id` and `queue`, a partitioned `group`, a pipeline's
+        `processor` as (pipeline, processor), a message of the `outbox`, or a `join`. The first four
+        take the `position`, such as a write with `returning="global_position"` returns; the last
+        two return the state in which it has ended.
+
+        After `timeout` (seconds or a timedelta) it raises `WaitTimedOut`, which says how far it has
+        come, or `ReaderNotFound` if nothing of this name has stored a position.
+        """
+        self.context.require_penstock("wait_until")
+        seconds("timeout", timeout)
+        which = awaited.one_of(
+            consumer_id=consumer_id, group=group, processor=processor, outbox=outbox, join=join
+        )
+        if which in ("outbox", "join"):
+            task = (
+                awaited.join(join or "")
+                if which == "join"
+                else awaited.outbox_message(outbox or "")
+            )
+            return wait_for_task(self, task, timeout)
+        if position is None:
+            raise ValidationError("position", position, "a global position")
+        check_position("position", position)
+        if queue is not None:
+            reader = awaited.session(queue, consumer_id or "")
+        elif group is not None:
+            reader = awaited.group(group)
+        elif processor is not None:
+            reader = awaited.processor(processor)
+        else:
+            category = category or self._category_of(consumer_id or "")
+            reader = awaited.consumer(category, consumer_id or "")
+        wait_for_reader(self, reader, position, timeout)
+        return None
+
+    def _category_of(self, consumer_id: str) -> str:
+        found = self.run(awaited.categories_of(consumer_id))
+        if not found:
+            raise ReaderNotFound(f"consumer {consumer_id!r}")
+        if len(found) > 1:
+            raise ValidationError("category", None, f"one of {', '.join(found)}")
+        return found[0]
+
     def transaction(
         self,
         isolation: IsolationLevel | str | None = None,
@@ -160,12 +256,15 @@ class Store(Operations):
         """Return a transaction for a `with` block: committed at its end, unless it raises.
 
         `timeout`, in seconds, limits the whole transaction. It defaults to the setting
-        `transaction_timeout_ms`. Above READ COMMITTED, reads of many streams end at a watermark
-        that is read before the transaction begins.
+        `transaction_timeout_ms`; unless `read_only`, it is at most `max_write_seconds`.
+
+        Above READ COMMITTED, reads of many streams end at a watermark that is read before the
+        transaction begins.
         """
-        default_ms = self.settings.transaction_timeout_ms
+        default_ms, most = self.settings.transaction_timeout_ms, self.settings.max_write_seconds
+        most_ms = None if most is None else most * 1000
         return Transaction(
-            self._pool, terms(isolation, read_only, timeout, default_ms), self.context
+            self._pool, terms(isolation, read_only, timeout, default_ms, most_ms), self.context
         )
 
     def begin_transaction(
@@ -206,6 +305,12 @@ class Store(Operations):
 
     def close(self) -> None:
         """Close all connections. An embedded server stops if this was its last user."""
+        wake_ups = self._pool.wake_ups
+        if wake_ups is not None and not self.is_closed:
+            unsent = run_in_thread(wake_ups.close)
+            if unsent:
+                with suppress(UnavailableError):  # others find it at their next safety look
+                    self._pool.run(ring_operation(unsent))
         self._pool.close()
         self._on_close()
 

@@ -74,6 +74,7 @@ class Transaction(Operations):
         self._terms = terms
         self._connection: Connection | None = None
         self._deadline = 0.0
+        self._rings: set[str] = set()  # at the commit
         self.watermark: int | None = None
 
     def begin(self) -> Self:
@@ -86,6 +87,7 @@ class Transaction(Operations):
         except DatabaseUnreachable:  # once more, on another connection
             self._pool.drop_idle()
             self._begin(self._pool.take())
+        self._rings = set()
         self.context = replace(self.context, watermark=self.watermark)
         return self
 
@@ -115,6 +117,7 @@ class Transaction(Operations):
             except DatabaseUnreachable:
                 self._check_usable()  # the server may have ended it at its timeout
                 raise
+        self._rings |= operation.rings
         return cast(Result, call.result)
 
     def run_apart(self, operation: Operation[Result]) -> Result:
@@ -130,6 +133,7 @@ class Transaction(Operations):
         self._check_usable()
         if self._end("commit") != "COMMIT":
             raise TransactionAborted
+        self._pool.ring(frozenset(self._rings))
 
     def rollback(self) -> None:
         """Roll back the transaction. Does nothing if it has already ended."""
@@ -234,7 +238,12 @@ class BorrowedConnection(Operations):
         return in_transaction(self.connection)
 
     def run(self, operation: Operation[Result], /) -> Result:
-        """Run an operation on the connection and return its result. Commits nothing."""
+        """Run an operation on the connection and return its result. Commits nothing.
+
+        What you commit later wakes no waiters: they find it at their next safety look.
+        """
         with intercepted(self.context.interceptors, operation.name, operation.facts) as call:
             call.result = execute(self.connection, operation)
+        if operation.rings and not self.may_be_undone:  # committed, not by you later
+            self.context.ring(operation.rings)
         return cast(Result, call.result)

@@ -7,7 +7,6 @@ import os
 import pty
 import struct
 import subprocess
-import sys
 import termios
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -16,9 +15,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from penstock.cli.app import app
+from tests.forked_python import ForkedProcess, penstock_server, spark_server
 
 Run = Callable[..., Result]
-Start = Callable[..., "subprocess.Popen[str]"]
+Start = Callable[..., ForkedProcess]
 
 
 def run(
@@ -41,9 +41,10 @@ def penstock(database_url: str) -> Run:
 
 
 @pytest.fixture
-def start() -> Iterator[Start]:
+def start(request: pytest.FixtureRequest) -> Iterator[Start]:
     """Start the command as a process, which must not outlive the test."""
-    started: list[subprocess.Popen[str]] = []
+    server = spark_server() if request.node.get_closest_marker("spark") else penstock_server()
+    started: list[ForkedProcess] = []
     inherited = {key: value for key, value in os.environ.items() if key != "COLUMNS"}  # of xdist
 
     def start(
@@ -53,16 +54,15 @@ def start() -> Iterator[Start]:
         stdin: int = subprocess.DEVNULL,
         stdout: int = subprocess.PIPE,
         env: Mapping[str, str] = {},
-    ) -> subprocess.Popen[str]:
+    ) -> ForkedProcess:
         started.append(
-            subprocess.Popen(
-                [sys.executable, "-m", "penstock", *arguments],
+            server.start(
+                *("-m", "penstock", *arguments),
                 env={**inherited, **({"PENSTOCK_URL": url} if url else {}), **env},
                 cwd=cwd,
                 stdin=stdin,
                 stdout=stdout,
                 stderr=subprocess.PIPE,
-                text=True,
             )
         )
         return started[-1]
@@ -80,8 +80,8 @@ def on_terminal(url: str, *arguments: str, columns: int = 80) -> str:
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     environment = {**os.environ, "PENSTOCK_URL": url, "TERM": "xterm-256color"}
     environment.pop("COLUMNS", None)
-    with subprocess.Popen(
-        [sys.executable, "-m", "penstock", *arguments],
+    with penstock_server().start(
+        *("-m", "penstock", *arguments),
         env=environment,
         stdin=slave,
         stdout=slave,

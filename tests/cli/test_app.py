@@ -63,7 +63,7 @@ def test_a_shell_completes_commands() -> None:
         check=False,
     )
 
-    assert sorted(done.stdout.split()) == ["read", "replay", "retain"]
+    assert sorted(done.stdout.split()) == ["read", "release-writer", "replay", "retain"]
 
 
 class TestARoleThatMayNot:

@@ -14,7 +14,7 @@ from tests.cli.conftest import Run, run
 CHECKS = [
     "Python", "psycopg", "embedded server", "Spark", "server", "message store", "durability",
     "lock table", "sequence", "triggers", "open writers",
-    "old snapshots",
+    "old snapshots", "wake-ups",
 ]  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 import penstock
-from penstock import Store
+from penstock import Store, UnavailableError
 from tests.cli.conftest import Run, run
 from tests.telemetry.busy import an_hour_passes, busy
 
@@ -43,7 +43,37 @@ def test_status_names_the_writer_that_holds_readers_back(penstock: Run, store: S
         pid = open_writer.connection.info.backend_pid
         assert "watermark       0, 2 behind" in result.stdout
         assert f"{pid}  0 s  idle in transaction  penstock     postgres" in result.stdout
-        assert f"select pg_terminate_backend({pid})" in result.stdout
+        assert f"penstock release-writer {pid}" in result.stdout
+        assert "select message_store.write_message(" in result.stdout
+
+
+def test_release_writer_shows_an_open_writer_and_ends_it(penstock: Run, store: Store) -> None:
+    hung = store.begin_transaction()
+    hung.write_message("account-1", "Opened")
+    pid = hung.connection.info.backend_pid
+    store.write_message("account-2", "Opened")
+
+    refused = penstock("release-writer", str(pid), stdin="n\n")
+    still_open = len(store.status().open_writers)
+    result = penstock("release-writer", str(pid), "--yes")
+
+    assert (refused.exit_code, still_open, result.exit_code) == (1, 1, 0)
+    assert f"pid {pid} (penstock, idle in transaction), open for" in result.stderr
+    assert "last statement: select message_store.write_message(" in result.stderr
+    assert [one.stream_name for one in store.get_category_messages("account")] == ["account-2"]
+    with pytest.raises(UnavailableError):
+        hung.commit()
+
+
+def test_release_writer_refuses_what_is_no_open_writer(penstock: Run, store: Store) -> None:
+    with store.transaction() as reader:
+        reader.get_category_messages("account")
+        pid = reader.connection.info.backend_pid
+
+        result = penstock("release-writer", str(pid), "--yes")
+
+    assert result.exit_code == 1
+    assert f"server process {pid} has no open transaction that has written" in result.stderr
 
 
 def test_status_as_json_has_the_same_facts(
@@ -69,9 +99,12 @@ def test_status_as_json_has_the_same_facts(
             "head": 2,
             "watermark": 0,
             "behind": 2,
+            "archived_to": None,
+            "archived_messages": 0,
             "pool": {"min_size": 1, "max_size": 7, "timeout_ms": 30000},
         }
         assert writer.pop("age_seconds") >= 0
+        assert writer.pop("last_statement").startswith("select message_store.write_message(")
         assert writer == {
             "pid": open_writer.connection.info.backend_pid,
             "role": "postgres",

@@ -7,7 +7,7 @@ import os
 import shutil
 import stat
 import subprocess
-import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from psycopg.pq import PGconn, Ping
 from penstock.database.cluster import _system_account
 from penstock.database.embedded import start
 from penstock.errors import EmbeddedServerError
+from tests.forked_python import penstock_server
 
 FAST = {"fsync": "off"}
 
@@ -36,11 +37,8 @@ class User:
     """Another process: joins, says its URL, and leaves by ending when it is told to."""
 
     def __init__(self, folder: Path, script: str = A_USER) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", script, str(folder)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
+        self.process = penstock_server().start(
+            *("-c", script, str(folder)), stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
 
     @property
@@ -116,7 +114,7 @@ def is_locked(path: Path) -> bool:
 
 def wait_until(condition: Callable[[], bool]) -> None:
     while not condition():
-        os.sched_yield()
+        time.sleep(0.001)
 
 
 def run(url: str, query: str) -> object:

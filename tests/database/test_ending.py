@@ -178,13 +178,17 @@ def test_the_last_user_of_an_embedded_server_need_not_close_it(tmp_path: Path) -
 
 
 class TestAStore:
-    def test_has_no_thread_of_its_own(self, database_url: str) -> None:
+    def test_has_no_thread_of_its_own_unless_it_rings(self, database_url: str) -> None:
         before = set(threading.enumerate())
 
         with penstock.connect(database_url) as store:
+            store.get_category_messages("account")
+            reading = set(threading.enumerate()) - before
             store.write_message("account-1", "Opened")
+            writing = {one.name for one in set(threading.enumerate()) - before}
 
-            assert set(threading.enumerate()) == before
+        assert (reading, writing) == (set(), {"penstock wake-ups"})
+        assert set(threading.enumerate()) == before
 
     async def test_has_no_task_of_its_own(self, database_url: str) -> None:
         async with await penstock.connect_async(database_url) as store:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from penstock.database.parts import digest
 from penstock.errors import NotInstalled
 from tests.database.catalog import catalog, differences
 from tests.database.databases import CATALOG, FIVE_MESSAGES, NewDatabase, ask
+from tests.forked_python import penstock_server
 from tests.racing import at_once
 
 
@@ -56,10 +56,7 @@ def test_processes_that_install_at_once_install_once(new_database: NewDatabase) 
     url = new_database("empty")
     code = "import sys, penstock; print(penstock.install(sys.argv[1]).needed)"
 
-    processes = [
-        subprocess.Popen([sys.executable, "-c", code, url], stdout=subprocess.PIPE, text=True)
-        for _ in range(4)
-    ]
+    processes = [penstock_server().start("-c", code, url, stdout=subprocess.PIPE) for _ in range(4)]
     answers = [process.communicate()[0].strip() for process in processes]
 
     assert sorted(answers) == ["False", "False", "False", "True"]

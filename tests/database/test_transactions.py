@@ -628,6 +628,15 @@ class TestATimeout:
         ):
             assert timeout_of(transaction) == "1234ms"
 
+    def test_is_limited_for_writers_whatever_it_is(self, database_url: str) -> None:
+        with penstock.connect(database_url, max_write_seconds=7) as store:
+            with store.transaction(timeout=3600) as transaction:
+                writing = timeout_of(transaction)
+            with store.transaction(timeout=3600, read_only=True) as transaction:
+                reading = timeout_of(transaction)
+
+        assert (writing, reading) == ("7s", "1h")
+
     def test_is_for_one_transaction_alone(self, narrow_store: Store) -> None:
         with narrow_store.transaction(timeout=2.5) as transaction:
             first = timeout_of(transaction)

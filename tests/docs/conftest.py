@@ -6,9 +6,9 @@ import importlib
 
 import pytest
 
-from tests.spark.fixtures import spark
+from tests.spark.fixtures import java, spark
 
-__all__ = ["spark"]
+__all__ = ["java", "spark"]
 
 
 @pytest.fixture(autouse=True)

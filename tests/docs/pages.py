@@ -63,6 +63,11 @@ def uses_spark(page: Path) -> bool:
     return any(imports_spark(block.text) for block in blocks(page) if block.title is None)
 
 
+def runs_pipeline(page: Path) -> bool:
+    """Whether a command of its blocks starts Spark."""
+    return any("$ penstock run" in block.text for block in blocks(page) if block.not_run is None)
+
+
 def imports_spark(program: str) -> bool:
     """Whether a program imports what needs Spark."""
     return "penstock.spark" in program or "penstock.pipeline" in program

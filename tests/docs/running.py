@@ -30,9 +30,8 @@ import io
 import os
 import re
 import subprocess
-import sys
 import tokenize
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +40,8 @@ from typing import Any
 import psycopg
 
 import penstock
-from tests.docs.pages import Block, blocks, name
+from tests.docs.pages import Block, blocks, name, uses_spark
+from tests.forked_python import penstock_server, spark_server
 
 CONSOLE = ("console", "sh", "shell", "bash")
 SHOWN_ONLY = ("", "text", "json", "ini", "toml", "yaml")
@@ -51,20 +51,23 @@ class Wrong(AssertionError):
     """A block did not do what its page says."""
 
 
-def run_page(page: Path, url: str | None) -> None:
-    """Run the blocks of a page in this environment and folder, on the database at `url`."""
+def run_page(page: Path, url: str | None, variables: Mapping[str, str] = {}) -> None:
+    """Run the blocks of a page in this environment and folder, on the database at `url`.
+
+    Commands also get these variables.
+    """
     namespace: dict[str, Any] = {"__name__": "__main__", "__echo__": _echo}
     with asyncio.Runner() as loop:
         try:
             for block in blocks(page):
                 if block.not_run is None:
-                    _runner(block, url)(block, namespace, loop)
+                    _runner(block, url, variables)(block, namespace, loop)
         finally:
             _close_stores(namespace, loop)
 
 
 def _runner(
-    block: Block, url: str | None
+    block: Block, url: str | None, variables: Mapping[str, str]
 ) -> Callable[[Block, dict[str, Any], asyncio.Runner], None]:
     if block.title is not None:
         return lambda block, *_: save_file(block)
@@ -73,7 +76,7 @@ def _runner(
     if block.language == "sql":
         return lambda block, *_: run_sql(block, url)
     if block.language in CONSOLE:
-        return lambda block, *_: run_console(block)
+        return lambda block, *_: run_console(block, variables)
     if block.language in SHOWN_ONLY:
         return lambda *_: None
     raise Wrong(f"{_where(block)}: nobody knows how to run {block.language!r}")
@@ -102,7 +105,7 @@ def run_sql(block: Block, url: str | None) -> None:
         connection.execute(block.text.encode())
 
 
-def run_console(block: Block) -> None:
+def run_console(block: Block, variables: Mapping[str, str]) -> None:
     """Run the commands of a block, and compare what each prints with what stands below it."""
     commands = list(_commands(block))
     if not commands:
@@ -110,11 +113,14 @@ def run_console(block: Block) -> None:
     for command, expected in commands:
         if command.split()[0] != "penstock":
             raise Wrong(f"{_where(block)}: `{command}` is not ours: mark the block as not run")
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        server = spark_server() if uses_spark(block.page) else penstock_server()
+        path = (
+            f"{server.program('penstock', '-m', 'penstock').parent}{os.pathsep}{os.environ['PATH']}"
+        )
         done = subprocess.run(
             command,
             shell=True,
-            env={**os.environ, "PATH": path, "COLUMNS": "100", "NO_COLOR": "1"},
+            env={**os.environ, **variables, "PATH": path, "COLUMNS": "100", "NO_COLOR": "1"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

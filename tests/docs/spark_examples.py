@@ -14,13 +14,18 @@ import runpy
 import subprocess
 import sys
 import traceback
+from collections.abc import Mapping
 from contextlib import redirect_stdout
 from pathlib import Path
+from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 from pyspark.sql import SparkSession
 
 from penstock.spark import session
+
+if TYPE_CHECKING:
+    from tests.forked_python import ForkServer
 
 #: what Java says of an argument that Spark's launcher always gives
 OF_JAVA = "WARNING: Using incubator modules: jdk.incubator.vector\n"
@@ -29,17 +34,16 @@ OF_JAVA = "WARNING: Using incubator modules: jdk.incubator.vector\n"
 class SparkExamples:
     """The process, with a database for all of the examples."""
 
-    def __init__(self, url: str, folder: Path) -> None:
+    def __init__(self, server: ForkServer, java: Mapping[str, str], url: str, folder: Path) -> None:
         self._errors = folder / "stderr"
         with self._errors.open("w") as errors:
-            self._process = subprocess.Popen(
-                [sys.executable, __file__],
+            self._process = server.start(
+                __file__,
                 cwd=folder,
-                env={**os.environ, "PENSTOCK_URL": url},
+                env={**os.environ, **java, "PENSTOCK_URL": url},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                text=True,
             )
 
     def run(self, example: Path) -> str:

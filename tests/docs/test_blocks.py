@@ -37,7 +37,7 @@ def test_what_a_page_shows_is_what_happens(
     if url:
         monkeypatch.setenv("PENSTOCK_URL", url)
 
-    run_page(page, url)
+    run_page(page, url, request.getfixturevalue("java") if pages.runs_pipeline(page) else {})
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from tests.docs.example_processes import ExampleProcesses
 from tests.docs.pages import ROOT, imports_spark
 from tests.docs.running import check_lines
 from tests.docs.spark_examples import SparkExamples
+from tests.forked_python import spark_server
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 ON_SPARK = [one for one in EXAMPLES if imports_spark(one.read_text(encoding="utf-8"))]
@@ -27,10 +28,11 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExampleProces
 
 @pytest.fixture(scope="module")
 def spark_examples(
-    server: Server, tmp_path_factory: pytest.TempPathFactory
+    server: Server, java: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SparkExamples]:
     database = server.create_database(server.template("penstock"))
-    process = SparkExamples(server.url(database), tmp_path_factory.mktemp("examples"))
+    folder = tmp_path_factory.mktemp("examples")
+    process = SparkExamples(spark_server(), java, server.url(database), folder)
     yield process
     process.close()
     server.drop_database(database)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -33,7 +34,9 @@ def test_a_variable_sets_its_setting(
     name: str, variable: str, default: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     value = _another(name)
-    monkeypatch.setenv(variable, str(value))
+    if name == "replica":  # which has a primary
+        monkeypatch.setenv("PENSTOCK_URL", "postgresql://localhost/elsewhere")
+    monkeypatch.setenv(variable, json.dumps(value) if isinstance(value, dict) else str(value))
 
     assert getattr(Settings.load(), name) == value
 
@@ -42,7 +45,7 @@ def _another(name: str) -> object:
     """A value that the setting may have, and not by default if it has a choice."""
     default = getattr(Settings(), name)
     match name:
-        case "database_url":
+        case "database_url" | "replica":
             return "postgresql://localhost/elsewhere"
         case "folder":
             return Path("elsewhere")
@@ -52,10 +55,14 @@ def _another(name: str) -> object:
             return "Europe/Zurich"
         case "port":
             return 5433
+        case "max_write_seconds":
+            return 60
         case "sslmode":
             return "require"
-        case "sslmode":
-            return "require"
+        case "warehouse":
+            return "file:///elsewhere"
+        case "lake_options":
+            return {"s3.region": "elsewhere"}
     if isinstance(default, bool):
         return not default
-    return default + 1 if isinstance(default, int) else "elsewhere"
+    return default + 1 if isinstance(default, int | float) else "elsewhere"

@@ -57,6 +57,8 @@ PLACED: dict[str, Callable[[str], Any]] = {
     "Iterable[str] | None": lambda text: [text],
     "Mapping[str, int] | None": lambda text: {text: 0},
     "ClaimOrder": lambda text: text,
+    "Returning": lambda text: text,
+    "tuple[str, str] | None": lambda text: (text, text),
     "Iterable[QueryCondition]": lambda text: [QueryCondition(text, text, text)],
     "Guard | None": lambda text: Guard((QueryCondition("fuzz.moved", text, text),)),
     "Guard | Iterable[QueryCondition]": lambda text: Guard((QueryCondition(text, text, text),)),

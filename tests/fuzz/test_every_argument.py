@@ -35,6 +35,7 @@ GOOD: dict[str, Callable[[Store], Any]] = {
     "global_position": lambda _: 1,
     "position": lambda _: 0,
     "moment": lambda _: datetime.now(UTC),
+    "older_than": lambda _: 0,
     "keep_count": lambda _: 1,
     "work": lambda _: lambda transaction: None,
     "name": lambda _: "orders",

@@ -39,11 +39,11 @@ class Reader:
         )
 
 
-def paging(category: str) -> Reader:
+def paging(category: str, **options: Any) -> Reader:
     """Read page after page, each from the position after the last."""
 
     def read(url: str, random: Random, stop: Stop) -> Iterator[int]:
-        with _store(url) as store:
+        with _store(url, **options) as store:
             position = 1
             while not stop():
                 for message in store.get_category_messages(category, position, _size(random)):
@@ -70,11 +70,11 @@ def paging_in_snapshots(category: str) -> Reader:
     return Reader(f"paging {category} in snapshots", read, category)
 
 
-def following(category: str, member: int, size: int) -> Reader:
+def following(category: str, member: int, size: int, **options: Any) -> Reader:
     """Follow the category as a member of a group, which passes over what is not its own."""
 
     def read(url: str, random: Random, stop: Stop) -> Iterator[int]:
-        with _store(url) as store:
+        with _store(url, **options) as store:
             for message in store.follow_category(
                 category,
                 batch_size=random.choice([7, 50, 1000]),
@@ -118,5 +118,5 @@ def _size(random: Random) -> int:
     return random.choice([1, 2, 7, 50, 1000])
 
 
-def _store(url: str) -> Store:
-    return penstock.connect(url, pool_min_size=1, pool_max_size=1)
+def _store(url: str, **options: Any) -> Store:
+    return penstock.connect(url, pool_min_size=1, pool_max_size=1, **options)

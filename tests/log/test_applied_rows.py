@@ -22,6 +22,9 @@ from tests.log.client import Client
 from tests.racing import wait_until, wait_until_blocked
 from tests.servers import FAST
 
+INDEXED = (
+    "select count(*) from penstock.message_attributes where key_pair <> penstock.removal_key()"
+)
 INSERT = (
     "insert into message_store.messages (stream_name, position, type, data)"
     " values ('room-1', 0, 'applied.heated', '{\"room\": \"1\"}')"
@@ -80,7 +83,7 @@ class TestASessionInTheRoleOfAReplica:
 
         replica.execute("delete from message_store.messages")
 
-        assert replica.value("select count(*) from penstock.message_attributes") == 0
+        assert replica.value(INDEXED) == 0
 
     @pytest.mark.parametrize("position", [1, 4])
     def test_cannot_write_below_what_readers_may_have_read(
@@ -231,7 +234,7 @@ class TestASubscription:
         source.execute("delete from message_store.messages")
         wait_until(url, "select count(*) = 0 from message_store.messages")
 
-        assert target.value("select count(*) from penstock.message_attributes") == 0
+        assert target.value(INDEXED) == 0
 
     def test_is_truncated_with_its_source(
         self, logical_server: EmbeddedServer, source: Client, target: Client

@@ -45,7 +45,9 @@ RESTART = WAYS["restart"]
 FORGOTTEN = {
     "consumer_positions", "deliveries", "feed_partitions", "group_fanouts", "group_feeds",
     "claim_cursors", "group_rechecks", "group_replays", "group_types", "message_attributes",
-    "partition_states", "partitions", "removed_groups", "retentions", "staged_slices",
+    "archive_catalog", "archive_segments", "archived_correlations", "partition_states",
+    "partitions", "removed_groups", "retentions", "staged_slices",
+    "archived_messages", "archived_types",
 }  # fmt: skip
 BEGUN_AGAIN = {
     "consumer_groups", "group_progress", "identity", "message_types", "processor_progress",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tests.mutants.mechanisms import (
     announcements,
+    archive,
+    archived_attributes,
     attributes,
     consumers,
     decisions,
@@ -32,11 +34,13 @@ AREAS: dict[str, tuple[Mutant, ...]] = {
         *announcements.MUTANTS,
         *restored_logs.MUTANTS,
         *retention.MUTANTS,
+        *archive.MUTANTS,
     ),
     "consistent": (
         *decisions.MUTANTS,
         *guards.MUTANTS,
         *attributes.MUTANTS,
+        *archived_attributes.MUTANTS,
         *streams.MUTANTS,
         *repeated_writes.MUTANTS,
     ),

@@ -23,7 +23,7 @@ from psycopg_pool import ConnectionPool
 import penstock
 from penstock import AsyncDispatcher, ClaimedMessage, Dispatcher, FailurePolicy, Store
 from penstock.errors import PermanentFailure
-from tests.docs.pages import ROOT
+from tests.forked_python import ROOT, ForkedProcess, penstock_server
 from tests.racing import wait_until
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def prepare(store: Store) -> None:
 @contextmanager
 def dispatching(
     url: str, way: Way, lease: float = 1.0, concurrency: int = 4, run: str = "run"
-) -> Iterator[subprocess.Popen[str]]:
+) -> Iterator[ForkedProcess]:
     """Run a dispatcher in a process of its own, killed at the end of the block."""
     process = start(url, way.is_async, lease, concurrency, run)
     try:
@@ -54,14 +54,13 @@ def dispatching(
 
 def start(
     url: str, is_async: bool = False, lease: float = 1.0, concurrency: int = 4, run: str = "run"
-) -> subprocess.Popen[str]:
+) -> ForkedProcess:
     """Start such a process."""
     form = "async" if is_async else "blocking"
-    return subprocess.Popen(
-        [sys.executable, "-m", __name__, url, form, str(lease), str(concurrency), run],
+    return penstock_server().start(
+        *("-m", __name__, url, form, str(lease), str(concurrency), run),
         cwd=ROOT,
         stderr=subprocess.PIPE,
-        text=True,
     )
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import subprocess
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -36,6 +35,7 @@ from penstock import (
 )
 from penstock.errors import JoinFinished, StaleLease
 from tests.both_ways import Blocking, Way
+from tests.forked_python import ForkedProcess
 from tests.outbox.dispatching import prepare, start
 from tests.outbox.outboxes import sql
 from tests.racing import wait_until
@@ -208,7 +208,7 @@ def killing(url: str, seed: int, kills: int) -> Iterator[None]:
                 end(process)
 
 
-def caught(url: str, process: subprocess.Popen[str], ended: threading.Event) -> bool:
+def caught(url: str, process: ForkedProcess, ended: threading.Event) -> bool:
     """Stop a process while it holds messages. Return whether that came about before the end."""
     owner = (f"%:{process.pid}",)
     with psycopg.connect(url, autocommit=True) as connection:
@@ -225,7 +225,7 @@ def caught(url: str, process: subprocess.Popen[str], ended: threading.Event) -> 
     return False
 
 
-def end(process: subprocess.Popen[str]) -> None:
+def end(process: ForkedProcess) -> None:
     process.kill()
     process.communicate()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ import pytest
 
 import penstock
 from penstock import CommitMode, Record, Store
+from tests.forked_python import ForkedProcess, penstock_server
 from tests.racing import wait_until_blocked
 
 POLL_AND_HANG = """
@@ -46,13 +46,10 @@ with penstock.connect(url) as store:
 
 
 @contextmanager
-def running(script: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+def running(script: str, *arguments: str) -> Iterator[ForkedProcess]:
     """A process of its own, killed at the end of the block."""
-    with subprocess.Popen(
-        [sys.executable, "-c", script, *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+    with penstock_server().start(
+        *("-c", script, *arguments), stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
         try:
             yield process
@@ -60,7 +57,7 @@ def running(script: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def said(process: subprocess.Popen[str]) -> str:
+def said(process: ForkedProcess) -> str:
     assert process.stdout is not None
     return process.stdout.readline().strip()
 

@@ -9,8 +9,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType, StructType
 
 from penstock.spark.connections import connected
+from penstock.spark.read.binary_rows import BATCH_ROWS
 from penstock.spark.read.columns import read_plan
-from penstock.spark.read.driver_read import BATCH_ROWS, read_table
+from penstock.spark.read.driver_read import read_table
 from penstock.spark.read.readers import SplitPartition
 from penstock.spark.source import PenstockDataSource
 

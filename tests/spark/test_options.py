@@ -25,6 +25,18 @@ def test_names_of_options_are_of_any_case() -> None:
     assert options.null_if_wrong
 
 
+def test_credentials_of_the_warehouse_reach_the_target_and_no_text() -> None:
+    options = read_options({"category": "a", "lakeOptions": '{"s3.secret-access-key": "hush"}'})
+
+    signed_in = options.signed_in({"s3.region": "here"})
+
+    assert signed_in.target.lake_options == {"s3.region": "here", "s3.secret-access-key": "hush"}
+    assert "hush" not in repr(signed_in)
+    with pytest.raises(ValidationError, match=r"\*\*\*") as raised:
+        read_options({"category": "a", "lakeOptions": '["hush"]'})
+    assert "hush" not in str(raised.value)
+
+
 @pytest.mark.parametrize("said", ["Opened, Closed", "Opened,Closed,", '["Opened", "Closed"]'])
 def test_a_list_is_names_with_commas_or_json(said: str) -> None:
     options = read_options({"category": "$all", "types": said})

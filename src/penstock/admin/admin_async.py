@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
 
 from penstock.admin import readers
 from penstock.admin.readers import ConsumerStatus, HealthFigure, SessionStatus
@@ -11,11 +13,17 @@ from penstock.consumers import parked
 from penstock.consumers.handler_calls_async import read_parked
 from penstock.consumers.parked import ParkedMessage, parked_stream
 from penstock.consumers.positions import StreamPositions
-from penstock.errors import ParkedMessageNotFound, ValidationError
+from penstock.errors import ParkedMessageNotFound, ValidationError, WriterNotFound
+from penstock.log import archive as log_archive
+from penstock.log import overview
+from penstock.log.archive import MAX_LOAD, Archived
 from penstock.log.context import check_position
+from penstock.log.overview import OpenWriter
 from penstock.log.retain_async import retain
 from penstock.log.retention import Keep, Retained
 from penstock.log.runs_async import AsyncRuns
+from penstock.loops.concurrency_async import run_in_thread
+from penstock.loops.durations import YEAR, Duration, seconds
 
 
 class AsyncAdmin:
@@ -30,6 +38,22 @@ class AsyncAdmin:
         The cost does not grow with the log, so you can call it every few seconds.
         """
         return await self._runs.run(readers.health(self._runs.context))
+
+    async def release_writer(self, pid: int) -> OpenWriter:
+        """End the open writer with this server process, which holds readers back; return it.
+
+        Its transaction is rolled back, and its client gets an error. The role needs the privileges
+        of `pg_signal_backend`, unless it is the writer's own.
+
+        Raises `WriterNotFound` if no open transaction of that process has written to the log.
+        """
+        self._runs.context.require_penstock("release_writer")
+        overview.check_pid(pid)
+        status = await self._runs.run(overview.status(self._runs.context))
+        found = next((one for one in status.open_writers if one.pid == pid), None)
+        if found is None or not await self._runs.run(overview.terminate(pid)):
+            raise WriterNotFound(pid)
+        return found
 
     async def consumers(self, count_up_to: int = 10_000) -> list[ConsumerStatus]:
         """Return every consumer that has stored a position, with its backlog.
@@ -126,6 +150,7 @@ class AsyncAdmin:
         keep_for: timedelta | None = None,
         keep_from: int | None = None,
         ignore_consumers: bool = False,
+        archive: bool = False,
         progress: Callable[[int], None] = lambda removed: None,
     ) -> Retained:
         """Remove the oldest messages of a stream, category or queue, and return how many.
@@ -136,8 +161,15 @@ class AsyncAdmin:
         stays, except of a stream that is named after its only message, as `append` makes them: that
         is removed whole. The last message of a category always stays. Requires the owner's
         privileges.
+
+        With `archive`, the messages of a category are moved to the archive instead: see `archive`.
         """
         keep = Keep(keep_count, keep_for, keep_from)
+        if archive:
+            archived = await self._archive(
+                target, keep, ignore_consumers=ignore_consumers, progress=progress
+            )
+            return Retained(archived.moved, None)
         return await retain(
             self._runs, target, keep, ignore_consumers=ignore_consumers, progress=progress
         )
@@ -153,6 +185,40 @@ class AsyncAdmin:
     async def drop_parked(self, category: str, consumer_id: str, global_position: int) -> None:
         """Drop a parked message. It will not be handled."""
         await self._mark_parked(category, consumer_id, global_position, "Dropped")
+
+    async def archive(
+        self,
+        category: str,
+        older_than: Duration,
+        *,
+        ignore_consumers: bool = False,
+        max_load: float = MAX_LOAD,
+        progress: Callable[[int], None] = lambda moved: None,
+    ) -> Archived:
+        """Move the messages of a category that are older than an age (seconds, timedelta) to files.
+
+        The archive is an Iceberg table in the store's `warehouse`. Every read goes on there, so
+        nothing changes for readers but the time that old messages take. As with `retain`, the last
+        message of each stream stays in the database, except of a stream that is named after its
+        only message. `progress` is called with the number of messages moved so far. `max_load` is
+        the share of the time that it works: between batches it pauses, for the sake of writers.
+
+        If a consumer, group or processor has not read some of them, `UnreadMessages` is raised and
+        nothing is moved, unless `ignore_consumers` is true. Requires the owner's privileges.
+        """
+        age = timedelta(seconds=seconds("older_than", older_than, most=1000 * YEAR))
+        return await self._archive(
+            category,
+            Keep(age=age),
+            ignore_consumers=ignore_consumers,
+            max_load=max_load,
+            progress=progress,
+        )
+
+    async def _archive(self, category: str, keep: Keep, **how: Any) -> Archived:
+        return await run_in_thread(
+            partial(log_archive.archive, self._runs.context, category, keep, **how)
+        )
 
     async def _mark_parked(
         self, category: str, consumer_id: str, global_position: int, what: str

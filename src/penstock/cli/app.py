@@ -14,19 +14,21 @@ from typing import Annotated
 import typer
 
 import penstock
+from penstock.cli.archive import archive
 from penstock.cli.consumers import consumers, parked
 from penstock.cli.demo import demo
 from penstock.cli.doctor import doctor
 from penstock.cli.errors import ErrorReporting
 from penstock.cli.groups import groups
 from penstock.cli.init import init
+from penstock.cli.lake import lake
 from penstock.cli.outbox import joins, outbox
 from penstock.cli.pipelines import graph, pipelines
 from penstock.cli.pipelines import run as run_pipeline
 from penstock.cli.read import categories, read, streams
 from penstock.cli.retain import retain
 from penstock.cli.seek import replay, seek
-from penstock.cli.status import status, version
+from penstock.cli.status import release_writer, status, version
 from penstock.cli.target import Folder, Url, on_database, select_database
 from penstock.cli.write import write
 
@@ -67,11 +69,11 @@ def main(
 
 #: in the order of the help
 PANELS: dict[str, list[Callable[..., None] | typer.Typer]] = {
-    "Set up": [init, status, doctor, version, demo],
-    "Messages": [write, read, streams, categories, retain],
+    "Set up": [init, status, doctor, release_writer, version, demo],
+    "Messages": [write, read, streams, categories, retain, archive],
     "Consumers": [consumers, seek, replay, parked, groups],
     "Outbox": [outbox, joins],
-    "Pipelines": [run_pipeline, graph, pipelines],
+    "Pipelines": [run_pipeline, graph, pipelines, lake],
 }
 for panel, commands in PANELS.items():
     for command in commands:

@@ -18,7 +18,9 @@ from penstock.database import edition as editions
 from penstock.database.edition import OLDEST_POSTGRESQL, Edition
 from penstock.database.execute import execute
 from penstock.database.install import install_on
+from penstock.database.wake_ups import notifications_arrive
 from penstock.errors import PenstockError, first_line
+from penstock.log.overview import shortened
 
 #: with more locks, a transaction locks whole categories (see 04_locks.sql)
 MOST_LOCKS = 500
@@ -145,14 +147,24 @@ def triggers(server: Server) -> Finding:
 
 def open_writers(server: Server) -> Finding:
     """Check for a transaction that has held readers back for a long time."""
-    writers = server.connection.execute("select pid, age from penstock.open_writers()").fetchall()
-    for pid, age in writers:
-        if pid is None or (age is not None and age > LONG):
-            prepared = "a prepared transaction"
-            writer = prepared if pid is None else f"pid {pid}, open for {shown_age(age)},"
-            found = f"{writer} holds back readers of categories"
-            return warning(found, "`penstock status` shows details")
-    unseen = any(age is None for _, age in writers)  # `old_snapshots` reports the missing privilege
+    writers = server.connection.execute(
+        "select w.pid, w.age, w.application_name, a.query from penstock.open_writers() w"
+        " left join pg_catalog.pg_stat_activity a on a.pid = w.pid"
+    ).fetchall()
+    for pid, age, application, statement in writers:
+        if pid is None:
+            found = f"the prepared transaction {application!r} holds back readers of categories"
+            return warning(found, "commit it or roll it back: see pg_prepared_xacts")
+        if age is not None and age > LONG:
+            last = shortened(" ".join((statement or "?").split()))
+            found = (
+                f"pid {pid} ({application}), open for {shown_age(age)}, holds back readers of "
+                f"categories; its last statement: {last}"
+            )
+            return warning(found, f"`penstock release-writer {pid}` ends it")
+    unseen = any(
+        age is None for _, age, *_ in writers
+    )  # `old_snapshots` reports the missing privilege
     return ok(f"{len(writers)}, {'ages not visible' if unseen else 'none for long'}")
 
 
@@ -167,6 +179,16 @@ def old_snapshots(server: Server) -> Finding:
         advice = f"grant pg_read_all_stats to {owner}, if other roles write as well"
         return warning(f"{owner}, the owner of Penstock's schema, sees only its own", advice)
     return ok(f"{owner} sees those of all roles")
+
+
+def wake_ups(
+    connection: psycopg.Connection[Any], other: psycopg.Connection[Any], timeout: float = 1.0
+) -> Finding:
+    """Check that notifications arrive, so that waiters need not poll."""
+    if notifications_arrive(connection, other, timeout):
+        return ok("notifications arrive: what waits for messages sleeps until they are written")
+    found = "notifications do not arrive, as behind a transaction pooler: waiters poll"
+    return warning(found, "connect what waits for messages to the server itself")
 
 
 _CHECKS = {"message store": message_store, "durability": durability, "lock table": lock_table}

@@ -9,13 +9,14 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.checks import STYLES, Finding, ok, problem, server_checks, warning
+from penstock.cli.checks import STYLES, Finding, ok, problem, server_checks, wake_ups, warning
 from penstock.cli.printing import console, counted, printable
 from penstock.cli.target import bare_connection, has_database, place, selected_settings
 from penstock.errors import JavaNotFound, PenstockError, first_line
@@ -100,6 +101,17 @@ def _spark() -> Finding:
     return ok(found)
 
 
+def _wake_ups(settings: Settings, connection: psycopg.Connection[Any]) -> Finding:
+    """Check that wake-ups work, unless they are switched off."""
+    if not settings.wake_up:
+        return ok("switched off: what waits for messages polls")
+    try:
+        with bare_connection(settings) as other:
+            return wake_ups(connection, other)
+    except (PenstockError, psycopg.Error) as error:
+        return warning(redact(first_line(error)), "what waits for messages polls")
+
+
 def _is_this_python(command: str) -> bool:
     """Whether a command starts this Python, by its folder."""
     path = shutil.which(command)
@@ -114,6 +126,7 @@ def _server(settings: Settings) -> Iterator[tuple[str, Finding]]:
     try:
         with bare_connection(settings) as connection:
             yield from server_checks(connection, place(settings))
+            yield "wake-ups", _wake_ups(settings, connection)
     except (PenstockError, psycopg.Error) as error:
         advice = "check that it is running and accepts the login; check --url or PENSTOCK_URL"
         yield "server", problem(redact(first_line(error)), advice)

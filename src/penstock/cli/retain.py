@@ -47,6 +47,12 @@ def retain(
             "--ignore-consumers", help="Also remove messages that consumers have not read yet."
         ),
     ] = False,
+    archive: Annotated[
+        bool,
+        typer.Option(
+            "--archive", help="Move the messages of a category to the archive, and delete nothing."
+        ),
+    ] = False,
 ) -> None:
     """Remove the oldest messages of a stream, a category or a queue.
 
@@ -64,10 +70,12 @@ def retain(
             keep_for=keep_for,
             keep_from=keep_from,
             ignore_consumers=ignore_consumers,
+            archive=archive,
             progress=lambda removed: bar.update(task, completed=removed),
         )
         now = store.run(server_time())
-    print(f"removed {counted(retained.removed, 'message')}")
+    done = "moved {} to the archive" if archive else "removed {}"
+    print(done.format(counted(retained.removed, "message")))
     if retained.held_back_by is not None:
         note(_held_back(retained.held_back_by, now))
 

@@ -13,9 +13,18 @@ from rich.text import Text
 
 import penstock
 from penstock.admin import HealthFigure, OpenWriter, Status
-from penstock.cli.printing import console, print_facts, print_json, print_table, print_wrapped
+from penstock.cli.printing import (
+    console,
+    note,
+    print_facts,
+    print_json,
+    print_table,
+    print_wrapped,
+)
 from penstock.cli.target import (
+    Yes,
     bare_connection,
+    confirm,
     has_database,
     open_existing,
     place,
@@ -24,7 +33,8 @@ from penstock.cli.target import (
 from penstock.database import edition as editions
 from penstock.database.edition import SCHEMA_VERSION, Edition
 from penstock.database.execute import execute
-from penstock.errors import PenstockError, first_line
+from penstock.errors import PenstockError, WriterNotFound, first_line
+from penstock.log.overview import shortened
 from penstock.settings import Settings, redact
 
 _EDITIONS = {
@@ -55,6 +65,21 @@ def status(
         _print_figures(figures)
 
 
+def release_writer(
+    pid: Annotated[int, typer.Argument(help="The server process, as `status` shows it.", min=1)],
+    yes: Yes = False,
+) -> None:
+    """End an open writer that holds readers back: its transaction is rolled back."""
+    with open_existing() as store:
+        found = next((one for one in store.status().open_writers if one.pid == pid), None)
+        if found is None:
+            raise WriterNotFound(pid)
+        note(str(found))
+        confirm(f"end it, and roll back what it has written from position {found.bound} on?", yes)
+        store.admin.release_writer(pid)
+    note(f"{pid} ended")
+
+
 def version() -> None:
     """Show the versions of this package, its schema, and the server."""
     print_facts(
@@ -78,6 +103,7 @@ def _print_status(status: Status, settings: Settings) -> None:
             "server": f"PostgreSQL {status.server_version}{standby}",
             "head": f"{status.head}, the last message's global position",
             "watermark": _watermark(status),
+            **_archive(status),
             "pool": f"{settings.pool_min_size} to {settings.pool_max_size} connections, "
             f"{settings.pool_timeout_ms / 1000:g} s to wait for one",
         }
@@ -95,12 +121,19 @@ def _watermark(status: Status) -> str | Text:
     return Text(text, style="bold yellow")
 
 
+def _archive(status: Status) -> dict[str, str]:
+    if status.archived_to is None:
+        return {}
+    where = f"{status.archived_messages} messages, up to {status.archived_to}, are in files"
+    return {"archive": where}
+
+
 def _print_writers(writers: tuple[OpenWriter, ...]) -> None:
     out = console()
     out.print()
     out.print(Text("Open writers, oldest first", style="bold"))
     print_table(
-        ">pid >age state application role >holds_back_from",
+        ">pid >age state application role >holds_back_from last_statement",
         (
             (
                 "-" if one.pid is None else one.pid,
@@ -109,6 +142,7 @@ def _print_writers(writers: tuple[OpenWriter, ...]) -> None:
                 one.application_name,
                 one.role,
                 one.bound,
+                shortened(" ".join((one.last_statement or "?").split()), 60),
             )
             for one in writers
         ),
@@ -117,7 +151,7 @@ def _print_writers(writers: tuple[OpenWriter, ...]) -> None:
         "The first is a prepared transaction: commit it or roll it back (see pg_prepared_xacts)."
         if writers[0].pid is None
         else "To terminate the first one and roll back its writes: "
-        f"select pg_terminate_backend({writers[0].pid})"
+        f"penstock release-writer {writers[0].pid}"
     )
     print_wrapped(out, Text(remedy, style="dim"))
 

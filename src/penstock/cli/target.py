@@ -7,7 +7,6 @@ command in the wrong folder does not show an empty log.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
@@ -25,6 +24,7 @@ from penstock.cli.printing import printable
 from penstock.database import pool
 from penstock.database.embedded import start
 from penstock.errors import NotInstalled
+from penstock.loops.durations import parse_duration
 from penstock.settings import Settings
 
 Url = Annotated[
@@ -40,9 +40,6 @@ Folder = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
-
-_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,6})?) ?(s|min|h|d|w)")
-_UNITS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 #: --url and --folder
 _selected: ContextVar[tuple[str | None, str | None]] = ContextVar("selected")
@@ -141,10 +138,10 @@ def bare_connection(settings: Settings) -> Iterator[psycopg.Connection[Any]]:
 
 def duration(text: str) -> timedelta:
     """Parse a duration: a number with a unit, such as 90d, 12h or 30min."""
-    found = _DURATION.fullmatch(text.strip())
-    if found is None:
-        raise typer.BadParameter(f"{text}: expected a number with s, min, h, d or w, such as 90d")
     try:
-        return timedelta(**{_UNITS[found[2]]: float(found[1])})
+        found = parse_duration(text)
     except OverflowError:
         raise typer.BadParameter(f"{text}: too long; the limit is 999,999,999 days") from None
+    if found is None:
+        raise typer.BadParameter(f"{text}: expected a number with s, min, h, d or w, such as 90d")
+    return found

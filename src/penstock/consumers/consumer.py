@@ -19,6 +19,7 @@ from penstock.consumers.handlers import (
 )
 from penstock.consumers.positions import Positions, StoredPosition, positions_for
 from penstock.consumers.progress import Progress, Subscription
+from penstock.database.waiters import of_category, of_save
 from penstock.errors import (
     DecodingError,
     LogChanged,
@@ -28,6 +29,7 @@ from penstock.errors import (
     WrongExpectedVersion,
 )
 from penstock.log.runs import Runs, RunsTransactions
+from penstock.log.waiter import Waiter
 from penstock.loops.concurrency import (
     IS_ASYNC,
     StopEvent,
@@ -38,7 +40,7 @@ from penstock.loops.concurrency import (
 from penstock.loops.durations import Duration
 from penstock.loops.failure_policy import FailurePolicy, checked_policy
 from penstock.loops.outage import Outage
-from penstock.message import RecordedMessage, check_text
+from penstock.message import RecordedMessage, check_text, names
 
 
 class Consumer:
@@ -85,6 +87,7 @@ class Consumer:
         _check_store(store, transactional, self._policy)
         self._store = store
         self._transactional = transactional
+        self._has_retried = False
         self.consumer_id = check_text("consumer_id", consumer_id)
         self._subscription = Subscription(
             store.context,
@@ -116,6 +119,12 @@ class Consumer:
         self._retries = ParkedRetries(
             store, self.parked_stream, self._routes, self._calls, transactional
         )
+        #: rung for by who waits until the position is saved
+        self._asked_to_save = of_save(category, consumer_id)
+        parked_category = names.category(self.parked_stream)
+        self._waiter = Waiter(
+            store, [of_category(category), of_category(parked_category), self._asked_to_save]
+        )
         self._outage = Outage(f"consumer {consumer_id}", logger)
 
     def handler(self, *types: str) -> Callable[[Function], Function]:
@@ -141,10 +150,10 @@ class Consumer:
     def run(self) -> None:
         """Handle messages as they come, until `stop()`, SIGTERM or SIGINT."""
         self._routes.check(check_handler)
-        with stopping_on_signals(self.stop):
+        with stopping_on_signals(self.stop), self._waiter:
             try:
                 while not self._stopping.is_set():
-                    self._stopping.wait_for(self._step())
+                    self._step()
             finally:
                 with suppress(UnavailableError):  # what is not saved is handled again
                     self._save()
@@ -173,28 +182,43 @@ class Consumer:
     def stop(self) -> None:
         """End `run()` and `run_until_idle()` after the current message. A handler may call it."""
         self._stopping.set()
+        self._waiter.stop()
 
-    def _step(self) -> float:
-        """Handle a page and return how long to wait before the next one."""
+    def _step(self) -> None:
+        """Handle a page, and wait until there may be another one."""
+        self._waiter.looks()
         try:
             length = self._handle_page()
             if not self._progress.has_more:
                 self._use_idle_time()
             self._outage.is_over()
-            return self._progress.pause(length)
+            pause = self._progress.pause(length)
+            if pause:
+                self._waiter.sleep(
+                    pause, due=self._idle_work_due(), found=length > 0, reached=self.position
+                )
         except UnavailableError as error:
             if not error.retryable:  # the password is wrong
                 raise
             self._outage.goes_on(error)
             self._progress.stored = None  # a save may or may not have been committed
             self._retries.version = None
-            return self._progress.longest_pause
+            self._stopping.wait_for(self._progress.longest_pause)
 
     def _use_idle_time(self) -> None:
-        if self._progress.idle_save_is_due:
+        if self._progress.idle_save_is_due or self._asked_to_save in self._waiter.rung_for:
             self._save()
         if self._retries.is_due:
             self._retries.run()
+            self._has_retried = True
+
+    def _idle_work_due(self) -> float | None:
+        """Return when there is something to do without a new message, by the monotonic clock."""
+        has_retried, self._has_retried = self._has_retried, False
+        due = [self._progress.idle_save_due] if self._progress.is_unsaved else []
+        if self._policy.parks and not has_retried:  # one may have been requested
+            due.append(self._retries.next_look)
+        return min(due, default=None)
 
     def _handle_pages(self) -> int:
         """Handle pages up to the head of the category as it is now."""

@@ -94,6 +94,7 @@ class StreamPositions:
             written.statements,
             lambda rows: StoredPosition(position, written.decode(rows), stored.saves + 1),
             written.facts,
+            written.rings,
         )
 
     def record(
@@ -186,7 +187,11 @@ class HybridPositions(TablePositions):
         saved = super().save(context, stored, position)
         history = self._stream.record(context, position)
         return Operation(
-            saved.name, (*history.statements, *saved.statements), saved.decode, saved.facts
+            saved.name,
+            (*history.statements, *saved.statements),
+            saved.decode,
+            saved.facts,
+            history.rings,
         )
 
 

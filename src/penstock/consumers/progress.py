@@ -203,7 +203,12 @@ class Progress:
     @property
     def idle_save_is_due(self) -> bool:
         """Whether no message came for some time."""
-        return time.monotonic() - self._last_message_at >= self._idle_save_delay
+        return time.monotonic() >= self.idle_save_due
+
+    @property
+    def idle_save_due(self) -> float:
+        """When the position is saved if no message comes, by the monotonic clock."""
+        return self._last_message_at + self._idle_save_delay
 
     def save(self, position: int, durable: bool) -> Operation[StoredPosition]:
         """Store a position, if the stored one is the one that was last seen."""

@@ -26,6 +26,7 @@ from psycopg.pq import TransactionStatus
 
 from penstock.database.edition import Edition
 from penstock.database.interceptor import Interceptor
+from penstock.database.wake_ups import WakeUps
 from penstock.errors import DatabaseUnreachable, PoolExhausted, StoreClosed, UnavailableError
 from penstock.settings import Settings
 
@@ -46,6 +47,7 @@ class BasePool(Generic[Connection]):
         self.interceptors = interceptors
         self.where = settings.where()
         self.is_closed = False
+        self.wake_ups = WakeUps(settings, edition) if settings.wake_up else None
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._empty = settings.pool_max_size  # slots without a connection
@@ -133,7 +135,14 @@ class BasePool(Generic[Connection]):
             self.is_closed = True
             for waiting in self._callers():
                 waiting.set_exception(StoreClosed(self.where))
+        if self.wake_ups is not None:
+            self.wake_ups.close(timeout=0)
         self.drop_idle()
+
+    def ring(self, rung: frozenset[str]) -> None:
+        """Wake what waits for one of these names, after the commit of what was written."""
+        if rung and self.wake_ups is not None:
+            self.wake_ups.ring(rung)
 
     def _put(self, slot: Connection | None) -> list[Connection]:
         """Assign a slot to a waiting caller, or keep it. Return the connections to close."""

@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg.rows import tuple_row
 
-from penstock.database.operation import Operation
+from penstock.database.operation import Operation, meets_archive
+from penstock.database.seam import cross
 from penstock.database.server_errors import address_of, in_transaction, typed_errors
 
 Result = TypeVar("Result")
@@ -39,4 +40,7 @@ def execute(
                 cursor.execute(last.sql, last.arguments, prepare=prepare, binary=True)
         else:
             cursor.execute(last.sql, last.arguments, prepare=prepare, binary=True)
-        return operation.decode(cursor.fetchall())
+        rows = cursor.fetchall()
+        if operation.seam is not None and meets_archive(operation.seam, rows):
+            rows = cross(connection, operation.seam, rows)
+        return operation.decode(rows)

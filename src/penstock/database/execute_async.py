@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg.rows import tuple_row
 
-from penstock.database.operation import Operation
+from penstock.database.operation import Operation, meets_archive
+from penstock.database.seam_async import cross
 from penstock.database.server_errors import address_of, in_transaction, typed_errors
 
 Result = TypeVar("Result")
@@ -38,4 +39,7 @@ async def execute(
                 await cursor.execute(last.sql, last.arguments, prepare=prepare, binary=True)
         else:
             await cursor.execute(last.sql, last.arguments, prepare=prepare, binary=True)
-        return operation.decode(await cursor.fetchall())
+        rows = await cursor.fetchall()
+        if operation.seam is not None and meets_archive(operation.seam, rows):
+            rows = await cross(connection, operation.seam, rows)
+        return operation.decode(rows)

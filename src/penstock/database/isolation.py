@@ -39,12 +39,16 @@ class Terms:
     def begin(self, server_version: int) -> bytes:
         """Return the statements that begin the transaction, to be sent together."""
         access = "read only" if self.read_only else ""  # else the session's default
-        bounds = ["statement_timeout", "idle_in_transaction_session_timeout"]
-        if server_version >= 170_000:
-            bounds = ["transaction_timeout"]
         begin = f"begin isolation level {self.isolation.value} {access}"
-        limits = [f"set local {bound} = {self.timeout_ms}" for bound in bounds]
-        return "; ".join([begin, *limits]).encode()
+        return "; ".join([begin, *limits(server_version, self.timeout_ms)]).encode()
+
+
+def limits(server_version: int, timeout_ms: int) -> list[str]:
+    """Return the statements that limit the open transaction on the server."""
+    bounds = ["statement_timeout", "idle_in_transaction_session_timeout"]
+    if server_version >= 170_000:
+        bounds = ["transaction_timeout"]
+    return [f"set local {bound} = {timeout_ms}" for bound in bounds]
 
 
 def watermark_before() -> Operation[int]:
@@ -53,9 +57,16 @@ def watermark_before() -> Operation[int]:
 
 
 def terms(
-    isolation: IsolationLevel | str | None, read_only: bool, timeout: float | None, default_ms: int
+    isolation: IsolationLevel | str | None,
+    read_only: bool,
+    timeout: float | None,
+    default_ms: int,
+    most_ms: int | None = None,
 ) -> Terms:
-    """Return the checked terms of a transaction. `timeout` is in seconds."""
+    """Return the checked terms of a transaction. `timeout` is in seconds.
+
+    A transaction that may write is limited to `most_ms`.
+    """
     # the range of the server's timeouts
     is_time = isinstance(timeout, int | float) and timeout is not True and 0 < timeout < 2_000_000
     if timeout is not None and not is_time:
@@ -67,4 +78,6 @@ def terms(
     except ValueError:
         known = ", ".join(repr(level.value) for level in IsolationLevel)
         raise ValidationError("isolation", isolation, f"one of {known}") from None
+    if most_ms is not None and not read_only:
+        timeout_ms = min(timeout_ms, most_ms)
     return Terms(level, bool(read_only), timeout_ms)

@@ -7,14 +7,16 @@ blocking and async code, in and out of transactions, on pooled connections and o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, LiteralString, TypeVar
+from typing import Any, Generic, LiteralString, Self, TypeVar
 
 import msgspec
+import msgspec.structs
 from psycopg.sql import Composed
 
 Result = TypeVar("Result")
 Result_co = TypeVar("Result_co", covariant=True)
 Row = tuple[Any, ...]
+GLOBAL_POSITION = 4  # a column of the type message_store.message
 
 
 class Statement(msgspec.Struct, frozen=True):
@@ -22,6 +24,41 @@ class Statement(msgspec.Struct, frozen=True):
 
     sql: LiteralString | Composed
     arguments: tuple[Any, ...] | None = ()
+
+
+class Seam(msgspec.Struct, frozen=True):
+    """How a read goes on in the archive if its last row is a mark: see `seam_async`."""
+
+    #: the stream, category or `$all` that is read
+    target: str
+    #: how many messages it returns at most; None for all
+    most: int | None
+    #: how to sign in to the archive's warehouse
+    properties: Mapping[str, str] = {}
+    correlation: str | None = None
+    member: int | None = None
+    size: int | None = None
+    #: only the last message, of this type if there is one
+    only_last: bool = False
+    type: str | None = None
+
+
+class ReplicaRead(msgspec.Struct, frozen=True):
+    """That a read may go to the replica: see `replica`."""
+
+    #: the reader has read everything before this position, so the log must not end before it
+    resumes_at: int | None = None
+
+
+class Stubs(msgspec.Struct, frozen=True):
+    """Rows of archived messages have only some columns, and no id; the archive has the rest."""
+
+    #: where the columns of a message begin
+    first_column: int
+    #: how to sign in to the archive's warehouse
+    properties: Mapping[str, str] = {}
+    #: what to run if the archive cannot be read, so that the operation was not made
+    undo: Callable[[list[Row]], Statement] | None = None
 
 
 class Operation(msgspec.Struct, Generic[Result_co], frozen=True):
@@ -32,6 +69,20 @@ class Operation(msgspec.Struct, Generic[Result_co], frozen=True):
     decode: Callable[[list[Row]], Result_co]
     #: names and counts, for interceptors
     facts: Mapping[str, Any] = {}
+    #: what waiters are woken for when it is committed: see `waiters.py`
+    rings: frozenset[str] = frozenset()
+    #: of a read that may go on in the archive
+    seam: Seam | Stubs | None = None
+    #: of a read that a standby can answer, outside of transactions
+    replica: ReplicaRead | None = None
+
+    def crossing(self, seam: Seam | Stubs) -> Self:
+        """Return the same read, which goes on in the archive where it meets that."""
+        return msgspec.structs.replace(self, seam=seam)
+
+    def replicated(self, read: ReplicaRead | None) -> Self:
+        """Return the same read, which may go to the replica unless `read` is None."""
+        return msgspec.structs.replace(self, replica=read)
 
 
 def call(
@@ -39,12 +90,22 @@ def call(
     sql: LiteralString | Composed,
     arguments: tuple[Any, ...] | None,
     decode: Callable[[list[Row]], Result],
+    *,
+    rings: frozenset[str] = frozenset(),
     **facts: Any,
 ) -> Operation[Result]:
     """Return an operation of one statement."""
-    return Operation(name, (Statement(sql, arguments),), decode, facts)
+    return Operation(name, (Statement(sql, arguments),), decode, facts, rings)
 
 
 def only_value(rows: list[Row]) -> Any:
     """Return the value of a result with one row and one column."""
     return rows[0][0]
+
+
+def meets_archive(seam: Seam | Stubs, rows: list[Row]) -> bool:
+    """Whether rows are missing, or parts of them, that the archive has."""
+    if isinstance(seam, Seam):
+        return bool(rows) and rows[-1][0] is None  # the last row is a mark, whose id is null
+    id, global_position = seam.first_column, seam.first_column + GLOBAL_POSITION
+    return any(one[id] is None and one[global_position] is not None for one in rows)

@@ -61,6 +61,7 @@ class Pool(BasePool[Connection]):
                 finally:
                     self.put(connection)
                 self.drop_idle()
+        self.ring(operation.rings)
         return cast(Result, call.result)
 
     def take(self) -> Connection:

@@ -60,6 +60,7 @@ class AsyncPool(BasePool[Connection]):
                 finally:
                     self.put(connection)
                 self.drop_idle()
+        self.ring(operation.rings)
         return cast(Result, call.result)
 
     async def take(self) -> Connection:

@@ -87,6 +87,28 @@ class ParkedMessageNotFound(ConsumerError):
     )
 
 
+class ReaderNotFound(ConsumerError):
+    """Nothing of this name has stored a position, so it cannot be waited for.
+
+    Check the name, and start it first.
+    """
+
+    reader: str
+    template = "there is no {reader}: it has stored no position yet"
+
+
+class WaitTimedOut(PenstockError, TimeoutError, retryable=True):
+    """What was waited for did not happen in time. It may happen later.
+
+    Check that the reader runs; `reached` says how far it has come. Or wait for longer.
+    """
+
+    awaited: str
+    timeout: float
+    reached: str
+    template = "{awaited} was not reached within {timeout} s: {reached}"
+
+
 class SessionError(PenstockError, RuntimeError):
     """A session cannot do this."""
 

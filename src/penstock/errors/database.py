@@ -69,6 +69,17 @@ class LockTableFull(UnavailableError):
     )
 
 
+class ReplicaUnavailable(UnavailableError, sqlstates=("PS010",)):
+    """The replica cannot be read now: it is too far behind, unreachable, or cancelled the read.
+
+    Retry after a pause, or use `replica_fallback=True`: [Read replicas](scaling.md#read-replicas).
+    """
+
+    #: whether it has not replayed enough yet
+    is_waiting: bool = False
+    template = "the replica {where} cannot be read now: {reason}"
+
+
 class SetupError(PenstockError):
     """This client cannot use this database as it is set up."""
 
@@ -95,6 +106,16 @@ class UnsupportedEdition(SetupError):
 
     Run `penstock init`, which adds Penstock beside it: [Moving](moving.md).
     """
+
+
+class WrongReplica(SetupError, sqlstates=("PS011",)):
+    """The replica is not a standby of this primary: a primary, a promoted standby, another cluster.
+
+    Pass the address of a streaming standby: [Read replicas](scaling.md#read-replicas).
+    """
+
+    where: str = ""
+    template = "{where} cannot be the replica: {reason}"
 
 
 class PreparedStatementLost(SetupError):

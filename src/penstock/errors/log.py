@@ -63,6 +63,20 @@ class ConcurrentAppendError(ConcurrencyError, sqlstates=("PS043",)):
     )
 
 
+class GuardedMessagesRemoved(ConcurrentAppendError, sqlstates=("PS049",)):
+    """Messages of a type that the guard watches were removed after it was read.
+
+    Some of them may have matched, and been written after that, too. Nothing was appended. Read
+    again, decide again, and append with the new guard. A guard that was not read, such as
+    `Guard(conditions)`, has seen none of them: read one.
+    """
+
+    template = (
+        "messages of type {type} up to {position} were removed since the decision was made, and "
+        "may have mattered to it: read again and decide again"
+    )
+
+
 class LogChanged(PenstockError, sqlstates=("PS009",)):
     """The log no longer contains what a reader has read: it was restored or truncated.
 
@@ -177,7 +191,7 @@ class WatermarkRequired(PenstockError, sqlstates=("PS003",)):
 class StandbyRefused(PenstockError, sqlstates=("PS005",)):
     """A category or `$all` was read on a standby, where open transactions are not visible.
 
-    Read it on the primary. Single streams can be read on a standby.
+    Connect to the primary, with the standby as its `replica`. Streams can be read on it alone.
     """
 
     where: str
@@ -198,6 +212,16 @@ class UnannouncedPosition(PenstockError, sqlstates=("PS006",)):
         "global position {global_position} was set explicitly: let the sequence of "
         "message_store.messages assign it"
     )
+
+
+class WriterNotFound(PenstockError):
+    """No open transaction of this server process has written to the log.
+
+    List the open writers: it has ended meanwhile, or never held readers back.
+    """
+
+    pid: int
+    template = "server process {pid} has no open transaction that has written to the log"
 
 
 class TransactionClosed(PenstockError):

@@ -12,8 +12,11 @@ from datetime import timedelta
 from typing import Literal, LiteralString, get_args
 from uuid import UUID
 
+import msgspec
+
 from penstock.database.arrays import text_array
-from penstock.database.operation import Operation, Row, call
+from penstock.database.operation import Operation, Row, Statement, Stubs, call, only_value
+from penstock.database.waiters import of_group
 from penstock.errors import DecodingError, InvalidAck, ValidationError, first_line
 from penstock.log.boundary import MessageType, check_types
 from penstock.log.context import LogContext, check_position
@@ -124,7 +127,14 @@ def claim_next(
         ),
         decode,
         group_id=group_id,
-    )
+    ).crossing(Stubs(1, context.lake_options, lambda rows: _not_claimed(group_id, rows)))
+
+
+def _not_claimed(group_id: str, rows: list[Row]) -> Statement:
+    """Return what gives back a claim whose messages cannot be read: others go first."""
+    claim = rows[0][0]
+    sql: LiteralString = "select penstock.release(%s, %s, %s, '1 second')"
+    return Statement(sql, (group_id, claim["offset_id"], claim["token"]))
 
 
 def ack(claim: Claim, position: int | None) -> Operation[None]:
@@ -144,7 +154,8 @@ def release(claim: Claim, *, delay: Duration, error: str | None, park: bool) -> 
         raise ValidationError("park", park, "True or False")
     kept = None if error is None else kept_error(error)
     sql: LiteralString = "select penstock.release(%s, %s, %s, %s, %s, %s)"
-    return _on_claim(claim, "release", sql, claim.token, pause, kept, park)
+    released = _on_claim(claim, "release", sql, claim.token, pause, kept, park)
+    return msgspec.structs.replace(released, rings=frozenset([of_group(claim.group_id)]))
 
 
 def extend(claim: Claim, lease: Duration) -> Operation[None]:
@@ -152,6 +163,20 @@ def extend(claim: Claim, lease: Duration) -> Operation[None]:
     _check_claim(claim)
     length = timedelta(seconds=checked_lease(lease))
     return _on_claim(claim, "extend", "select penstock.extend(%s, %s, %s, %s)", claim.token, length)
+
+
+def next_due(group_id: str) -> Operation[float | None]:
+    """Return in how many seconds the next lease or delay of a partition of the group ends."""
+    return call(
+        "next_due",
+        "select extract(epoch from min(s.due) - clock_timestamp())::float8"
+        " from penstock.partition_states s"
+        " where s.group_pk = (select g.id from penstock.consumer_groups g where g.group_id = %s)"
+        " and s.due > now()",
+        (group_id,),
+        only_value,
+        group_id=group_id,
+    )
 
 
 def _on_claim(claim: Claim, name: str, sql: LiteralString, *arguments: object) -> Operation[None]:

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import LiteralString, NamedTuple, TypeVar
 
 from penstock.database.operation import Operation, Row, call, only_value
+from penstock.database.waiters import of_group
 from penstock.log.context import LogContext
 from penstock.message import check_text
 
@@ -66,6 +67,9 @@ _SQL: dict[str, LiteralString] = {
     " join penstock.partition_states s on s.group_pk = g.id and s.parked_at is not null"
     " join penstock.partitions p on p.offset_id = s.offset_id order by s.parked_at",
 }
+
+#: those of them after which partitions may be ready
+_MAKE_READY = ("start_consumer_group", "reset_consumer_group", "resume_partitions")
 
 
 def change(context: LogContext, name: str, group_id: str) -> Operation[None]:
@@ -129,4 +133,5 @@ def _on_group(
 ) -> Operation[Result]:
     check_text("group_id", group_id)
     context.require_penstock("a consumer group")
-    return call(name, _SQL[name], (group_id, *arguments), decode, group_id=group_id)
+    rings = frozenset([of_group(group_id)] if name in _MAKE_READY else [])
+    return call(name, _SQL[name], (group_id, *arguments), decode, rings=rings, group_id=group_id)

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import itertools
 import logging
+import time
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 
+from penstock.database.waiters import TYPES, of_group, of_type
 from penstock.errors import (
     ConcurrencyError,
     DatabaseUnreachable,
@@ -36,6 +38,7 @@ from penstock.log.boundary_calls_async import Messages
 from penstock.log.declare_async import declare_missing
 from penstock.log.read import check_interval
 from penstock.log.runs_async import AsyncRunsTransactions
+from penstock.log.waiter_async import AsyncWaiter
 from penstock.loops.concurrency_async import (
     IS_ASYNC,
     StopEvent,
@@ -124,6 +127,10 @@ class AsyncWorker:
             raise ValidationError("on_failure", on_failure, "a FailurePolicy.park(...)")
         self._polling_interval = polling_interval_ms / 1000
         self._stopping = StopEvent()
+        self._waiter = AsyncWaiter(
+            store, [of_group(group_id), TYPES, *map(of_type, self._types)], bounded=False
+        )
+        self._was_idle = True
         self._outage = Outage(f"worker {worker_id}", logger)
         self._is_registered = False
         self._conflicts: dict[int, int] = {}  # in a row, by partition
@@ -131,10 +138,15 @@ class AsyncWorker:
 
     async def run(self) -> None:
         """Handle partitions as they become ready, until `stop()`, SIGTERM or SIGINT."""
-        with stopping_on_signals(self.stop):
+        with stopping_on_signals(self.stop), self._waiter:
             while not self._stopping.is_set():
-                if not await self._run_once_or_wait():
+                self._waiter.looks()
+                handled = await self._run_once_or_wait()
+                if handled is None:
                     await self._stopping.wait_for(self._polling_interval)
+                elif not handled:
+                    due = await self._next_due() if self._waiter.is_listening else None
+                    await self._waiter.sleep(self._polling_interval, due=due)
 
     async def run_until_idle(self) -> int:
         """Handle partitions until none is ready, and return how many claims were handled.
@@ -166,22 +178,36 @@ class AsyncWorker:
         A signal handler and any thread may call it; of an async worker, the loop's thread only.
         """
         self._stopping.set()
+        self._waiter.stop()
 
-    async def _run_once_or_wait(self) -> bool:
-        """Handle one partition, as `run_once` does. Log why it was not possible, if it was not."""
+    async def _run_once_or_wait(self) -> bool | None:
+        """Handle one partition, as `run_once` does. If it is not possible, log why; return None."""
         try:
             with self._outage.tolerated():
                 return await self.run_once()
         except IndexingUnfinished as error:
             logger.warning("worker %s waits: %s", self.worker_id, error)
-        return False
+        return None
+
+    async def _next_due(self) -> float | None:
+        """Return when the next lease or delay of the group ends, by the monotonic clock."""
+        try:
+            seconds = await self._store.run(claims.next_due(self.group_id))
+        except UnavailableError:
+            seconds = self._polling_interval
+        return None if seconds is None else time.monotonic() + seconds
 
     async def _claim(self) -> Claim | None:
         if not self._is_registered:
             await self._groups.register(self.group_id)
             self._is_registered = True
         await declare_missing(self._store, known_classes(self._types))
-        return await self._store.run(self._claim_next)
+        claim = await self._store.run(self._claim_next)
+        if claim is not None and self._was_idle:
+            # others may have looked while this claim was routing what was written
+            self._store.context.ring([of_group(self.group_id)])
+        self._was_idle = claim is None
+        return claim
 
     async def _handle(self, claim: Claim) -> None:
         try:

@@ -9,6 +9,7 @@ from typing import LiteralString
 from penstock.database.arrays import text_array
 from penstock.database.edition import Edition
 from penstock.database.operation import Operation, Statement, call
+from penstock.database.waiters import written
 from penstock.errors import ValidationError
 from penstock.log import write
 from penstock.log.boundary import as_guard
@@ -66,6 +67,7 @@ def append(
         "%s, %s::uuid[], %s::text[], %s::text[], %s::text[], %s, %s::jsonb, %s) as a(positions)",
         (long_guard, stream_name, *write.as_arrays(rows), expected_version, watched, beside),
         lambda answer: _appended(guard, answer[0][0], tuple(answer[0][1])),
+        rings=_rings({type for _, type, *_ in rows}, stream_name),
         count=len(rows),
         guarded=guard is not None,
     )
@@ -94,7 +96,13 @@ def _append_one(
         (statement,),
         lambda answer: _appended(guard, answer[0][0], (answer[0][1],)),
         {"count": 1, "guarded": guard is not None},
+        _rings({type}, stream_name),
     )
+
+
+def _rings(types: set[str], stream_name: str | None) -> frozenset[str]:
+    """Return whom to wake. A message without a stream is in the category of its type."""
+    return written(types if stream_name is None else [stream_name], types)
 
 
 def several(

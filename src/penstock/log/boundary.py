@@ -8,8 +8,9 @@ store first uses it. Older messages of the type are indexed slice by slice, whil
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from penstock.database.operation import Operation, Row, call
+from penstock.database.operation import GLOBAL_POSITION, Operation, Row, Stubs, call
 from penstock.errors import ValidationError
 from penstock.log.context import LogContext, check_position
 from penstock.log.guard import Guard, grouped_json, ranges_of
@@ -20,6 +21,30 @@ from penstock.message.typed import TypedMessage, class_of, find_class, is_typed_
 MOST_CONDITIONS = 5_000
 MOST_TYPES = 400  # each may take a lock, and PostgreSQL's lock table holds a few thousand
 MessageType = str | type[TypedMessage]
+_DATA, _TIME = 5, 7  # columns of the type message_store.message
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedSlice:
+    """The archived messages of a type to index next: those after a global position."""
+
+    type: str
+    #: the declaration of the type that they are indexed for
+    declared_by: str
+    #: where the archive is
+    location: str
+    categories: tuple[str, ...]
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """How far the older messages of a type are indexed: of so many positions, so many."""
+
+    filled_to: int
+    fill_until: int
+    #: set when only archived messages are left
+    archived: ArchivedSlice | None = None
 
 
 def read_boundary(
@@ -42,7 +67,7 @@ def read_boundary(
         (grouped_json(guard.conditions), after, limit),
         decode,
         conditions=len(guard.conditions),
-    )
+    ).crossing(Stubs(2, context.lake_options))
 
 
 def lock_guard(context: LogContext, guard: Guard | Iterable[QueryCondition]) -> Operation[None]:
@@ -105,14 +130,45 @@ def declare(context: LogContext, one: type[TypedMessage]) -> Operation[None]:
     )
 
 
-def fill_attributes(type: str) -> Operation[tuple[int, int] | None]:
+def fill_attributes(type: str) -> Operation[Filling | None]:
     """Index the next slice of older messages of a type; None when all are indexed."""
+
+    def decode(rows: list[Row]) -> Filling | None:
+        filled_to, fill_until, declared_by, after, categories, location = rows[0]
+        if filled_to is None:
+            return None
+        if location is None:
+            return Filling(filled_to, fill_until)
+        archived = ArchivedSlice(type, declared_by, location, tuple(categories), after)
+        return Filling(filled_to, fill_until, archived)
+
     return call(
         "fill_attributes",
-        "select * from penstock.fill_attributes(%s)",
+        "select filled_to, fill_until, declared_by::text, archived_after, categories, location"
+        " from penstock.fill_attributes(%s)",
         (type,),
-        lambda rows: None if rows[0][0] is None else (rows[0][0], rows[0][1]),
+        decode,
         type=type,
+    )
+
+
+def fill_archived(archived: ArchivedSlice, rows: Sequence[Row], most: int) -> Operation[None]:
+    """Index archived messages, the next of their type; fewer than `most` are the last."""
+    until = rows[-1][GLOBAL_POSITION] if len(rows) == most else None
+    return call(
+        "fill_archived",
+        "select penstock.fill_archived(%s, %s::xid8, %s, %s, %s, %s, %s::timestamp[])",
+        (
+            archived.type,
+            archived.declared_by,
+            archived.after,
+            until,
+            [one[GLOBAL_POSITION] for one in rows],
+            [one[_DATA] for one in rows],
+            [one[_TIME] for one in rows],
+        ),
+        lambda _: None,
+        type=archived.type,
     )
 
 

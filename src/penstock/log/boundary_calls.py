@@ -106,4 +106,4 @@ class BoundaryCalls(Runs):
         for one in classes:
             self.run_apart(boundary.declare(self.context, one))
             while (state := index_slice(self, one.message_type)) is not None:
-                progress(one.message_type, *state)
+                progress(one.message_type, state.filled_to, state.fill_until)

@@ -107,4 +107,4 @@ class AsyncBoundaryCalls(AsyncRuns):
         for one in classes:
             await self.run_apart(boundary.declare(self.context, one))
             while (state := await index_slice(self, one.message_type)) is not None:
-                progress(one.message_type, *state)
+                progress(one.message_type, state.filled_to, state.fill_until)

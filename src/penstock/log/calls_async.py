@@ -11,12 +11,14 @@ from typing import Any
 from uuid import UUID
 
 from penstock.database import edition
+from penstock.database.waiters import of_category
 from penstock.log import overview, read, write
 from penstock.log.boundary import classes_of
 from penstock.log.boundary_calls_async import AsyncBoundaryCalls
 from penstock.log.declare_async import declare_missing
 from penstock.log.overview import CategorySummary, Status, StreamSummary
-from penstock.loops.concurrency_async import sleep
+from penstock.log.waiter_async import AsyncWaiter
+from penstock.log.write import Returning
 from penstock.message import Message, RecordedMessage
 from penstock.message.typed import TypedMessage
 
@@ -33,17 +35,19 @@ class AsyncLogCalls(AsyncBoundaryCalls):
         *,
         id: UUID | str | None = None,
         expected_version: int | None = None,
+        returning: Returning = "position",
     ) -> int:
         """Write one message and return its position in the stream.
 
         Pass its type, data and metadata, or a `Message` or `TypedMessage`. A retry with the same
         `id` returns the first position, regardless of `expected_version`. `expected_version` is the
         position of the last message you have read, -1 for none. If the stream has another version,
-        `WrongExpectedVersion` is raised and nothing is written.
+        `WrongExpectedVersion` is raised and nothing is written. With
+        `returning="global_position"`, its position in the log is returned, for `wait_until`.
         """
         await declare_missing(self, classes_of([type]), to_write=True)
         operation = write.write_message(
-            self.context, stream_name, type, data, metadata, id, expected_version
+            self.context, stream_name, type, data, metadata, id, expected_version, returning
         )
         return await self.run(operation)
 
@@ -53,15 +57,17 @@ class AsyncLogCalls(AsyncBoundaryCalls):
         messages: Iterable[Message | TypedMessage],
         *,
         expected_version: int | None = None,
+        returning: Returning = "position",
     ) -> list[int]:
         """Write several messages to one stream, all or none, and return their positions.
 
-        It takes one round trip. A retry with the same ids returns the first result.
+        It takes one round trip. A retry with the same ids returns the first result. With
+        `returning="global_position"`, their positions in the log are returned.
         """
         messages = write.listed(messages)
         await declare_missing(self, classes_of(messages), to_write=True)
         return await self.run(
-            write.write_messages(self.context, stream_name, messages, expected_version)
+            write.write_messages(self.context, stream_name, messages, expected_version, returning)
         )
 
     async def write_many(
@@ -224,12 +230,13 @@ class AsyncLogCalls(AsyncBoundaryCalls):
         *,
         after: str | None = None,
         polling_interval_ms: int = 100,
-        stop: Callable[[], bool] = lambda: False,
+        stop: Callable[[], bool] | None = None,
     ) -> AsyncIterator[RecordedMessage]:
         """Iterate over a category (or `$all`) and wait for new messages, until `stop()` is true.
 
-        `stop` is called between pages. When there are no more messages, the next read is
-        `polling_interval_ms` later.
+        `stop` is called between pages. When there are no more messages, it waits until some are
+        written; for writers that do not wake it see the guide on following. Where wake-ups do not
+        work, the next read is `polling_interval_ms` later.
 
         `after` is a message's `resume_token`: see `get_category_messages`. Each page is checked
         against the last message of the page before. If the database was restored in between,
@@ -239,20 +246,27 @@ class AsyncLogCalls(AsyncBoundaryCalls):
         last: str | RecordedMessage | None = after
         size = read.page_size(self.context, batch_size)
         read.check_interval(polling_interval_ms)
-        sparse = read.is_sparse(self.context, *filters)
-        while not stop():
-            # Skip what the filter excludes up to this head, or each read would scan it again. The
-            # page ends at the same head, not at a new watermark, which may be lower.
-            head = await self.category_head(category_name) if sparse else None
-            operation = read.get_category_messages(
-                self.context.until(head), category_name, position, size, *filters, last
-            )
-            page = await self.run(operation)
-            for message in page:
-                yield message
-            if page:
-                position = page[-1].global_position + 1
-                last = page[-1] if self.context.edition.has_watermark else None
-            if len(page) < size:
-                position = max(position, (head or 0) + 1)
-                await sleep(polling_interval_ms / 1000)
+        sparse, pause = read.is_sparse(self.context, *filters), polling_interval_ms / 1000
+        with AsyncWaiter(self, [of_category(category_name)]) as waiter:
+            has_ended = stop is not None and stop()
+            while not has_ended:
+                waiter.looks()
+                # Skip what the filter excludes up to this head, or each read would scan it again.
+                # The page ends at the same head, not at a new watermark, which may be lower.
+                head = await self.category_head(category_name) if sparse else None
+                operation = read.get_category_messages(
+                    self.context.until(head), category_name, position, size, *filters, last
+                )
+                page = await self.run(operation)
+                for message in page:
+                    yield message
+                if page:
+                    position = page[-1].global_position + 1
+                    last = page[-1] if self.context.edition.has_watermark else None
+                if len(page) < size:
+                    position = max(position, (head or 0) + 1)
+                    has_ended = await waiter.sleep(
+                        pause, found=bool(page), reached=position - 1, ended=stop
+                    )
+                elif stop is not None:
+                    has_ended = stop()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, TypeGuard
@@ -13,6 +13,7 @@ import msgspec
 from penstock.database.edition import Edition
 from penstock.database.interceptor import Interceptor, overrides
 from penstock.database.operation import Row
+from penstock.database.wake_ups import WakeUps
 from penstock.errors import (
     ConditionNotActivated,
     DecodingError,
@@ -23,6 +24,7 @@ from penstock.errors import (
 from penstock.message import Message, RecordedMessage, check_text
 from penstock.message.serializer import Serializer, encode_object
 from penstock.message.typed import TypedMessage
+from penstock.settings import Settings
 
 #: id, type, data and metadata of a message, as they are sent
 SentMessage = tuple[UUID, str, str, str | None]
@@ -40,11 +42,14 @@ class LogContext:
 
     edition: Edition
     serializer: Serializer
+    settings: Settings
     interceptors: tuple[Interceptor, ...] = ()
     default_batch_size: int = 1000
     sql_condition: bool = False
     #: read before the transaction began, if it has a fixed snapshot
     watermark: int | None = None
+    #: the wake-ups of the store; None if waiters poll
+    wake_ups: WakeUps | None = field(default=None, compare=False)
     #: the typed message classes that this store has declared, so that they can be written. They are
     #: classes, not names: a class may be redefined with more attributes
     declared: set[type[TypedMessage]] = field(default_factory=set, compare=False)
@@ -60,9 +65,19 @@ class LogContext:
                 "run `penstock init` to add Penstock beside it"
             )
 
+    @property
+    def lake_options(self) -> Mapping[str, str]:
+        """How to sign in to the warehouse of the archive."""
+        return self.settings.lake_options
+
     def until(self, watermark: int | None) -> LogContext:
         """Return the context for a read that ends at this watermark, if there is one."""
         return self if watermark is None else replace(self, watermark=watermark)
+
+    def ring(self, rung: Iterable[str]) -> None:
+        """Wake what waits for one of these names, after the commit of what was written."""
+        if self.wake_ups is not None:
+            self.wake_ups.ring(rung)
 
     def encode(self, stream_name: str, message: Message) -> SentMessage:
         """Return the id, type, data and metadata to send."""

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from penstock.errors import ArchiveUnreachable
 from penstock.log import boundary
+from penstock.log.boundary import ArchivedSlice, Filling
 from penstock.log.runs_async import AsyncRuns
-from penstock.loops.concurrency_async import sleep
+from penstock.loops.concurrency_async import run_in_thread, sleep
 from penstock.message.typed import TypedMessage
 
 PAUSE = 0.05  # seconds, for older transactions to end before indexing can begin
 MOST_PAUSES = 20
 MOST_SLICES = 100  # of ten thousand positions
+ARCHIVED_SLICE = 5_000  # messages of the archive that are indexed in one transaction
 
 
 async def declare_missing(
@@ -19,7 +24,12 @@ async def declare_missing(
     context = runs.context
     for one in classes - (context.declared if to_write else context.indexed):
         await runs.run_apart(boundary.declare(context, one))
-        indexed = await _index_a_few(runs, one.message_type)
+        try:
+            indexed = await _index_a_few(runs, one.message_type)
+        except (ArchiveUnreachable, ImportError):
+            if not to_write:
+                raise
+            indexed = False  # a message can be written without the archive, or the extra `lake`
         if not runs.may_be_undone:
             context.declared.add(one)
             if indexed:
@@ -33,13 +43,35 @@ async def _index_a_few(runs: AsyncRuns, type: str) -> bool:
         state = await index_slice(runs, type)
         if state is None:
             return True
-        slices, pauses = slices - (state[0] > 0), pauses - (state[0] == 0)
+        waits = state.filled_to == 0
+        slices, pauses = slices - (not waits), pauses - waits
     return False
 
 
-async def index_slice(runs: AsyncRuns, type: str) -> tuple[int, int] | None:
+async def index_slice(runs: AsyncRuns, type: str) -> Filling | None:
     """Index the next slice. Pause if older transactions must end before it can begin."""
     state = await runs.run_apart(boundary.fill_attributes(type))
-    if state is not None and state[0] == 0:
+    if state is not None and state.archived is not None:
+        await _index_archived(runs, state.archived)
+    elif state is not None and state.filled_to == 0:
         await sleep(PAUSE)
     return state
+
+
+async def _index_archived(runs: AsyncRuns, archived: ArchivedSlice) -> None:
+    """Index the next archived messages of a type, which only clients can read."""
+    # only those who read history need the extra `lake`
+    from penstock.lake.archive_files import read_type
+
+    properties = runs.context.lake_options
+    read = partial(
+        read_type,
+        archived.location,
+        properties,
+        archived.type,
+        archived.categories,
+        archived.after,
+        ARCHIVED_SLICE,
+    )
+    rows = await run_in_thread(read)
+    await runs.run_apart(boundary.fill_archived(archived, rows, ARCHIVED_SLICE))

@@ -24,9 +24,11 @@ _STATUS_OF_PENSTOCK: LiteralString = """,
   case when not pg_is_in_recovery() then penstock.watermark() end,
   coalesce(
     (select json_agg(json_build_array(
-       w.pid, w.role, w.application_name, w.state, extract(epoch from w.age), w.bound))
-     from penstock.open_writers() w),
-    '[]')"""
+       w.pid, w.role, w.application_name, w.state, extract(epoch from w.age), w.bound, a.query))
+     from penstock.open_writers() w left join pg_catalog.pg_stat_activity a on a.pid = w.pid),
+    '[]'),
+  (select max(highest_position) from penstock.archive_segments),
+  (select coalesce(sum(message_count), 0)::bigint from penstock.archive_segments)"""
 
 
 def server_time() -> Operation[datetime]:
@@ -62,6 +64,18 @@ class OpenWriter:
     state: str | None
     age: timedelta | None
     bound: int
+    #: its last statement, if this role may see it
+    last_statement: str | None = None
+
+    def __str__(self) -> str:
+        """Describe it: pid, age, application, state and last statement, as far as they are seen."""
+        if self.pid is None:
+            return f"the prepared transaction {self.application_name!r}"
+        age = "" if self.age is None else f", open for {self.age.total_seconds():.0f} s"
+        statement = " ".join((self.last_statement or "").split())
+        said = f", last statement: {shortened(statement)}" if statement else ""
+        state = f", {self.state}" if self.state else ""
+        return f"pid {self.pid} ({self.application_name or 'no application'}{state}){age}{said}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +94,10 @@ class Status:
     watermark: int | None
     #: the transactions that hold the watermark back, oldest first
     open_writers: tuple[OpenWriter, ...]
+    #: the last global position in the archive; None if there is no archive
+    archived_to: int | None
+    #: how many messages are in the archive
+    archived_messages: int
 
     @property
     def behind(self) -> int:
@@ -133,18 +151,41 @@ def streams(
     )
 
 
+def shortened(statement: str, most: int = 100) -> str:
+    """Return a statement for a message: at most so many characters."""
+    return statement if len(statement) <= most else f"{statement[: most - 1]}…"
+
+
+def terminate(pid: int) -> Operation[bool]:
+    """End a server process, and roll back its transaction; the result is whether it has ended."""
+    sql = "select pg_terminate_backend(%s, 5000)"  # milliseconds that it may take to end
+    return call("terminate", sql, (check_pid(pid),), only_value)
+
+
+def check_pid(pid: int) -> int:
+    """Return a checked number of a server process."""
+    if not is_whole(pid) or not 0 < pid < 2**31:
+        raise ValidationError("pid", pid, "the number of a server process")
+    return pid
+
+
 def status(context: LogContext) -> Operation[Status]:
     """Read the state of the message store: versions, head, watermark and open writers."""
 
     def decode(rows: list[Row]) -> Status:
         version, server, standby, head, *of_penstock = rows[0]
-        schema, watermark, writers = of_penstock or (None, None, ())
+        schema, watermark, writers, *archived = of_penstock or (None, None, (), None, 0)
         open_writers = tuple(
-            OpenWriter(pid, role, app, state, age if age is None else timedelta(seconds=age), bound)
-            for pid, role, app, state, age, bound in writers
+            OpenWriter(
+                *(pid, role, app, state, None if age is None else timedelta(seconds=age)),
+                *(bound, statement),
+            )
+            for pid, role, app, state, age, bound, statement in writers
         )
         edition = context.edition
-        return Status(edition, schema, version, server, standby, head, watermark, open_writers)
+        return Status(
+            edition, schema, version, server, standby, head, watermark, open_writers, *archived
+        )
 
     sql = _STATUS + (_STATUS_OF_PENSTOCK if context.edition.has_watermark else "")
     return call("status", sql, (), decode)

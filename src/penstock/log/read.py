@@ -6,7 +6,7 @@ import re
 from typing import Any, LiteralString
 from uuid import UUID
 
-from penstock.database.operation import Operation, call, only_value
+from penstock.database.operation import Operation, ReplicaRead, Seam, call, only_value
 from penstock.errors import ValidationError
 from penstock.log.context import LogContext, check_position, is_whole
 from penstock.log.write import check_category, check_stream_name
@@ -15,15 +15,19 @@ from penstock.message import RecordedMessage, as_uuid, check_text, names
 _COLUMNS: LiteralString = (
     "select id, stream_name, type, position, global_position, data, metadata, time from "
 )
-_CATEGORY: LiteralString = "penstock.get_category_messages(%s, %s, %s, %s, %s, %s, %s, %s)"
+_STREAM: LiteralString = "penstock.get_stream_messages(%s, %s, %s, %s)"
+_STREAM_IN_MESSAGE_DB: LiteralString = "message_store.get_stream_messages(%s, %s, %s, %s)"
+_LAST: LiteralString = "penstock.get_last_stream_message(%s, %s)"
+_LAST_IN_MESSAGE_DB: LiteralString = "message_store.get_last_stream_message(%s, %s)"
+_CATEGORY: LiteralString = "penstock.get_category_messages(%s, %s, %s, %s, %s, %s, %s, %s, true)"
 _RESUMED: LiteralString = (
     "(values (%s)) as c(category) cross join lateral penstock.next_position(%s) as p(first)"
     " cross join lateral penstock.get_category_messages("
-    "c.category, p.first, %s, %s, %s, %s, %s, %s)"
+    "c.category, p.first, %s, %s, %s, %s, %s, %s, true)"
 )
 _AFTER: LiteralString = (
     "penstock.get_category_messages("
-    "%s, greatest(%s, penstock.resume_after(%s, %s, %s, %s) + 1), %s, %s, %s, %s, %s, %s)"
+    "%s, greatest(%s, penstock.resume_after(%s, %s, %s, %s) + 1), %s, %s, %s, %s, %s, %s, true)"
 )
 _IN_MESSAGE_DB: LiteralString = "message_store.get_category_messages(%s, %s, %s, %s, %s, %s, %s)"
 
@@ -40,18 +44,14 @@ def get_stream_messages(
     if names.is_category(stream_name):
         expected = "a stream with an id; read a category with get_category_messages"
         raise ValidationError("stream_name", stream_name, expected)
+    most = context.batch_size(batch_size)
     return call(
         "get_stream_messages",
-        _COLUMNS + "message_store.get_stream_messages(%s, %s, %s, %s)",
-        (
-            stream_name,
-            check_position("position", position),
-            context.batch_size(batch_size),
-            context.condition(condition),
-        ),
+        _COLUMNS + (_STREAM if context.edition.has_watermark else _STREAM_IN_MESSAGE_DB),
+        (stream_name, check_position("position", position), most, context.condition(condition)),
         context.decode,
         stream_name=stream_name,
-    )
+    ).crossing(_seam(context, stream_name, most))
 
 
 def get_category_messages(
@@ -77,10 +77,11 @@ def get_category_messages(
     check_group(consumer_group_member, consumer_group_size)
     if correlation is not None:
         check_text("correlation", correlation)
+    most = context.batch_size(batch_size)
     arguments: tuple[Any, ...] = (
         category_name,
         check_position("position", position),
-        context.batch_size(batch_size),
+        most,
         correlation,
         consumer_group_member,
         consumer_group_size,
@@ -103,12 +104,25 @@ def get_category_messages(
         token = after.resume_token if isinstance(after, RecordedMessage) else after
         place = (category_name, *parse_resume_token(token), just_read)
         arguments = (*arguments[:2], *place, *arguments[2:], context.watermark)
-    return call(
-        "get_category_messages",
-        _COLUMNS + sql,
-        arguments,
-        context.decode,
-        category_name=category_name,
+    return (
+        call(
+            "get_category_messages",
+            _COLUMNS + sql,
+            arguments,
+            context.decode,
+            category_name=category_name,
+        )
+        .crossing(
+            _seam(
+                context,
+                category_name,
+                most,
+                correlation=correlation,
+                member=consumer_group_member,
+                size=consumer_group_size,
+            )
+        )
+        .replicated(_replicated(context, position if resumes and after is None else None))
     )
 
 
@@ -121,11 +135,19 @@ def get_last_stream_message(
         check_text("type", type)
     return call(
         "get_last_stream_message",
-        _COLUMNS + "message_store.get_last_stream_message(%s, %s)",
+        _COLUMNS + (_LAST if context.edition.has_watermark else _LAST_IN_MESSAGE_DB),
         (stream_name, type),
         lambda rows: context.decode(rows)[0] if rows else None,
         stream_name=stream_name,
-    )
+    ).crossing(_seam(context, stream_name, -1, only_last=True, type=type))
+
+
+def _seam(context: LogContext, target: str, most: int, **filters: Any) -> Seam:
+    return Seam(target, None if most == -1 else most, context.lake_options, **filters)
+
+
+def _replicated(context: LogContext, resumes_at: int | None) -> ReplicaRead | None:
+    return ReplicaRead(resumes_at) if context.edition.has_watermark else None
 
 
 def stream_version(context: LogContext, stream_name: str) -> Operation[int | None]:

@@ -6,17 +6,21 @@ lock, and looks for the id before it writes. Both statements are sent together, 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Literal, get_args
 from uuid import UUID
 
 from penstock.database.arrays import text_array, uuid_array
 from penstock.database.edition import Edition
 from penstock.database.operation import Operation, Statement, call, only_value
+from penstock.database.waiters import written
 from penstock.errors import ValidationError
 from penstock.log.context import LogContext, SentMessage, is_whole
 from penstock.message import Message, as_uuid, check_text, names, new_id
 from penstock.message.typed import TypedMessage
+
+#: which position a write returns: in the stream, or in the log
+Returning = Literal["position", "global_position"]
 
 
 def write_message(
@@ -27,10 +31,12 @@ def write_message(
     metadata: Mapping[str, Any] | None = None,
     id: UUID | str | None = None,
     expected_version: int | None = None,
+    returning: Returning = "position",
 ) -> Operation[int]:
-    """Write one message; the result is its position in the stream."""
+    """Write one message; the result is its position in the stream, or in the log."""
     check_stream_name(stream_name)
     check_version(expected_version)
+    check_returning(returning)
     sent = context.encode(stream_name, _one_message(type, data, metadata, id))
     arguments = (str(sent[0]), stream_name, *sent[1:], expected_version)
     if context.edition is Edition.PENSTOCK:
@@ -50,7 +56,11 @@ def write_message(
         )
         statements = (lock, write)
     facts = {"stream_name": stream_name, "type": sent[1]}
-    return Operation("write_message", statements, only_value, facts)
+    rings = written([stream_name], [sent[1]])
+    if returning == "global_position":
+        statements = (*statements, _global_positions([sent]))
+        return Operation("write_message", statements, lambda rows: rows[0][0][0], facts, rings)
+    return Operation("write_message", statements, only_value, facts, rings)
 
 
 def write_messages(
@@ -58,30 +68,35 @@ def write_messages(
     stream_name: str,
     messages: Iterable[Message | TypedMessage],
     expected_version: int | None = None,
+    returning: Returning = "position",
 ) -> Operation[list[int]]:
     """Write several messages to one stream, all or none; the result is their positions."""
     check_stream_name(stream_name)
     check_version(expected_version)
+    check_returning(returning)
     checked = checked_messages(messages)
     facts = {"stream_name": stream_name, "count": len(checked)}
     if context.edition is not Edition.PENSTOCK:
         versions = None if expected_version is None else {stream_name: expected_version}
-        many = write_many(context, [(stream_name, message) for message in checked], versions)
-        return Operation("write_messages", many.statements, only_value, facts)
-    sent = as_arrays([context.encode(stream_name, message) for message in checked])
-    return call(
-        "write_messages",
+        pairs = [(stream_name, message) for message in checked]
+        many = write_many(context, pairs, versions, returning)
+        return Operation("write_messages", many.statements, only_value, facts, many.rings)
+    rows = [context.encode(stream_name, message) for message in checked]
+    sent = as_arrays(rows)
+    write = Statement(
         "select penstock.write_messages(%s, %s::uuid[], %s::text[], %s::text[], %s::text[], %s)",
         (stream_name, *sent, expected_version),
-        only_value,
-        **facts,
     )
+    statements = (write,) if returning == "position" else (write, _global_positions(rows))
+    rings = written([stream_name], {type for _, type, *_ in rows})
+    return Operation("write_messages", statements, only_value, facts, rings)
 
 
 def write_many(
     context: LogContext,
     messages: Iterable[tuple[str, Message | TypedMessage]],
     expected_versions: Mapping[str, int] | None = None,
+    returning: Returning = "position",
 ) -> Operation[list[int]]:
     """Write messages to many streams, all or none; the result is their positions, in order."""
     pairs = listed_pairs(messages)
@@ -90,7 +105,8 @@ def write_many(
         check_stream_name(stream_name)
     checked = checked_messages([message for _, message in pairs])
     expected = _checked_versions(expected_versions, set(streams))
-    sent = as_arrays([context.encode(*pair) for pair in zip(streams, checked, strict=True)])
+    rows = [context.encode(*pair) for pair in zip(streams, checked, strict=True)]
+    sent, rings = as_arrays(rows), written(set(streams), {type for _, type, *_ in rows})
     if context.edition is Edition.PENSTOCK:
         return call(
             "write_many",
@@ -98,6 +114,7 @@ def write_many(
             " %s::text[], %s::varchar[], %s::bigint[])",
             (text_array(streams), *sent, list(expected), list(expected.values())),
             only_value,
+            rings=rings,
             count=len(streams),
         )
     write = Statement(
@@ -125,7 +142,9 @@ def write_many(
     )
     lock = lock_categories(context, *{names.category(stream_name) for stream_name in streams})
     statements = (*lock.statements, write)
-    return Operation("write_many", statements, only_value, {"count": len(streams)})
+    if returning == "global_position":
+        statements = (*statements, _global_positions(rows))
+    return Operation("write_many", statements, only_value, {"count": len(streams)}, rings)
 
 
 def lock_categories(context: LogContext, *categories: str) -> Operation[None]:
@@ -175,6 +194,22 @@ def checked_messages(messages: Iterable[Message | TypedMessage]) -> list[Message
                 raise ValidationError("messages", message.id, "messages with different ids")
             seen.add(message.id)
     return checked
+
+
+def check_returning(returning: Returning) -> Returning:
+    """Return which position a write returns; refuse anything else."""
+    if returning not in get_args(Returning):
+        raise ValidationError("returning", returning, "'position' or 'global_position'")
+    return returning
+
+
+def _global_positions(rows: Sequence[SentMessage]) -> Statement:
+    """Look up where these messages are in the log, in their order."""
+    return Statement(
+        "select array(select m.global_position from unnest(%s::uuid[]) with ordinality as i(id, n)"
+        " join message_store.messages m on m.id = i.id order by i.n)",
+        (uuid_array(id for id, *_ in rows),),
+    )
 
 
 def listed_pairs(messages: object) -> list[tuple[str, Message | TypedMessage]]:

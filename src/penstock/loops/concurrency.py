@@ -18,7 +18,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from penstock.errors import ValidationError
 from penstock.loops.signals import StopEvent as StopEvent
-from penstock.loops.signals import Wakeup
+from penstock.loops.signals import Wakeup as Wakeup
 from penstock.loops.signals import stopping_on_signals as stopping_on_signals
 
 Item = TypeVar("Item")
@@ -176,10 +176,15 @@ class Handlers(Generic[Item]):
         self._wakeup.wait(0)  # forget what woke us
         return list(_drained(self._ended))
 
-    def wait(self, timeout: float) -> None:
-        """Wait until a call has ended or `wake()` is called, for at most `timeout` seconds."""
-        if self._wakeup.wait(timeout):
+    def wait(self, timeout: float) -> bool:
+        """Wait until a call has ended or `wake()` is called, for at most `timeout` seconds.
+
+        Returns whether that was the case.
+        """
+        is_woken = self._wakeup.wait(timeout)
+        if is_woken:
             self._wakeup.wake()  # until `ended()`
+        return is_woken
 
     def wake(self) -> None:
         """End `wait()`. Any thread, and a signal handler, may call this."""

@@ -39,6 +39,30 @@ class StopEvent(asyncio.Event):
         return self.is_set()
 
 
+class Wakeup:
+    """Wakes one task that waits. Made inside the event loop; any thread may call `wake`."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._woken = asyncio.Event()
+
+    def wake(self) -> None:
+        """End the wait of the task, or else the next one that begins."""
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._woken.set)
+
+    async def wait(self, timeout: float) -> bool:
+        """Wait for at most `timeout` seconds, and return whether `wake` was called."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(
+                max(timeout, 0.0)
+            ):  # in 3.11 wait_for may lose a cancellation
+                await self._woken.wait()
+        was_woken = self._woken.is_set()
+        self._woken.clear()
+        return was_woken
+
+
 async def wait_for(future: Future[Result], timeout: float) -> Result:
     """Return the result of a future that another thread or task sets, or raise TimeoutError."""
     if not future.done():
@@ -169,17 +193,22 @@ class Handlers(Generic[Item]):
         ended, self._ended = self._ended, []
         return ended
 
-    async def wait(self, timeout: float) -> None:
-        """Wait until a call has ended or `wake()` is called, for at most `timeout` seconds."""
+    async def wait(self, timeout: float) -> bool:
+        """Wait until a call has ended or `wake()` is called, for at most `timeout` seconds.
+
+        Returns whether that was the case.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):  # in 3.11 wait_for may lose a cancellation
                 await self._woken.wait()
+        return self._woken.is_set()
 
     def wake(self) -> None:
         """End `wait()`. Any thread, and a signal handler, may call this."""
         loop = self._loop  # the end of the block may reset it
         if loop is not None:
-            loop.call_soon_threadsafe(self._woken.set)
+            with suppress(RuntimeError):  # it is closed
+                loop.call_soon_threadsafe(self._woken.set)
 
     def cancel(self) -> None:
         """Cancel the calls that are running, and start no others. Call it from the event loop."""

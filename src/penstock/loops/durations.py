@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 from penstock.errors import ValidationError
@@ -9,6 +10,14 @@ from penstock.errors import ValidationError
 Duration = float | timedelta
 
 YEAR = 366 * 86_400.0  # seconds
+_TEXT = re.compile(r"(\d{1,9}(?:\.\d{1,6})?) ?(s|min|h|d|w)")
+_UNITS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def parse_duration(text: str) -> timedelta | None:
+    """Return a duration that is given as a number with a unit: 90d, 12h, 30min; None if not."""
+    found = _TEXT.fullmatch(text.strip())
+    return timedelta(**{_UNITS[found[2]]: float(found[1])}) if found else None
 
 
 def seconds(name: str, value: Duration, *, least: float = 0.0, most: float = YEAR) -> float:

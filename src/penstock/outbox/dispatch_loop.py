@@ -21,8 +21,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from penstock.errors import PermanentFailure, StaleLease, first_line
+from penstock.database.waiters import OUTBOX, of_topic
+from penstock.errors import PermanentFailure, StaleLease, UnavailableError, first_line
 from penstock.log.runs import RunsTransactions
+from penstock.log.waiter import Waiter
 from penstock.loops.concurrency import Handlers
 from penstock.loops.failure_policy import FailurePolicy
 from penstock.loops.outage import Outage
@@ -32,6 +34,9 @@ from penstock.outbox.in_progress import Attempt, ClaimCursor, DispatchOptions, I
 from penstock.outbox.messages import ClaimedMessage, OutboxMessageId, UndecodablePayload
 
 logger = logging.getLogger("penstock")
+
+#: seconds after which a loop with nothing to do looks for topics without a handler, and cleans up
+LONGEST_SLEEP = 600.0
 
 #: handles a message, and returns whether it has acknowledged it
 Handle = Callable[[ClaimedMessage, RunsTransactions], bool]
@@ -75,12 +80,15 @@ class DispatchLoop:
 
     def run(self) -> None:
         """Dispatch until `stop()`. The database may be away meanwhile."""
-        with self._handling():
+        with self._handling(), self._waiter() as waiter:
             while not self._is_ending:
-                claimed = 0
+                waiter.looks()
+                claimed = None
                 with self._outage.tolerated():
                     claimed = self._round()
-                if not claimed:
+                if claimed == 0 and not self._in_progress:
+                    self._sleep(waiter)
+                elif not claimed:
                     self._wait()
 
     def run_once(self) -> int:
@@ -179,6 +187,30 @@ class DispatchLoop:
         if self._in_progress:
             timeout = min(timeout, self._options.longest_wait)
         self._handlers.wait(timeout)
+
+    def _waiter(self) -> Waiter:
+        wanted = [OUTBOX, *map(of_topic, self._routes)]
+        handlers = self._handlers
+        return Waiter(self._store, wanted, held_back=False, bounded=False, wakeup=handlers)
+
+    def _sleep(self, waiter: Waiter) -> None:
+        """Sleep until a message may be due."""
+        due = self._next_due() if waiter.is_listening else None
+        waiter.sleep(min(self._options.polling_interval, self._options.lease / 3), due=due)
+
+    def _next_due(self) -> float:
+        """Return when there may be something to do, by the monotonic clock.
+
+        If the last claim was not from the start, another one is needed first.
+        """
+        if not self._cursor.is_from_start:
+            return self._cursor.next_from_start
+        try:
+            seconds = self._store.run(operations.next_due(self._topics))
+        except UnavailableError:
+            seconds = self._options.polling_interval
+        longest = LONGEST_SLEEP if seconds is None else min(seconds, LONGEST_SLEEP)
+        return time.monotonic() + longest
 
     def _tend(self) -> None:
         """Wait, and do what has to be done for the messages in progress."""

@@ -20,8 +20,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from penstock.errors import PermanentFailure, StaleLease, first_line
+from penstock.database.waiters import OUTBOX, of_topic
+from penstock.errors import PermanentFailure, StaleLease, UnavailableError, first_line
 from penstock.log.runs_async import AsyncRunsTransactions
+from penstock.log.waiter_async import AsyncWaiter
 from penstock.loops.concurrency_async import Handlers
 from penstock.loops.failure_policy import FailurePolicy
 from penstock.loops.outage import Outage
@@ -31,6 +33,9 @@ from penstock.outbox.in_progress import Attempt, ClaimCursor, DispatchOptions, I
 from penstock.outbox.messages import ClaimedMessage, OutboxMessageId, UndecodablePayload
 
 logger = logging.getLogger("penstock")
+
+#: seconds after which a loop with nothing to do looks for topics without a handler, and cleans up
+LONGEST_SLEEP = 600.0
 
 #: handles a message, and returns whether it has acknowledged it
 Handle = Callable[[ClaimedMessage, AsyncRunsTransactions], Awaitable[bool]]
@@ -75,12 +80,16 @@ class AsyncDispatchLoop:
     async def run(self) -> None:
         """Dispatch until `stop()`. The database may be away meanwhile."""
         async with self._handling():
-            while not self._is_ending:
-                claimed = 0
-                with self._outage.tolerated():
-                    claimed = await self._round()
-                if not claimed:
-                    await self._wait()
+            with self._waiter() as waiter:
+                while not self._is_ending:
+                    waiter.looks()
+                    claimed = None
+                    with self._outage.tolerated():
+                        claimed = await self._round()
+                    if claimed == 0 and not self._in_progress:
+                        await self._sleep(waiter)
+                    elif not claimed:
+                        await self._wait()
 
     async def run_once(self) -> int:
         """Claim once, handle what was claimed, and return how many messages that were."""
@@ -178,6 +187,30 @@ class AsyncDispatchLoop:
         if self._in_progress:
             timeout = min(timeout, self._options.longest_wait)
         await self._handlers.wait(timeout)
+
+    def _waiter(self) -> AsyncWaiter:
+        wanted = [OUTBOX, *map(of_topic, self._routes)]
+        handlers = self._handlers
+        return AsyncWaiter(self._store, wanted, held_back=False, bounded=False, wakeup=handlers)
+
+    async def _sleep(self, waiter: AsyncWaiter) -> None:
+        """Sleep until a message may be due."""
+        due = await self._next_due() if waiter.is_listening else None
+        await waiter.sleep(min(self._options.polling_interval, self._options.lease / 3), due=due)
+
+    async def _next_due(self) -> float:
+        """Return when there may be something to do, by the monotonic clock.
+
+        If the last claim was not from the start, another one is needed first.
+        """
+        if not self._cursor.is_from_start:
+            return self._cursor.next_from_start
+        try:
+            seconds = await self._store.run(operations.next_due(self._topics))
+        except UnavailableError:
+            seconds = self._options.polling_interval
+        longest = LONGEST_SLEEP if seconds is None else min(seconds, LONGEST_SLEEP)
+        return time.monotonic() + longest
 
     async def _tend(self) -> None:
         """Wait, and do what has to be done for the messages in progress."""

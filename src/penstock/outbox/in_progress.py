@@ -138,17 +138,18 @@ class ClaimCursor:
     #: by the monotonic clock
     next_from_start: float = 0.0
     _began: float = 0.0
-    _is_from_start: bool = True
+    #: whether the last claim was from the start
+    is_from_start: bool = True
 
     def take(self, *, from_start: bool = False) -> tuple[datetime | None, UUID | None]:
         """Return where to claim from this time: due and id, or None and None for the start."""
         self._began = time.monotonic()
-        self._is_from_start = from_start or self.due is None or self._began >= self.next_from_start
-        return (None, None) if self._is_from_start else (self.due, self.id)
+        self.is_from_start = from_start or self.due is None or self._began >= self.next_from_start
+        return (None, None) if self.is_from_start else (self.due, self.id)
 
     def advance(self, claimed: Sequence[ClaimedMessage]) -> None:
         """Claim from the first of these on next time. A claim returns them in order."""
-        if self._is_from_start:
+        if self.is_from_start:
             now = time.monotonic()
             self.next_from_start = now + _PAUSE_FACTOR * (now - self._began)
         if claimed:

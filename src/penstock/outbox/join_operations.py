@@ -15,10 +15,12 @@ from uuid import UUID
 import msgspec
 
 from penstock.database.operation import Operation, call, only_value
+from penstock.database.waiters import of_topic
 from penstock.errors import PermanentFailure, ValidationError
 from penstock.loops.durations import Duration
 from penstock.message import as_uuid, check_text, new_id
 from penstock.outbox.messages import (
+    WAIT_TOPIC,
     ClaimedMessage,
     JoinId,
     OutboxMessageId,
@@ -30,6 +32,9 @@ from penstock.outbox.operations import as_interval, check_limit
 
 #: the topic of a message that follows a join, if any, and its payload
 FollowUp = tuple[str | None, Payload]
+
+#: whom to wake when a join may have its last step
+_WAIT = frozenset([of_topic(WAIT_TOPIC)])
 
 _COLUMNS = (
     "join_id, grouping_key, expected_steps, attached_steps, completed_steps, failed_steps,"
@@ -121,6 +126,7 @@ def attach(join_id: UUID | str, message_id: UUID | str) -> Operation[None]:
         "select penstock.attach_to_joins(array[%s]::uuid[], array[%s]::uuid[])",
         (as_uuid(join_id), as_uuid(message_id)),
         lambda _: None,
+        rings=_WAIT,
     )
 
 
@@ -131,6 +137,7 @@ def report(join_id: UUID | str, message_id: UUID | str, outcome: str) -> Operati
         "select penstock.report_step(%s, %s, %s)",
         (as_uuid(join_id), as_uuid(message_id), outcome),
         lambda _: None,
+        rings=_WAIT,
     )
 
 
@@ -155,6 +162,7 @@ def enqueue_wait(
         "select penstock.enqueue_join_wait(%s, %s, %s)",
         (new_id(), wait["join_id"], msgspec.json.encode(wait)),
         only_value,
+        rings=_WAIT,
     )
 
 
@@ -183,13 +191,17 @@ def resolve(message: ClaimedMessage) -> Operation[str]:
             *on_fail,
         ),
         only_value,
+        rings=frozenset(
+            of_topic(one) for one in (wait.on_complete_topic, wait.on_fail_topic) if one is not None
+        ),
         join_id=str(wait.join_id),
     )
 
 
 def cancel(join_id: UUID | str) -> Operation[bool]:
     """Cancel a join; the result is False if it was cancelled already."""
-    return call("cancel_join", "select penstock.cancel_join(%s)", (as_uuid(join_id),), only_value)
+    sql: LiteralString = "select penstock.cancel_join(%s)"
+    return call("cancel_join", sql, (as_uuid(join_id),), only_value, rings=_WAIT)
 
 
 def get(join_id: UUID | str) -> Operation[Join | None]:

@@ -10,8 +10,11 @@ from datetime import datetime, timedelta
 from typing import Any, LiteralString, TypeVar
 from uuid import UUID
 
+import msgspec
+
 from penstock.database.arrays import text_array
 from penstock.database.operation import Operation, call, only_value
+from penstock.database.waiters import OUTBOX, of_topic
 from penstock.errors import StaleLease, ValidationError
 from penstock.log.context import check_position
 from penstock.loops.durations import YEAR, Duration, seconds
@@ -19,6 +22,7 @@ from penstock.loops.failure_policy import kept_error
 from penstock.message import as_uuid, check_text
 from penstock.outbox.messages import (
     STATES,
+    WAIT_TOPIC,
     ClaimedMessage,
     NewMessage,
     OutboxMessage,
@@ -57,12 +61,16 @@ def enqueue(
     if not rows:
         raise ValidationError("messages", rows, "at least one message")
     columns = [list(column) for column in zip(*rows, strict=True)]
+    known = [as_uuid(one) for one in _listed("joins", joins)]
     return call(
         "enqueue",
         "select penstock.enqueue(%s::uuid[], %s::text[], %s::bytea[], %s::text[],"
         " %s::timestamptz[], %s::text[], %s::text[], %s::uuid[])",
-        (*columns, [as_uuid(one) for one in _listed("joins", joins)]),
+        (*columns, known),
         only_value,
+        rings=frozenset(
+            of_topic(topic) for topic in [*columns[1], *([WAIT_TOPIC] if known else [])]
+        ),
         count=len(rows),
     )
 
@@ -135,9 +143,21 @@ def _by_claim(name: str, sql: LiteralString, messages: Claimed, *arguments: Any)
         if not isinstance(one, ClaimedMessage):
             raise ValidationError("message", one, "a message that claim() returned")
         tokens.setdefault(one.token, []).append(one.id)
+    given_back = several if name == "abandon" else ()
+    rings = frozenset(of_topic(one.topic) for one in given_back)
     return [
-        call(name, sql, (ids, token, *arguments), only_value, count=len(ids))
+        call(name, sql, (ids, token, *arguments), only_value, rings=rings, count=len(ids))
         for token, ids in tokens.items()
+    ]
+
+
+def waking_joins(finished: Iterable[OnClaim]) -> list[OnClaim]:
+    """Let dispatchers look whether the last step of a join was finished.
+
+    A dispatcher that finishes messages looks for more by itself.
+    """
+    return [
+        msgspec.structs.replace(one, rings=frozenset([of_topic(WAIT_TOPIC)])) for one in finished
     ]
 
 
@@ -158,6 +178,26 @@ def report_unhandled(
         (text_array(topics), owner, as_interval("overdue", overdue, least=0)),
         list,
         owner=owner,
+    )
+
+
+def next_due(topics: Iterable[str]) -> Operation[float | None]:
+    """Return in how many seconds the next message of these topics is due, or a lease ends.
+
+    Both are in the future, so dead index entries of messages that were due before are not read.
+    """
+    return call(
+        "next_due",
+        "select extract(epoch from least("
+        " (select min(r.due) from unnest(%s::text[]) as t(topic) cross join lateral ("
+        " select o.due from penstock.outbox o"
+        " where o.state = 'ready' and o.topic = t.topic and o.due > now()"
+        " order by o.due, o.id limit 1) r),"
+        " (select o.lease_until from penstock.outbox o"
+        " where o.state = 'in_progress' and o.lease_until > now()"
+        " order by o.lease_until limit 1)) - clock_timestamp())::float8",
+        (text_array(topics),),
+        only_value,
     )
 
 
@@ -197,7 +237,11 @@ def retry_failed(ids: Sequence[UUID | str] | None, topic: str | None) -> Operati
         check_text("topic", topic)
     wanted = None if ids is None else [as_uuid(one) for one in _listed("ids", ids)]
     return call(
-        "retry_failed", "select penstock.retry_outbox(%s::uuid[], %s)", (wanted, topic), only_value
+        "retry_failed",
+        "select penstock.retry_outbox(%s::uuid[], %s)",
+        (wanted, topic),
+        only_value,
+        rings=frozenset([OUTBOX]),
     )
 
 

@@ -79,11 +79,13 @@ class AsyncOutbox:
         Raises `StaleLease` with the ids of those whose lease has ended, if any; they stay as they
         are.
         """
-        refuse_stale([await self._run(one) for one in operations.acknowledge(messages)])
+        finished = operations.waking_joins(operations.acknowledge(messages))
+        refuse_stale([await self._run(one) for one in finished])
 
     async def fail(self, messages: Claimed, error: str) -> None:
         """Fail claimed messages for good. Joins count them in the same transaction."""
-        refuse_stale([await self._run(one) for one in operations.fail(messages, error)])
+        finished = operations.waking_joins(operations.fail(messages, error))
+        refuse_stale([await self._run(one) for one in finished])
 
     async def abandon(
         self, messages: Claimed, delay: Duration = 0.0, error: str | None = None

@@ -12,18 +12,21 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.errors import ValidationError, WrongColumns, shown
+from penstock.lake.declaration import LakeTable
+from penstock.log.context import LogContext
 from penstock.pipeline import state
 from penstock.pipeline.checks import OFFERED, frame_schema, parameter
 from penstock.pipeline.connection import RunConnection
 from penstock.pipeline.delivery import Delivery, discard
 from penstock.pipeline.evaluation import evaluated_once
-from penstock.pipeline.frames import DRIVER_ROWS, Slice, count_up_to, queue_target
+from penstock.pipeline.frames import DRIVER_ROWS, Slice, queue_target
 from penstock.pipeline.graph import Latest, Pipeline, Processor
 from penstock.pipeline.hooks import ReadHooks
 from penstock.pipeline.outputs import (
@@ -39,6 +42,10 @@ from penstock.pipeline.snapshot import Remembered, Snapshot, State
 from penstock.spark.connections import DatabaseRef
 from penstock.spark.read import planning
 from penstock.spark.write.staging import Staged, is_beside, unstage
+
+if TYPE_CHECKING:  # needs the extra `lake`
+    from penstock.lake.changes import TableChange
+    from penstock.lake.store_catalog import StoreCatalog
 
 
 @dataclass
@@ -56,6 +63,17 @@ class StepContext:
     is_fed: Callable[[], bool] = lambda: True
     #: up to so many rows the driver reads and stages, beyond that the executors do
     driver_rows: int = DRIVER_ROWS
+    #: of the store that the pipeline runs on, for an archive
+    log: LogContext | None = None
+    #: returns whether the run is to end
+    is_over: Callable[[], bool] = lambda: False
+
+    @cached_property
+    def lake(self) -> StoreCatalog:
+        """The catalog of Iceberg tables, on the connection that commits the steps."""
+        from penstock.lake.store_catalog import open_catalog  # needs the extra `lake`
+
+        return open_catalog(self.database.settings).on(self.connection.raw)
 
     def inputs(self, snapshot: Snapshot) -> dict[str, Slice]:
         """Return the messages that a step reads."""
@@ -70,9 +88,9 @@ class StepContext:
         return {queue: self._slice(queue, *ends) for queue, ends in snapshot.tables.items()}
 
     def _slice(self, queue: str, after: int, until: int, types: tuple[str, ...] = ()) -> Slice:
-        target = queue_target(queue, types)
+        target = queue_target(queue, types, self.connection.lake_options)
         most = max(self.driver_rows + 1, self.processor.limit)  # a table may be of any size
-        count = self.connection.run(count_up_to(target, after, until, most))
+        count = self.connection.run(planning.count_up_to(target, after, until, most))
         return Slice(
             self.database, self.connection, target, frame_schema(self.pipeline, queue),
             after, until, count, self.driver_rows, latest=Latest(queue) in self.processor.tables,
@@ -87,6 +105,8 @@ class Step:
     snapshot: Snapshot
     inputs: Mapping[str, Slice]
     started: float
+    #: whether its table is being built anew, beside the live one
+    rebuilding: bool = False
 
     @property
     def count(self) -> int:
@@ -122,6 +142,7 @@ class StepResult:
     delivery: Delivery | None = None
     projection: Projection | None = None
     rows: pa.Table | None = None
+    lake: TableChange | None = None
     rebuilt: bool = False
     #: a source that had nothing to return
     idle: bool = False
@@ -139,7 +160,10 @@ def perform(step: Step, current: State) -> StepResult:
         return _project(context, current, step.inputs[one.inputs[0]])
     if step.inputs and not step.count:
         return StepResult()  # it takes none of their types
-    return _run_function(step, lambda: context.connection.run(state.database_id()))
+    result = _run_function(step, lambda: context.connection.run(state.database_id()))
+    if one.lake is not None and current.rebuilding and set(step.inputs) == set(one.reads):
+        result.rebuilt = all(_reaches_the_end(context, *each) for each in step.inputs.items())
+    return result
 
 
 def rehearse(step: Step) -> None:
@@ -150,6 +174,8 @@ def rehearse(step: Step) -> None:
         connection.run(state.publish_staged(result.staged, whole_categories=beside))
         for upsert in result.delivery.upserts if result.delivery else ():
             upsert.apply(connection.raw)
+        if result.lake is not None:
+            result.lake.commit()
     abandon(step.context, result)
 
 
@@ -159,6 +185,8 @@ def abandon(context: StepContext, result: StepResult | None) -> None:
         with suppress(Exception):
             context.connection.run(unstage(result.staged))
             discard(context.spark, result.delivery.files if result.delivery else ())
+            if result.lake is not None:
+                result.lake.discard()
 
 
 def _run_function(step: Step, database: Callable[[], str] | None = None) -> StepResult:
@@ -171,8 +199,11 @@ def _run_function(step: Step, database: Callable[[], str] | None = None) -> Step
     if snapshot.cursor is not None and not delivery.advanced:
         expected = "passed to delivery.advance() with every frame, or the step would repeat itself"
         raise ValidationError("cursor", None, expected)
+    lake = None
+    if one.lake is not None:
+        lake, returned = _write_to_lake(step, one.lake, returned), None
     staged = _stage(step, _returned_frames(one, returned), delivery)
-    return StepResult(without_repeated_errors(context.connection, staged), delivery)
+    return StepResult(without_repeated_errors(context.connection, staged), delivery, lake=lake)
 
 
 def _invoke(step: Step, delivery: Delivery) -> Any:
@@ -187,6 +218,14 @@ def _invoke(step: Step, delivery: Delivery) -> Any:
         frames[name] = part.frame(spark)
     else:
         frames |= {parameter(queue): part.frame(spark) for queue, part in step.inputs.items()}
+    if one.from_table is not None:
+        from penstock.pipeline.lake_input import rows_added  # needs the extra `lake`
+
+        settings, driver_rows = step.context.database.settings, step.context.driver_rows
+        rows = rows_added(settings, spark, one.from_table, delivery, driver_rows)
+        if rows is None:
+            return None
+        frames["rows"] = rows
     offered = {"delivery": delivery, "spark": spark}
     return one.function(**frames, **{name: offered[name] for name in OFFERED if name in wanted})
 
@@ -227,6 +266,22 @@ def _stage(step: Step, frames: Mapping[str, DataFrame], delivery: Delivery) -> l
     return staged
 
 
+def _write_to_lake(step: Step, table: LakeTable, returned: Any) -> TableChange | None:
+    """Write what the function returned to data files of its table."""
+    from penstock.pipeline.lake_output import write_to_table  # needs the extra `lake`
+
+    context, one = step.context, step.context.processor
+    if returned is None:
+        return None
+    if not isinstance(returned, DataFrame):
+        raise WrongColumns(f"{one.name} returned {shown(returned)}", "it must return a DataFrame")
+    origin = {"pipeline": context.pipeline.name, "processor": one.name}
+    origin["delivery"] = step.snapshot.hash
+    return write_to_table(
+        context.lake, table, returned, context.driver_rows, origin, rebuilding=step.rebuilding
+    )
+
+
 def _project(context: StepContext, current: State, events: Slice) -> StepResult:
     """Fold the events into rows of the projection's table."""
     one, hooks = context.processor, context.hooks
@@ -235,15 +290,15 @@ def _project(context: StepContext, current: State, events: Slice) -> StepResult:
         rows = projection.fold_table(context.connection, events.table)
     else:
         rows = projection.fold_frame(context.database, events.frame(context.spark))
-    rebuilt = current.rebuilding and _reaches_the_end(context, events)
+    rebuilt = current.rebuilding and _reaches_the_end(context, one.inputs[0], events)
     return StepResult(projection=projection, rows=rows, rebuilt=rebuilt)
 
 
-def _reaches_the_end(context: StepContext, events: Slice) -> bool:
-    """Whether the step read all messages that were there when it began."""
-    (queue,) = context.processor.inputs
-    target, limit = queue_target(queue), context.processor.limit
-    if context.connection.run(count_up_to(target, events.after, events.until, limit)) < limit:
+def _reaches_the_end(context: StepContext, queue: str, events: Slice) -> bool:
+    """Whether the step read all messages of a queue that were there when it began."""
+    run, limit = context.connection.run, context.processor.limit
+    target = queue_target(queue, (), context.connection.lake_options)
+    if run(planning.count_up_to(target, events.after, events.until, limit)) < limit:
         return True
-    head = context.connection.run(planning.head(target))
+    head = run(planning.head(target))
     return events.until >= context.remembered.end_of(queue, head)

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from penstock.pipeline.attempt import Step, rehearse
 from penstock.pipeline.failures import is_passing, kind_of, named_values, reason_of, shared_reason
-from penstock.pipeline.frames import Slice, first_message, positions_after
+from penstock.pipeline.frames import Slice, first_message
 from penstock.spark.read import planning
 
 # With these Spark evaluates a table though there is no message to join it with.
@@ -83,7 +83,7 @@ def _following_failures(step: Step, part: Slice, reason: str, most: int) -> int:
     context, run, after = step.context, step.context.connection.run, part.until
     until = context.remembered.end_of(queue, run(planning.head(part.target)))
     end = run(planning.end_after(part.target, after, until, context.processor.limit))
-    following = run(positions_after(part.target, after, end, most))
+    following = run(planning.positions_after(part.target, after, end, most))
     for count, position in enumerate(following):
         alone = step.on(replace(part, after=after, until=position, count=1))
         found = _failure(rehearse, alone)

@@ -12,6 +12,7 @@ from penstock.errors import GraphError, PenstockError, PipelineError, first_line
 from penstock.message import names
 from penstock.pipeline.graph import Pipeline, Processor, TableColumns, check_queue
 from penstock.pipeline.tables import columns_of, next_table, parse_schema, table_identifier
+from penstock.settings import Settings
 from penstock.spark.read.columns import MESSAGE, read_plan
 
 #: the parameters that a function may have besides its frames
@@ -40,6 +41,7 @@ def check(pipeline: Pipeline) -> None:
                     one.location,
                 )
         _check_parameters(one)
+    _check_lake_tables(pipeline)
     _check_fed(pipeline)
 
 
@@ -58,6 +60,14 @@ def check_schemas(pipeline: Pipeline) -> None:
             _check_table(one, one.keeps)
 
 
+def check_lake(settings: Settings) -> None:
+    """Raise if the tables of a pipeline have no warehouse, or it cannot be used."""
+    from penstock.lake.create import check_warehouse
+    from penstock.lake.store_catalog import open_catalog  # needs the extra `lake`
+
+    check_warehouse(open_catalog(settings))
+
+
 def parameter(queue: str) -> str:
     """Return the name of the parameter for a queue's frame: `order-error` is `order_error`.
 
@@ -74,7 +84,7 @@ def _check_shape(pipeline: str, one: Processor) -> None:
     queues = (*one.reads, *one.looks_up)
     if one.inputs and one.alts:
         problem = "has inputs and alts: it can have one or the other"
-    elif one.kind != "source" and not one.reads:
+    elif one.kind not in ("source", "archive") and not one.reads:
         problem = "reads nothing: give inputs or alts"
     elif one.kind == "source" and not one.outputs:
         problem = "has no output"
@@ -111,17 +121,31 @@ def _check_parameters(one: Processor) -> None:
         wanted = ["messages", *tables]
         fits = len(set(frames) - set(tables)) == 1 and set(tables) <= set(frames)
     else:
-        wanted = [*(parameter(queue) for queue in one.inputs), *tables]
+        rows = ["rows"] if one.from_table is not None else []
+        wanted = [*(parameter(queue) for queue in one.inputs), *tables, *rows]
         fits = sorted(frames) == sorted(wanted)
     if not fits:
         problem = f"{one.name}({', '.join(found)}) must take ({', '.join(wanted)})"
         raise GraphError(problem, one.location)
 
 
+def _check_lake_tables(pipeline: Pipeline) -> None:
+    """Refuse two processors that write to one Iceberg table: each would build it anew."""
+    writers: dict[str, str] = {}
+    for one in pipeline.processors.values():
+        if one.lake is None:
+            continue
+        if other := writers.get(one.lake.name.lower()):
+            problem = f"{one.name} writes to the Iceberg table {one.lake.name}, as {other} does"
+            raise GraphError(problem, one.location)
+        writers[one.lake.name.lower()] = one.name
+
+
 def _check_fed(pipeline: Pipeline) -> None:
     """Refuse a ring of processors that only feed each other."""
     fed, waiting = set(pipeline.schemas), dict(pipeline.processors)
-    while ready := [one for one in waiting.values() if one.kind == "source" or one.can_read(fed)]:
+    begin = ("source", "archive")
+    while ready := [one for one in waiting.values() if one.kind in begin or one.can_read(fed)]:
         for one in ready:
             fed.update(one.publishes)
             del waiting[one.name]

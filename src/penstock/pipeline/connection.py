@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
@@ -30,6 +30,7 @@ import psycopg
 
 from penstock.database.execute import execute
 from penstock.database.interceptor import Interceptor, intercepted
+from penstock.database.isolation import limits
 from penstock.database.operation import Operation, call, only_value
 from penstock.database.server_errors import typed_errors
 from penstock.errors import PenstockError, PipelineRunning, RunLockLost
@@ -52,6 +53,10 @@ class RunConnection:
     #: host, port and database, for an error message
     where: str
     interceptors: Sequence[Interceptor] = ()
+    #: how to sign in to the warehouse of the archive
+    lake_options: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
+    #: the maximum duration of a transaction, in seconds
+    max_write_seconds: int | None = None
 
     def run(self, operation: Operation[Result]) -> Result:
         """Run an operation and return its result."""
@@ -64,6 +69,9 @@ class RunConnection:
     def transaction(self, *, roll_back: bool = False) -> Iterator[None]:
         """Commit the block at its end, unless it raises; or roll it back in any case."""
         with typed_errors(self.where), self.raw.transaction(force_rollback=roll_back):
+            if self.max_write_seconds is not None:
+                bounds = limits(self.raw.info.server_version, self.max_write_seconds * 1000)
+                self.raw.execute("; ".join(bounds).encode())
             yield
 
 
@@ -71,14 +79,16 @@ class RunConnection:
 def bare_connection(database: DatabaseRef) -> Iterator[RunConnection]:
     """Lend a connection without interceptors, which may not be able to travel to an executor."""
     with connected(database) as raw:
-        yield RunConnection(raw, database.where)
+        yield RunConnection(raw, database.where, lake_options=database.settings.lake_options)
 
 
 def open_connection(
     database: DatabaseRef, label: str, interceptors: Sequence[Interceptor] = ()
 ) -> RunConnection:
     """Return a connection whose name in `pg_stat_activity` says what it is for."""
-    connection = RunConnection(connect(database), database.where, interceptors)
+    settings = database.settings
+    options, most = settings.lake_options, settings.max_write_seconds
+    connection = RunConnection(connect(database), database.where, interceptors, options, most)
     name = f"penstock {label} on {this_process()}"
     sql = "select set_config('application_name', %s, false)"
     connection.run(call("set_application_name", sql, (name[:LONGEST_NAME],), only_value))

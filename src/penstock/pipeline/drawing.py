@@ -10,8 +10,14 @@ from html import escape
 
 from penstock.pipeline.graph import Pipeline, Processor
 
-_SIGNS = {"source": "▷", "stream": "▶", "sink": "▣", "projection": "▤"}
-_COLOURS = {"source": "#2e7d32", "stream": "#1565c0", "sink": "#6a1b9a", "projection": "#ad6800"}
+_SIGNS = {
+    "source": "▷", "stream": "▶", "sink": "▣", "projection": "▤", "table": "▦",
+    "archive": "▥",
+}  # fmt: skip
+_COLOURS = {
+    "source": "#2e7d32", "stream": "#1565c0", "sink": "#6a1b9a", "projection": "#ad6800",
+    "table": "#00695c", "archive": "#546e7a",
+}  # fmt: skip
 _WIDTH, _HEIGHT, _GAP_X, _GAP_Y = 170, 46, 90, 26
 
 
@@ -66,13 +72,17 @@ def _outside(pipeline: Pipeline) -> list[str]:
 
 
 def _details(one: Processor) -> Iterable[str]:
+    kept = one.keeps.table if one.keeps else one.lake and one.lake.name
     parts = {
+        "rows of": one.from_table,
         "inputs": ", ".join(one.inputs),
         "alts": " | ".join(one.alts),
         "tables": ", ".join(one.looks_up),
         "output": ", ".join(one.outputs),
         "errors": one.errors,
-        "table": one.keeps and one.keeps.table,
+        "table": kept,
+        "archives": one.archives
+        and f"{one.archives.category}, older than {one.archives.older_than}",
     }
     return [f"{name:<8}{text}" for name, text in parts.items() if text]
 

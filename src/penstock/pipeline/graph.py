@@ -2,19 +2,24 @@
 
 A processor reads categories or streams of the log, its queues. A source brings messages in, a
 stream turns messages into others, a sink takes them elsewhere, a projection keeps a table of
-current states. Each declaration has its file and line, so that a mistake is reported there.
+current states, a table keeps rows in the lake, an archive moves old messages there. Each
+declaration has its file and line, so that a mistake is reported there.
 """
 
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.errors import GraphError, ValidationError, shown
+from penstock.lake.declaration import LakeTable, check_table_name, lake_table
+from penstock.loops.durations import Duration, parse_duration, seconds
 from penstock.message import check_text, names
 
 if TYPE_CHECKING:
@@ -59,8 +64,17 @@ class TableColumns:
 
 
 @dataclass(frozen=True)
+class OldMessages:
+    """What an archive moves, and how often."""
+
+    category: str
+    older_than: timedelta
+    every: timedelta
+
+
+@dataclass(frozen=True)
 class Processor:
-    """A declared source, stream, sink or projection."""
+    """A declared source, stream, sink, projection, table or archive."""
 
     kind: str
     name: str
@@ -75,6 +89,20 @@ class Processor:
     types: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     limit: int = LIMIT
     keeps: TableColumns | None = None
+    lake: LakeTable | None = None
+    #: of a source: the Iceberg table whose rows it gets
+    from_table: str | None = None
+    archives: OldMessages | None = None
+
+    @property
+    def uses_lake(self) -> bool:
+        """Whether it reads or writes an Iceberg table."""
+        return any(part is not None for part in (self.lake, self.from_table, self.archives))
+
+    @property
+    def rebuilds(self) -> bool:
+        """Whether, from scratch, it builds a new table beside the old one, and then replaces it."""
+        return self.keeps is not None or self.lake is not None
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -145,14 +173,25 @@ class Pipeline:
         self.schemas[name] = MessageSchema(name, data, metadata, where)
         return name
 
-    def source(self, *, output: Names, name: str | None = None) -> Callable[[Function], Function]:
+    def source(
+        self, *, output: Names, table: str | None = None, name: str | None = None
+    ) -> Callable[[Function], Function]:
         """Declare a function that brings messages in: it returns a frame of messages.
 
         It runs once. With a parameter `delivery` it can continue where it stopped: it gets
         `delivery.cursor`, what it passed to `delivery.advance(cursor)` the last time, and runs
         again until it returns None.
+
+        With `table`, an Iceberg table in the catalog such as `"shop.import"`, it gets a frame of
+        the rows that were added to it since its last step, by the name `rows`. Its cursor is the
+        snapshot up to which it has read.
         """
-        return self._declare("source", name, outputs=output)
+        if table is not None:
+            try:
+                check_table_name(table)
+            except ValidationError as error:
+                raise GraphError(str(error), _caller(2)) from None
+        return self._declare("source", name, outputs=output, from_table=table)
 
     def stream(
         self,
@@ -246,6 +285,88 @@ class Pipeline:
             "projection", name, inputs=(category,), types=types, limit=limit, keeps=keeps
         )
 
+    def table(
+        self,
+        table: str,
+        *,
+        inputs: Names = (),
+        alts: Names = (),
+        tables: Tables = (),
+        types: Types = (),
+        partition_by: Names = (),
+        sort_by: Names = (),
+        key: Names | None = None,
+        mode: str | None = None,
+        errors: str | None = None,
+        max_consecutive_errors: int = MAX_CONSECUTIVE_ERRORS,
+        limit: int = LIMIT,
+        name: str | None = None,
+    ) -> Callable[[Function], Function]:
+        """Declare a function whose rows are kept in an Iceberg table, exactly once.
+
+        It returns a frame of any columns. The table's new snapshot becomes visible in the
+        transaction that commits the step. The table is created with the first step. Columns that a
+        later frame adds are added to it; those that it lacks are null.
+
+        Args:
+            table: namespace and name in the catalog: `"shop.invoice_line"`.
+            partition_by: columns, or `year`, `month`, `day`, `hour(column)`, `bucket(n, column)`,
+                `truncate(n, column)`.
+            sort_by: columns by which the rows of a file are sorted: `"sold_at"`, `"amount desc"`.
+            key: the columns that identify a row. A row replaces the one with its key; a row that
+                has nothing but its key, and `global_position`, deletes that one. Of several rows
+                of a step with one key, the one with the greatest `global_position` counts.
+            mode: `append`; `upsert`, if there is a key; or `overwrite`, which replaces the
+                partitions that a step has rows for, or all of a table without partitions.
+            inputs: this and all that follow are as for `stream`.
+            alts: see `stream`.
+            tables: see `stream`.
+            types: see `stream`.
+            errors: see `stream`.
+            max_consecutive_errors: see `stream`.
+            limit: see `stream`.
+            name: see `stream`.
+        """
+        where = _caller(2)
+        try:
+            lake = lake_table(table, partition_by=partition_by, sort_by=sort_by, key=key, mode=mode)
+        except ValidationError as error:
+            raise GraphError(str(error), where) from None
+        return self._declare(
+            "table", name, inputs=inputs, alts=alts, tables=tables, types=types, errors=errors,
+            max_consecutive_errors=max_consecutive_errors, limit=limit, lake=lake,
+        )  # fmt: skip
+
+    def archive(
+        self,
+        category: str,
+        *,
+        older_than: str | Duration,
+        every: str | Duration = "1h",
+        name: str | None = None,
+    ) -> None:
+        """Declare that old messages of a category are moved to the archive, as `archive` does.
+
+        A run begins with it once the pipeline's readers of the category have caught up, and goes on
+        with it every so often; `run_until_idle` and `run_once` do it once. Messages that a consumer
+        has not read stay where they are until it has: the status says who.
+
+        Args:
+            category: the one whose messages are moved.
+            older_than: their age: `"90d"`, seconds, or a timedelta.
+            every: how long a run waits before it does it again.
+            name: of the processor; `archive_` and the category if not given.
+        """
+        where = _caller(2)
+        check_queue(category, where)
+        if not names.is_category(category) or category == "$all":
+            raise GraphError(f"an archive takes one category, which {category} is not", where)
+        rule = OldMessages(
+            category, _age("older_than", older_than, where), _age("every", every, where)
+        )
+        called = name or re.sub(r"\W", "_", f"archive_{category}")
+        self._declare("archive", called, archives=rule)(lambda: None)
+
     def _declare(self, kind: str, name: str | None, **parts: Any) -> Callable[[Function], Function]:
         """Return the decorator for a processor with these parts, as the caller has given them."""
         where = _caller(3)
@@ -270,6 +391,19 @@ class Pipeline:
             return function
 
         return declare
+
+
+def _age(name: str, value: str | Duration, where: str) -> timedelta:
+    """Return a duration: 90d, seconds or a timedelta."""
+    try:
+        if not isinstance(value, str):
+            return timedelta(seconds=seconds(name, value, most=math.inf))
+        found = parse_duration(value)
+        if found is None:
+            raise ValidationError(name, value, "a number with s, min, h, d or w, such as 90d")
+        return found
+    except (ValidationError, OverflowError) as error:
+        raise GraphError(str(error), where) from None
 
 
 def check_queue(name: str, where: str) -> None:

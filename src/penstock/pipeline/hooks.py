@@ -64,6 +64,8 @@ def check_hooks(pipeline: Pipeline, context: LogContext) -> None:
 
 
 def _not_applied(pipeline: Pipeline, one: Processor, context: LogContext) -> Iterator[str]:
+    if one.archives is not None:
+        return  # rows move as they are
     is_projection = one.kind == "projection"
     declared = pipeline.schemas.get(one.inputs[0]) if is_projection else None
     # messages of a queue with a schema are decoded by PostgreSQL, not from JSON text

@@ -27,16 +27,21 @@ import pyarrow.ipc
 from pyspark.sql import DataFrame
 from pyspark.sql.types import IntegralType, StructType
 
-from penstock.database.operation import call, only_value
-from penstock.errors import WrongColumns, WrongValue
+from penstock.database.operation import Operation, call, only_value
+from penstock.errors import InvalidErrorRow, WrongColumns, WrongValue
 from penstock.message import names
 from penstock.pipeline.connection import RunConnection, bare_connection
+from penstock.pipeline.frames import queue_target
 from penstock.spark.connections import DatabaseRef
 from penstock.spark.json_columns import json_texts
+from penstock.spark.read.seam import archived_messages, find_archive
 from penstock.spark.write.rows import RowsToStage, in_category, rows_to_stage
 from penstock.spark.write.staging import Staged, stage
 
 _INPUT = ("position", "global_position", "time")
+_JSON = ("data", "metadata")
+#: the columns of an archived message that goes to an errors queue
+_ARCHIVED = ["id", "stream_name", "type", "position", "global_position", *_JSON]
 #: up to so many rows and bytes, a task returns its rows instead of staging them
 FEW, FEW_BYTES = 1_000, 1024 * 1024
 #: what a task returns: what it has staged, or its rows
@@ -63,11 +68,46 @@ class ErrorsQueue:
 
     def stage(self, connection: RunConnection, failed: Mapping[int | None, str]) -> StagedErrors:
         """Stage failed messages, by global position, with their errors; refuse any others."""
+        archived: list[dict[str, Any]] = []
+        while True:
+            staging = self._stage_errors(failed, archived)
+            try:
+                return connection.run(staging)
+            except InvalidErrorRow:
+                found = self._archived(connection, failed)
+                if len(found) <= len(archived):
+                    raise
+                archived = found
+
+    def _stage_errors(
+        self, failed: Mapping[int | None, str], archived: Sequence[Mapping[str, Any]]
+    ) -> Operation[StagedErrors]:
         token, errors = uuid4(), [one[:2000] for one in failed.values()]
         limits = (self.input, self.after, self.until, list(self.types))
-        arguments = (token, self.queue, list(failed), errors, *limits)
-        sql = "select penstock.stage_errors(%s, %s, %s::bigint[], %s::text[], %s, %s, %s, %s)"
-        return StagedErrors(token, connection.run(call("stage_errors", sql, arguments, only_value)))
+        rows = msgspec.json.encode(archived).decode()
+        return call(
+            "stage_errors",
+            "select penstock.stage_errors("
+            "%s, %s, %s::bigint[], %s::text[], %s, %s, %s, %s, %s::jsonb)",
+            (token, self.queue, list(failed), errors, *limits, rows),
+            lambda rows: StagedErrors(token, only_value(rows)),
+        )
+
+    def _archived(
+        self, connection: RunConnection, failed: Mapping[int | None, str]
+    ) -> list[dict[str, Any]]:
+        """Return those of the failed messages that are in the archive."""
+        target = queue_target(self.input, self.types, connection.lake_options)
+        location = connection.run(find_archive(target, self.after, self.until))
+        if location is None:
+            return []
+        wanted, found = pa.array(list(failed), pa.int64()), []
+        for batch in archived_messages(target, self.after, self.until, location, _ARCHIVED):
+            matching = pc.is_in(batch.column("global_position"), wanted)
+            found += batch.filter(matching).select(_ARCHIVED).to_pylist()
+        for one in found:
+            one |= {name: msgspec.Raw((one[name] or "null").encode()) for name in _JSON}
+        return found
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ import psycopg
 from pyspark.sql import SparkSession
 
 from penstock.database.operation import call
+from penstock.database.waiters import written
 from penstock.errors import (
     PenstockError,
     SparkStopped,
@@ -26,7 +27,9 @@ from penstock.errors import (
     UnavailableError,
     first_line,
 )
+from penstock.log.context import LogContext
 from penstock.loops.outage import Outage
+from penstock.pipeline.archiving import run_archive
 from penstock.pipeline.attempt import StepContext
 from penstock.pipeline.connection import ProcessorLocks, RunConnection
 from penstock.pipeline.failures import is_passing
@@ -37,6 +40,7 @@ from penstock.pipeline.snapshot import Remembered
 from penstock.pipeline.step import StepReport, finish_rebuilding, run_step
 from penstock.spark.connections import DatabaseRef
 from penstock.spark.session import activate, has_stopped, separate_session
+from penstock.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -53,10 +57,12 @@ class Until(Enum):
 class Timing:
     """How often a run polls and how long it retries, in seconds."""
 
-    #: how often new messages are looked for
+    #: how often new messages are looked for, where wake-ups do not work
     poll_interval: float = 0.05
     #: how often the run's lock is checked while no messages are looked for
     lock_check_interval: float = 0.2
+    #: the same in `run`, while nothing wakes it
+    idle_lock_check_interval: float = 1.0
     #: how often a source is asked again in `run`: asking means calling its function
     source_poll_interval: float = 1.0
     #: how long a run waits for a database that cannot be reached
@@ -124,6 +130,7 @@ class Run:
     """What the threads of one run share."""
 
     pipeline: Pipeline
+    store: Store
     database: DatabaseRef
     spark: SparkSession
     schedule: Schedule
@@ -134,6 +141,7 @@ class Run:
     hooks: ReadHooks
     driver_rows: int
     on_step: Callable[[StepReport], None] | None
+    log: LogContext
     #: an error of the run that is not a processor's
     failure: PenstockError | None = None
 
@@ -180,21 +188,30 @@ class ProcessorLoop:
 
     def _run_steps(self, spark: SparkSession) -> None:
         name, schedule = self.processor.name, self._run.schedule
-        polls = self.processor.kind == "source" and self._run.until is Until.STOPPED
-        longest = self._run.timing.source_poll_interval if polls else None
+        moves = self.processor.archives
         with self._run.locks.connection(name) as connection:
             if connection is None:  # the run is over
                 return
             context = self._context(connection, spark)
             schedule.wait_to_begin(name)
             while (woken := schedule.wait_for_turn(name)) is not None:
-                report = run_step(context)
+                report = run_archive(context) if moves else run_step(context)
                 self._succeeded(report)
                 if self._run.until is Until.ONE_STEP:
                     return
-                if report is None:
-                    schedule.be_idle(name, woken, longest)
-            finish_rebuilding(context)  # those that feed it may have become idle after it
+                if report is None or moves:
+                    schedule.be_idle(name, woken, self._longest_pause())
+            if not moves:
+                finish_rebuilding(context)  # those that feed it may have become idle after it
+
+    def _longest_pause(self) -> float | None:
+        """Return after how many seconds an idle processor runs again though it reads nothing."""
+        if self._run.until is not Until.STOPPED:
+            return None
+        if self.processor.archives is not None:
+            return self.processor.archives.every.total_seconds()
+        is_source = self.processor.kind == "source"
+        return self._run.timing.source_poll_interval if is_source else None
 
     def _context(self, connection: RunConnection, spark: SparkSession) -> StepContext:
         run, name = self._run, self.processor.name
@@ -203,7 +220,8 @@ class ProcessorLoop:
         connection.run(call("disable_sort", off, (), lambda rows: None))
         return StepContext(
             run.pipeline, self.processor, run.database, connection, spark, run.hooks,
-            self.remembered, lambda: run.schedule.is_fed(name), run.driver_rows,
+            self.remembered, lambda: run.schedule.is_fed(name), run.driver_rows, run.log,
+            lambda: run.schedule.is_over,
         )  # fmt: skip
 
     def _succeeded(self, report: StepReport | None) -> None:
@@ -215,6 +233,8 @@ class ProcessorLoop:
         if report is not None:
             self.progress.add(report)
             self._run.schedule.finished_step(report.processor)
+            if report.messages_out or report.failed:
+                self._run.store.context.ring(written(self.processor.publishes, None))
             if self._run.on_step is not None:
                 self._run.on_step(report)
 

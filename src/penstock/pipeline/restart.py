@@ -14,6 +14,7 @@ from __future__ import annotations
 from psycopg import sql
 
 from penstock.errors import GraphError
+from penstock.lake.catalog_rows import drop_table
 from penstock.pipeline import state
 from penstock.pipeline.connection import RunConnection
 from penstock.pipeline.frames import message_from_elsewhere, queue_target
@@ -21,10 +22,13 @@ from penstock.pipeline.graph import Pipeline, Processor
 from penstock.pipeline.tables import next_table, table_exists, table_identifier
 from penstock.spark.read import planning
 
+#: kinds of processors that do not begin again
+_GO_ON = ("source", "archive")
+
 
 def restart(connection: RunConnection, pipeline: Pipeline) -> None:
-    """Let every processor except the sources begin again."""
-    processors = [one for one in pipeline.processors.values() if one.kind != "source"]
+    """Let every processor begin again that reads the log."""
+    processors = [one for one in pipeline.processors.values() if one.kind not in _GO_ON]
     republished = {queue for one in processors for queue in one.publishes}
     with connection.transaction():
         for one in pipeline.processors.values():
@@ -38,18 +42,20 @@ def _restart_processor(
 ) -> None:
     connection.run(state.open_processor(pipeline.name, one.name, one.kind))
     starts = {
-        queue: connection.run(planning.head(queue_target(queue)))
+        queue: connection.run(planning.head(queue_target(queue, (), connection.lake_options)))
         for queue in (*one.reads, *one.looks_up)
         if queue in republished
     }
-    rebuild = one.keeps is not None
-    connection.run(state.restart_processor(pipeline.name, one.name, starts, rebuild=rebuild))
+    restarted = state.restart_processor(pipeline.name, one.name, starts, rebuild=one.rebuilds)
+    connection.run(restarted)
     for table in connection.run(state.upserted_tables(pipeline.name, one.name)):
         if connection.run(table_exists(table)):
             connection.raw.execute(sql.SQL("delete from {}").format(table_identifier(table)))
     if one.keeps is not None:
         unfinished = table_identifier(next_table(one.keeps.table))
         connection.raw.execute(sql.SQL("drop table if exists {}").format(unfinished))
+    if one.lake is not None:
+        drop_table(connection.raw, one.lake.next_name)
 
 
 def _refuse_shared_queues(
@@ -57,7 +63,7 @@ def _refuse_shared_queues(
 ) -> None:
     """Raise if a queue that is published anew has messages that nobody would publish again."""
     for queue in republished.intersection((*one.reads, *one.looks_up)):
-        target = queue_target(queue)
+        target = queue_target(queue, (), connection.lake_options)
         head = connection.run(planning.head(target))
         found = connection.run(message_from_elsewhere(target, head, pipeline.name))
         if found is not None:

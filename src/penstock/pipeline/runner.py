@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
+from penstock.database.waiters import of_category
 from penstock.errors import (
     PenstockError,
     PipelineRunning,
@@ -30,12 +31,14 @@ from penstock.errors import (
     SparkStopped,
     ValidationError,
 )
+from penstock.log.waiter import Waiter
 from penstock.loops.durations import Duration, seconds
 from penstock.loops.outage import Outage
 from penstock.loops.signals import stopping_on_signals
+from penstock.message import names
 from penstock.pipeline import state
 from penstock.pipeline.checks import check as check_graph
-from penstock.pipeline.checks import check_schemas
+from penstock.pipeline.checks import check_lake, check_schemas
 from penstock.pipeline.connection import ProcessorLocks, RunLock, bare_connection, lock_run
 from penstock.pipeline.frames import DRIVER_ROWS, queue_target
 from penstock.pipeline.graph import Pipeline
@@ -120,6 +123,9 @@ class Runner:
             )
             raise ValidationError("spark", self.spark, expected)
         check_schemas(pipeline)
+        if any(one.uses_lake for one in pipeline.processors.values()):
+            check_lake(store.settings)
+        self._store = store
         self._context = store.context
         self._on_step = on_step
         self._driver_rows = driver_rows
@@ -172,8 +178,9 @@ class Runner:
         started = time.monotonic()
         with self._locked(wait=wait) as (lock, locks):
             run = Run(
-                self.pipeline, self.database, self.spark, self._schedule, locks, until, retry_for,
-                self._timing, read_hooks(self._context), self._driver_rows, self._on_step,
+                self.pipeline, self._store, self.database, self.spark, self._schedule, locks,
+                until, retry_for, self._timing, read_hooks(self._context), self._driver_rows,
+                self._on_step, self._context,
             )  # fmt: skip
             try:
                 loops = self._start_loops(run)
@@ -216,15 +223,37 @@ class Runner:
         read = {queue for one in self.pipeline.processors.values() for queue in one.reads}
         with bare_connection(self.database) as connection:
             return {
-                queue: connection.run(planning.head(queue_target(queue)))
+                queue: connection.run(
+                    planning.head(queue_target(queue, (), connection.lake_options))
+                )
                 for queue in read - written
             }
+
+
+@dataclass(frozen=True)
+class _Rings:
+    """What the watch sleeps on."""
+
+    schedule: Schedule
+
+    def wake(self) -> None:
+        self.schedule.ring()
+
+    def wait(self, seconds: float) -> bool:
+        return self.schedule.wait_for_ring(seconds)
 
 
 class _Watch:
     """Wakes processors that have messages to read, and checks the run's lock and Spark."""
 
     def __init__(self, run: Run, lock: RunLock, loops: Mapping[str, ProcessorLoop]) -> None:
+        queues = {queue for one in run.pipeline.processors.values() for queue in one.reads}
+        self._waiter = Waiter(
+            run.store,
+            [of_category(names.category(queue)) for queue in queues],
+            bounded=all(names.is_category(queue) for queue in queues),
+            wakeup=_Rings(run.schedule),
+        )
         self._run = run
         self._lock = lock
         self._loops = loops
@@ -235,15 +264,16 @@ class _Watch:
 
     def run_until_over(self) -> None:
         """Return when the run is over and no thread is in a step any more."""
-        self._watch()
+        with self._waiter:
+            self._watch()
         self._run.schedule.end()
         while self._run.schedule.wait(_FINISHING, until_all_idle=False):
             pass  # they finish the steps under way
 
     def _watch(self) -> None:
-        schedule, timing = self._run.schedule, self._run.timing
-        pause = timing.poll_interval if self._is_endless else timing.lock_check_interval
-        while schedule.wait(pause, until_all_idle=not self._is_endless) and not schedule.is_over:
+        schedule = self._run.schedule
+        while self._wait() and not schedule.is_over:
+            self._waiter.looks()
             if has_stopped(self._run.spark):
                 self._run.failure = SparkStopped(self._run.pipeline.name)
                 return
@@ -254,6 +284,15 @@ class _Watch:
                 self._outage.is_over()
             except PenstockError as error:
                 self._regain(error)
+
+    def _wait(self) -> bool:
+        """Wait until it is time to look. Return whether a processor still works."""
+        schedule, timing = self._run.schedule, self._run.timing
+        if not self._is_endless:
+            return schedule.wait(timing.lock_check_interval, until_all_idle=True)
+        longest = time.monotonic() + timing.idle_lock_check_interval
+        self._waiter.sleep(timing.poll_interval, due=longest, ended=lambda: schedule.is_over)
+        return schedule.wait(0.0, until_all_idle=False)
 
     def _look(self) -> bool:
         """Wake processors that have messages to read. Return whether the run goes on."""
@@ -266,9 +305,13 @@ class _Watch:
             self._with_messages([])  # only to see that the lock is held
             return True
         self._steps_at_last_look = schedule.steps
-        found = self._with_messages([self._loops[name] for name in schedule.idle()])
+        idle = schedule.idle()
+        found = self._with_messages([self._loops[name] for name in idle])
         if ends and not found:
             return False
+        if self._is_endless:  # what they have just read may be older than what woke the watch
+            busy = self._loops.keys() - set(idle)
+            found += [name for name in busy if self._loops[name].processor.reads]
         schedule.wake(found)
         return True
 

@@ -50,6 +50,12 @@ class Readiness:
             & writers(one.looks_up).union(*[before[near] for near in writers(one.looks_up)])
             for one in processors
         }
+        for one in processors:
+            if one.archives is not None:  # it begins after those that read what it moves
+                moved = one.archives.category
+                self._fill_tables[one.name] = {
+                    each.name for each in processors if moved in (*each.reads, *each.looks_up)
+                }
         self._caught_up: set[str] = set()
         self._failed: set[str] = set()
 
@@ -96,10 +102,11 @@ class Schedule:
         self._readiness = Readiness(pipeline)
         self._working = set(pipeline.processors)
         self._idle: set[str] = set()
-        self._projections = [one.name for one in processors if one.keeps is not None]
+        self._rebuilding = [one.name for one in processors if one.rebuilds]
         self._fed: set[str] = set()  # projections whose feeders have caught up
         self._woken = dict.fromkeys(pipeline.processors, 0)  # how often, by processor
         self._held = False
+        self._rung = False
         #: how many steps were finished in this run
         self.steps = 0
         #: the run is to end: set from any thread, and by a signal handler, which must take no lock
@@ -169,6 +176,21 @@ class Schedule:
             )
             return bool(self._working)
 
+    def wait_for_ring(self, seconds: float) -> bool:
+        """Wait for `ring`, for at most this time. Return whether it was called, or the run ends."""
+        with self._changed:
+            rung = self._changed.wait_for(
+                lambda: self._rung or self.is_over or not self._working, seconds
+            )
+            self._rung = False
+            return rung
+
+    def ring(self) -> None:
+        """End `wait_for_ring`: there may be something to read. Any thread may call it."""
+        with self._changed:
+            self._rung = True
+            self._changed.notify_all()
+
     def all_idle(self) -> bool:
         """Whether no processor has anything to do, unless it is woken."""
         with self._changed:
@@ -205,7 +227,7 @@ class Schedule:
 
     def _note_idle(self) -> None:
         if self._readiness.idle(self._idle):
-            fed = {name for name in self._projections if self._readiness.is_fed(name)}
+            fed = {name for name in self._rebuilding if self._readiness.is_fed(name)}
             self.wake(fed - self._fed)  # a table that is rebuilt can be switched
             self._fed = fed
         # all may be idle now, and those that wait for their tables may begin

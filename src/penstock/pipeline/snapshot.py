@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from penstock.pipeline.connection import RunConnection
-from penstock.pipeline.frames import count_up_to, queue_target
+from penstock.pipeline.frames import queue_target
 from penstock.pipeline.graph import Processor
 from penstock.spark.read import planning
 
@@ -134,10 +134,9 @@ def next_snapshot(
     ranges = _ranges(connection, one, state, remembered)
     if not ranges:
         return None
-    tables = {
-        queue: (state.start_of(queue), connection.run(planning.head(queue_target(queue))))
-        for queue in one.looks_up
-    }
+    options = connection.lake_options
+    heads = {queue: planning.head(queue_target(queue, (), options)) for queue in one.looks_up}
+    tables = {queue: (state.start_of(queue), connection.run(head)) for queue, head in heads.items()}
     ends = {
         queue: connection.run(planning.offset(queue_target(queue), until))
         for queue, (_, until) in ranges.items()
@@ -179,13 +178,13 @@ def _ranges(
 def _range(
     connection: RunConnection, one: Processor, queue: str, state: State, remembered: Remembered
 ) -> Range:
-    target, start = queue_target(queue), state.tailer(queue)
+    target, start = queue_target(queue, (), connection.lake_options), state.tailer(queue)
     until = remembered.end_of(queue, connection.run(planning.head(target)))
     limit = one.limit
     if remembered.suspect is not None and start < remembered.suspect <= until:
         until = remembered.suspect
         if not remembered.found:  # search one half, then the other
-            count = connection.run(count_up_to(target, start, until, one.limit))
+            count = connection.run(planning.count_up_to(target, start, until, one.limit))
             limit = max(1, count // 2)
     if until <= start:
         return start, start

@@ -39,7 +39,7 @@ def write_snapshot(pipeline: str, snapshot: Snapshot) -> Operation[None]:
     """Record what a step reads."""
     sql = "select message_store.write_message(gen_random_uuid()::varchar, %s, 'Snapshot', %s)"
     stream = backing_stream(pipeline, snapshot.processor)
-    facts = {"pipeline": pipeline, "processor": snapshot.processor}
+    facts: dict[str, Any] = {"pipeline": pipeline, "processor": snapshot.processor}
     return call("write_snapshot", sql, (stream, Jsonb(snapshot.as_data())), _nothing, **facts)
 
 
@@ -81,6 +81,19 @@ def fail_step(pipeline: str, snapshot: Snapshot, error: str) -> Operation[None]:
     """Record what stopped a processor."""
     sql, hash = "select penstock.fail_step(%s, %s, %s, %s)", snapshot.hash
     return _on_processor("fail_step", sql, _nothing, pipeline, snapshot.processor, hash, error)
+
+
+def record_archived(pipeline: str, processor: str, moved: int, seconds: float) -> Operation[None]:
+    """Record how many messages an archive has moved."""
+    sql = "select penstock.record_archived(%s, %s, %s, %s)"
+    took = round(seconds, 3)
+    return _on_processor("record_archived", sql, _nothing, pipeline, processor, moved, took)
+
+
+def record_error(pipeline: str, processor: str, error: str) -> Operation[None]:
+    """Record what keeps a processor from its work, outside a step."""
+    sql = "select penstock.fail_step(%s, %s, null, %s)"
+    return _on_processor("record_error", sql, _nothing, pipeline, processor, error)
 
 
 def messages_to_read(
@@ -155,7 +168,7 @@ def _on_processor(
     *arguments: Any,
 ) -> Operation[Result]:
     """Return an operation whose first arguments are a pipeline and a processor."""
-    facts = {"pipeline": pipeline, "processor": processor}
+    facts: dict[str, Any] = {"pipeline": pipeline, "processor": processor}
     return call(name, sql, (pipeline, processor, *arguments), decode, **facts)
 
 

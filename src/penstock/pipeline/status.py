@@ -9,7 +9,7 @@ from penstock.database.operation import call, only_value
 from penstock.errors import ValidationError
 from penstock.message import check_text
 from penstock.pipeline.connection import hold_off
-from penstock.pipeline.frames import count_up_to, queue_target
+from penstock.pipeline.frames import queue_target
 from penstock.spark.read import planning
 from penstock.store import Store
 
@@ -85,6 +85,7 @@ def retire(store: Store, pipeline: str, processor: str) -> None:
 
 
 def _tailer(store: Store, queue: str, position: int) -> TailerStatus:
-    target = queue_target(queue)
+    target = queue_target(queue, (), store.settings.lake_options)
     head = store.run(planning.head(target))
-    return TailerStatus(queue, position, store.run(count_up_to(target, position, head, MOST)))
+    lag = store.run(planning.count_up_to(target, position, head, MOST))
+    return TailerStatus(queue, position, lag)

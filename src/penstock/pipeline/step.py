@@ -23,6 +23,7 @@ import psycopg
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
 from penstock.errors import DatabaseUnreachable, PenstockError, SparkStopped, StepFailed
+from penstock.lake.catalog_rows import replace_table
 from penstock.pipeline import state
 from penstock.pipeline.attempt import Step, StepContext, StepResult, abandon, perform
 from penstock.pipeline.blame import find_doubt
@@ -63,7 +64,7 @@ def run_step(context: StepContext) -> StepReport | None:
         if is_fed:
             _switch_rebuilt_table(context, current)
         return None
-    step = Step(context, snapshot, context.inputs(snapshot), started)
+    step = Step(context, snapshot, context.inputs(snapshot), started, current.rebuilding)
     result = None
     try:
         result = perform(step, current)
@@ -148,6 +149,8 @@ def commit(step: Step, result: StepResult) -> Published:
     context, snapshot, report = step.context, step.snapshot, _report(step, result)
     connection, pipeline = context.connection, context.pipeline.name
     with connection.transaction():
+        if result.lake is not None:
+            result.lake.commit()  # first: nothing that readers of the log wait for is written yet
         beside = is_beside(connection.raw)
         published = connection.run(
             state.commit_step(pipeline, snapshot, result.staged, report, whole_categories=beside)
@@ -156,8 +159,8 @@ def commit(step: Step, result: StepResult) -> Published:
             upsert.apply(connection.raw)
         if result.projection is not None and result.rows is not None:
             result.projection.apply(connection.raw, result.rows)
-            if result.rebuilt and context.processor.keeps:
-                switch(connection.raw, context.processor.keeps.table)
+        if result.rebuilt:
+            _switch(context)
         connection.run(state.write_seconds(pipeline, snapshot.processor, step.seconds))
     return published
 
@@ -188,18 +191,32 @@ def _committed(step: Step, result: StepResult, published: Published) -> StepRepo
             context.remembered.files_settled = False
             raise _stopped(step, error) from error
     out = published.count - result.failed
+    if result.lake is not None:
+        result.lake.committed()
+        out += result.lake.rows
     return StepReport(step.snapshot.processor, step.count, out, step.seconds, failed=result.failed)
 
 
 def _switch_rebuilt_table(context: StepContext, current: State) -> None:
     one, connection = context.processor, context.connection
-    if one.keeps is None or not current.rebuilding:
+    if not current.rebuilding:
         return
     ended = state.end_rebuilding(context.pipeline.name, one.name, current.generation)
     with connection.transaction():
-        if connection.run(ended):
+        if not connection.run(ended):
+            return
+        if one.keeps is not None:
             projection_of(one, context.hooks, rebuilding=True).create(connection.raw)
-            switch(connection.raw, one.keeps.table)
+        _switch(context)
+
+
+def _switch(context: StepContext) -> None:
+    """Replace the live table by the rebuilt one, in the open transaction."""
+    one, raw = context.processor, context.connection.raw
+    if one.keeps is not None:
+        switch(raw, one.keeps.table)
+    elif one.lake is not None:
+        replace_table(raw, one.lake.name, one.lake.next_name)
 
 
 # What happens when a step fails

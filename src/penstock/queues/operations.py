@@ -6,14 +6,26 @@ after it was opened is in `session_state.py`. `sql/penstock/20_sessions.sql` kee
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
-from penstock.database.operation import Operation, Row, call
+from penstock.database.operation import Operation, Row, Seam, call
 from penstock.errors import UndecodableRecord, ValidationError, first_line
 from penstock.log.context import LogContext, is_whole
 from penstock.message import Message, check_text
 from penstock.message.serializer import JsonSerializer, encode_object
 from penstock.queues.record import ConsumedRecord, Record, record_of
+
+Result = TypeVar("Result")
+
+_OLDEST = (
+    "select id, stream_name, type, position, global_position, data, metadata, time"
+    " from penstock.get_stream_messages(%s, %s, 1)"
+)
+_OLDEST_IN_MESSAGE_DB = (
+    "select id, stream_name, type, position, global_position, data, metadata, time"
+    " from message_store.get_stream_messages(%s, %s, 1)"
+)
 
 
 class SessionId(NamedTuple):
@@ -59,22 +71,39 @@ def fetch_at(
     context: LogContext, stream_name: str, offset: int
 ) -> Operation[ConsumedRecord | None]:
     """Read the record at an offset; None if there is none."""
+    check_offset("offset", offset)
 
     def decode(rows: list[Row]) -> ConsumedRecord | None:
         record = decoded(context, rows[0]) if rows else None
+        if record is None or record.offset != offset:
+            return None
         if isinstance(record, UndecodableRecord):
             raise record
         return record
 
+    return _read_from(context, stream_name, offset, decode)
+
+
+def oldest_from(
+    context: LogContext, stream_name: str, offset: int
+) -> Operation[ConsumedRecord | UndecodableRecord | None]:
+    """Read the oldest record from an offset on, also from the archive."""
+    return _read_from(
+        context, stream_name, offset, lambda rows: decoded(context, rows[0]) if rows else None
+    )
+
+
+def _read_from(
+    context: LogContext, stream_name: str, offset: int, decode: Callable[[list[Row]], Result]
+) -> Operation[Result]:
     return call(
         "fetch_at",
-        "select id, stream_name, type, position, global_position, data, metadata, time"
-        " from message_store.get_stream_messages(%s, %s, 1) where position = %s",
-        (stream_name, check_offset("offset", offset), offset),
+        _OLDEST if context.edition.has_watermark else _OLDEST_IN_MESSAGE_DB,
+        (stream_name, offset),
         decode,
         stream_name=stream_name,
         offset=offset,
-    )
+    ).crossing(Seam(stream_name, 1, context.lake_options))
 
 
 def decoded(context: LogContext, row: Row) -> ConsumedRecord | UndecodableRecord:

@@ -5,11 +5,18 @@ from __future__ import annotations
 
 from typing import Any, Self, TypeVar
 
+from penstock.database.waiters import of_stream
 from penstock.log.runs import Runs
-from penstock.loops.concurrency import StopEvent
+from penstock.log.waiter import Waiter
 from penstock.loops.durations import Duration
 from penstock.queues.record import ConsumedRecord
-from penstock.queues.session_state import CommitMode, SessionState, Transition, pauses
+from penstock.queues.session_state import (
+    CommitMode,
+    SessionState,
+    Transition,
+    deadline_after,
+    pauses,
+)
 
 Result = TypeVar("Result")
 
@@ -28,7 +35,9 @@ class ConsumerSession:
     def __init__(self, log: Runs, state: SessionState) -> None:
         self._log = log
         self._state = state
-        self._closing = StopEvent()
+        self._waiter = Waiter(
+            log, [of_stream(state.id.stream_name)], held_back=False, bounded=False
+        )
 
     @property
     def consumer_id(self) -> str:
@@ -53,13 +62,12 @@ class ConsumerSession:
         `UndecodableRecord` each time, until `skip()` or a seek.
         """
         with self._state.in_use():
-            remaining = pauses(timeout)
-            while True:
-                record = self._run(self._state.poll())
-                pause = next(remaining, None)
-                if record is not None or pause is None:
-                    return record
-                self._closing.wait_for(pause)
+            deadline = deadline_after(timeout)
+            record = self._run(self._state.poll())
+            if record is not None or deadline is None:
+                return record
+            with self._waiter:
+                return self._wait_for_record(deadline)
 
     def commit(self, offset: int | None = None) -> None:
         """Commit the record at `offset`, or else the last one polled, and all before it.
@@ -117,7 +125,7 @@ class ConsumerSession:
     def close(self) -> None:
         """Close the session. Its offset stays. A poll that waits raises `SessionClosed`."""
         self._state.closed = True
-        self._closing.set()
+        self._waiter.stop()
 
     def __enter__(self) -> Self:
         return self
@@ -125,5 +133,19 @@ class ConsumerSession:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _wait_for_record(self, deadline: float) -> ConsumedRecord | None:
+        """Return the next record, or None if there is none until the deadline."""
+        remaining = pauses(deadline)
+        while True:
+            self._waiter.looks()
+            record = self._run(self._state.poll())
+            pause = next(remaining, None)
+            if record is not None or pause is None:
+                return record
+            self._waiter.sleep(pause, due=deadline)
+
     def _run(self, transition: Transition[Any, Result]) -> Result:
-        return transition.apply(self._log.run(transition.operation))
+        result = transition.apply(self._log.run(transition.operation))
+        while isinstance(result, Transition):
+            result = result.apply(self._log.run(result.operation))
+        return result

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from typing import Any, Self, TypeVar
 
+from penstock.database.waiters import of_stream
 from penstock.log.runs_async import AsyncRuns
-from penstock.loops.concurrency_async import StopEvent
+from penstock.log.waiter_async import AsyncWaiter
 from penstock.loops.durations import Duration
 from penstock.queues.record import ConsumedRecord
-from penstock.queues.session_state import CommitMode, SessionState, Transition, pauses
+from penstock.queues.session_state import (
+    CommitMode,
+    SessionState,
+    Transition,
+    deadline_after,
+    pauses,
+)
 
 Result = TypeVar("Result")
 
@@ -27,7 +34,9 @@ class AsyncConsumerSession:
     def __init__(self, log: AsyncRuns, state: SessionState) -> None:
         self._log = log
         self._state = state
-        self._closing = StopEvent()
+        self._waiter = AsyncWaiter(
+            log, [of_stream(state.id.stream_name)], held_back=False, bounded=False
+        )
 
     @property
     def consumer_id(self) -> str:
@@ -52,13 +61,12 @@ class AsyncConsumerSession:
         `UndecodableRecord` each time, until `skip()` or a seek.
         """
         with self._state.in_use():
-            remaining = pauses(timeout)
-            while True:
-                record = await self._run(self._state.poll())
-                pause = next(remaining, None)
-                if record is not None or pause is None:
-                    return record
-                await self._closing.wait_for(pause)
+            deadline = deadline_after(timeout)
+            record = await self._run(self._state.poll())
+            if record is not None or deadline is None:
+                return record
+            with self._waiter:
+                return await self._wait_for_record(deadline)
 
     async def commit(self, offset: int | None = None) -> None:
         """Commit the record at `offset`, or else the last one polled, and all before it.
@@ -116,7 +124,7 @@ class AsyncConsumerSession:
     async def close(self) -> None:
         """Close the session. Its offset stays. A poll that waits raises `SessionClosed`."""
         self._state.closed = True
-        self._closing.set()
+        self._waiter.stop()
 
     async def __aenter__(self) -> Self:
         return self
@@ -124,5 +132,19 @@ class AsyncConsumerSession:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    async def _wait_for_record(self, deadline: float) -> ConsumedRecord | None:
+        """Return the next record, or None if there is none until the deadline."""
+        remaining = pauses(deadline)
+        while True:
+            self._waiter.looks()
+            record = await self._run(self._state.poll())
+            pause = next(remaining, None)
+            if record is not None or pause is None:
+                return record
+            await self._waiter.sleep(pause, due=deadline)
+
     async def _run(self, transition: Transition[Any, Result]) -> Result:
-        return transition.apply(await self._log.run(transition.operation))
+        result = transition.apply(await self._log.run(transition.operation))
+        while isinstance(result, Transition):
+            result = result.apply(await self._log.run(result.operation))
+        return result

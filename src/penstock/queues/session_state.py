@@ -14,8 +14,9 @@ saw last. If it finds a lower one, it continues from there, and what it polled b
 can no longer be committed.
 
 If retention has removed the record at the position, a poll continues at the oldest one left, and
-adds the others to `missed`. At a record that cannot be decoded, the session stays until `skip` or a
-seek.
+adds the others to `missed`. If the archive may have the record, further transitions follow: one
+reads it there, and one stores the offset. At a record that cannot be decoded, the session stays
+until `skip` or a seek.
 
 Each method checks its arguments and returns a `Transition`: the operation to run, and the change
 that its result makes. Nothing changes before that, so a call that failed or was cancelled can be
@@ -33,7 +34,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
-from typing import Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from penstock.database.operation import Operation, Row, call, only_value
 from penstock.errors import (
@@ -46,13 +47,16 @@ from penstock.errors import (
 )
 from penstock.log.context import LogContext
 from penstock.loops.durations import Duration, seconds
-from penstock.queues.operations import SessionId, check_offset, decoded
+from penstock.queues.operations import SessionId, check_offset, decoded, oldest_from
 from penstock.queues.record import ConsumedRecord
 
 Answer = TypeVar("Answer")
 Result = TypeVar("Result")
-#: the offset that was stored before a poll, and the record that it found, if any
-Polled = tuple[int, ConsumedRecord | UndecodableRecord | None]
+#: a record of the queue, or why it cannot be decoded; None if there is none
+Found = ConsumedRecord | UndecodableRecord | None
+#: the offset that was stored before a poll, and the record that it found; or else the offset of the
+#: record that the archive may have
+Polled = tuple[int, Found, int | None]
 
 logger = logging.getLogger("penstock")
 
@@ -72,10 +76,21 @@ class CommitMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Transition(Generic[Answer, Result]):
-    """An operation, and the change that its result makes to the session."""
+    """An operation, and the change that its result makes to the session.
+
+    Instead of a result, `apply` may return the transition that follows.
+    """
 
     operation: Operation[Answer]
-    apply: Callable[[Answer], Result]
+    apply: Callable[[Answer], Result | Transition[Any, Result]]
+
+
+class Sought(NamedTuple):
+    """Where a seek went, and how many records it skipped; or that the archive may have them."""
+
+    next_offset: int
+    skipped: int
+    archived: bool
 
 
 class SessionState:
@@ -105,7 +120,7 @@ class SessionState:
         #: the record at the position, if it cannot be decoded
         self._undecodable: int | None = None
         self._using = threading.Lock()
-        self._facts = {"stream_name": id.stream_name, "consumer_id": id.consumer_id}
+        self._facts: dict[str, Any] = {"stream_name": id.stream_name, "consumer_id": id.consumer_id}
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
@@ -161,18 +176,22 @@ class SessionState:
         )
         return Transition(operation, lambda stored: self._apply_commit(next_offset, stored))
 
-    def seek(self, offset: int | None) -> Transition[tuple[int, int], int]:
+    def seek(self, offset: int | None) -> Transition[Sought, int]:
         """Go to an offset, or to the tail if None; the result is how many records were removed."""
         if offset is not None:
             check_offset("offset", offset)
-        operation: Operation[tuple[int, int]] = call(
+        return self._seek(offset, None)
+
+    def _seek(self, offset: int | None, oldest: int | None) -> Transition[Sought, int]:
+        operation: Operation[Sought] = call(
             "seek",
-            "select next_offset, skipped from penstock.seek_session(%s, %s, %s, %s, %s)",
-            (*self.id, offset, self._auto),
-            lambda rows: (rows[0][0], rows[0][1]),
+            "select next_offset, skipped, archived from"
+            " penstock.seek_session(%s, %s, %s, %s, %s, %s)",
+            (*self.id, offset, self._auto, oldest),
+            lambda rows: Sought(*rows[0]),
             **self._facts,
         )
-        return Transition(operation, self._apply_seek)
+        return Transition(operation, lambda sought: self._apply_seek(offset, sought))
 
     def skip(self) -> int:
         """Skip the record that cannot be decoded, and return its offset."""
@@ -206,13 +225,38 @@ class SessionState:
 
     def _decode_poll(self, rows: list[Row]) -> Polled:
         stored, *message = rows[0]
-        return stored, None if message[0] is None else decoded(self._context, tuple(message))
+        if message[0] is None:  # nothing, or a mark: the archive may have it
+            return stored, None, message[3]
+        return stored, decoded(self._context, tuple(message)), None
 
-    def _apply_poll(self, polled: Polled) -> ConsumedRecord | None:
-        stored, record = polled
+    def _apply_poll(
+        self, polled: Polled
+    ) -> ConsumedRecord | Transition[Any, ConsumedRecord | None] | None:
+        stored, record, archived = polled
         if stored < self._stored:
             self._go_back(stored)
         self._stored = stored
+        if archived is not None:
+            oldest = oldest_from(self._context, self.id.stream_name, archived)
+            return Transition(oldest, self._apply_oldest)
+        return self._apply_record(record)
+
+    def _apply_oldest(
+        self, record: Found
+    ) -> ConsumedRecord | Transition[Any, ConsumedRecord | None] | None:
+        """Take a record that is archived; store the offset after it first, as a poll does."""
+        if record is None or not self._auto:
+            return self._apply_record(record)
+        operation: Operation[int] = call(
+            "commit",
+            "select penstock.store_offset(%s, %s, %s, %s)",
+            (*self.id, record.offset + 1),
+            only_value,
+            **self._facts,
+        )
+        return Transition(operation, lambda stored: self._apply_record(record))
+
+    def _apply_record(self, record: Found) -> ConsumedRecord | None:
         if record is None:
             return None
         if self._auto:
@@ -247,8 +291,15 @@ class SessionState:
         self._stored = self._position = stored
         self._polled = self._sought = self._undecodable = None
 
-    def _apply_seek(self, sought: tuple[int, int]) -> int:
-        next_offset, skipped = sought
+    def _apply_seek(self, wanted: int | None, sought: Sought) -> int | Transition[Any, int]:
+        if sought.archived:
+            assert wanted is not None
+            oldest = oldest_from(self._context, self.id.stream_name, wanted)
+            return Transition(
+                oldest,
+                lambda found: self._seek(wanted, wanted if found is None else found.offset),
+            )
+        next_offset, skipped = sought.next_offset, sought.skipped
         self._polled = self._undecodable = None
         self._position = next_offset
         self._sought = None if self._auto else next_offset
@@ -275,14 +326,15 @@ def check_options(mode: CommitMode, read_ahead: bool) -> None:
         raise ValidationError("read_ahead", read_ahead, "False, or True with MANUAL_COMMIT")
 
 
-def pauses(timeout: Duration | None) -> Iterator[float]:
-    """Return the pauses before a poll looks again, in seconds. Without a timeout there are none."""
+def deadline_after(timeout: Duration | None) -> float | None:
+    """Return when a poll ends by the monotonic clock; None if it does not wait."""
     if timeout is None:
-        return iter(())
-    return _pauses(time.monotonic() + seconds("timeout", timeout, most=math.inf))
+        return None
+    return time.monotonic() + seconds("timeout", timeout, most=math.inf)
 
 
-def _pauses(deadline: float) -> Iterator[float]:
+def pauses(deadline: float) -> Iterator[float]:
+    """Return the pauses before a poll looks again without wake-ups, in seconds."""
     pause = SHORTEST_PAUSE
     while (left := deadline - time.monotonic()) > 0:
         yield min(pause, left)

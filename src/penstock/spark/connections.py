@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,8 +23,20 @@ from penstock.database import pool
 from penstock.database.embedded import EmbeddedServer, start
 from penstock.database.execute import execute
 from penstock.database.operation import Operation
+from penstock.database.replica import (
+    ReadPoint,
+    Wait,
+    allow,
+    check_cluster,
+    cluster,
+    flush_to,
+    read_point,
+    replica_errors,
+)
 from penstock.database.server_errors import typed_errors
-from penstock.errors import DatabaseUnreachable, NotInstalled
+from penstock.database.waiters import EVERYTHING
+from penstock.database.wake_ups import ring_operation
+from penstock.errors import DatabaseUnreachable, NotInstalled, PenstockError, ReplicaUnavailable
 from penstock.settings import Settings
 
 CONNECT_TIMEOUT = 60.0  # seconds to wait for a free connection
@@ -46,10 +58,15 @@ class DatabaseRef:
         """Host, port and database, for an error message."""
         return self.settings.where()
 
+    @cached_property
+    def replica(self) -> DatabaseRef | None:
+        """The standby to read, if there is one."""
+        return DatabaseRef(self.settings.of_replica()) if self.settings.replica else None
 
-def find_database(url: str | None) -> DatabaseRef:
+
+def find_database(url: str | None, **options: Any) -> DatabaseRef:
     """Return the database at a URL, else the one of `PENSTOCK_URL`, else the embedded one."""
-    settings = Settings.load(url)
+    settings = Settings.load(url, **options)
     if not settings.embedded:
         return DatabaseRef(settings)
     folder = settings.folder.absolute()
@@ -89,9 +106,54 @@ def connected(database: DatabaseRef) -> Iterator[Connection]:
         yield connection
 
 
+@contextmanager
+def connected_at(replica: DatabaseRef, point: ReadPoint) -> Iterator[Connection]:
+    """Open a connection to a standby for a `with` block, in a transaction that reads at a point."""
+    with replica_errors(replica.where), connected(replica) as connection:
+        wait = Wait(replica.settings.max_replica_lag)
+        while True:
+            connection.execute("begin isolation level read committed")
+            try:
+                run(connection, allow(point))
+                break
+            except ReplicaUnavailable as error:
+                connection.execute("rollback")
+                pause = wait.pause_after(error)
+            time.sleep(pause)
+        yield connection
+
+
+def check_replica(connection: Connection, database: DatabaseRef) -> None:
+    """Raise if the replica is reachable and no standby of this primary."""
+    if (replica := database.replica) is None:
+        return
+    try:
+        with replica_errors(replica.where), connected(replica) as standby:
+            check_cluster(run(connection, cluster()), run(standby, cluster()), replica.where)
+    except ReplicaUnavailable:
+        if not database.settings.replica_fallback:
+            raise
+
+
+def take_point(connection: Connection, database: DatabaseRef) -> ReadPoint | None:
+    """Ask the primary for the point at which tasks read the replica; None without one."""
+    if database.replica is None:
+        return None
+    point = run(connection, read_point())
+    run(connection, flush_to(point))  # tasks have no connection to the primary to ask later
+    return point
+
+
 def run(connection: Connection, operation: Operation[Result]) -> Result:
     """Run an operation on a connection, without preparing it: most of these run once."""
     return execute(connection, operation, prepare=False)
+
+
+def ring(connection: Connection, database: DatabaseRef) -> None:
+    """Wake all waiters, after the commit of what was written. If that fails, they look later."""
+    if database.settings.wake_up:
+        with suppress(PenstockError, psycopg.Error):
+            run(connection, ring_operation([EVERYTHING]))
 
 
 def not_installed(where: str) -> NotInstalled:

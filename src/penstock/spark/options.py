@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -12,13 +12,15 @@ import msgspec
 from penstock.errors import ValidationError
 from penstock.message import check_text, names
 from penstock.message.conditions import attribute_text
+from penstock.settings import LONGEST_LAG, Settings, check_url
 from penstock.spark.target import Target
 
 #: options that Spark itself adds
 _SPARK_OPTIONS = {"checkpointlocation", "path", "queryname", "name", "outputmode"}
 _READ = {
     "url", "category", "stream", "attributes", "types", "after", "until", "partitions", "columns",
-    "maxrowsperbatch", "onwrongtype", "failondataloss", "onrestore",
+    "maxrowsperbatch", "onwrongtype", "failondataloss", "onrestore", "lakeoptions",
+    "replica", "maxreplicalag", "replicafallback",
 }  # fmt: skip
 _WRITE = {"url", "delivery", "order_by", "orderby", "atomic", "rowspertransaction"}
 LATEST = "latest"
@@ -41,6 +43,15 @@ class ReadOptions:
     fail_on_data_loss: bool
     #: where to continue if the log was restored to an earlier state; None: raise
     on_restore: int | None
+    #: settings of the replica, as far as they are given
+    replica: Mapping[str, Any]
+    #: how to sign in to the warehouse of the archive
+    lake_options: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
+
+    def signed_in(self, lake_options: Mapping[str, str]) -> ReadOptions:
+        """Return the same for a target that can be read in the archive."""
+        found = {**lake_options, **self.lake_options}
+        return replace(self, target=replace(self.target, lake_options=found))
 
 
 @dataclass(frozen=True)
@@ -68,7 +79,35 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         null_if_wrong=_choice(given, "onWrongType", "error", "null") == "null",
         fail_on_data_loss=_choice(given, "failOnDataLoss", "true", "false") == "true",
         on_restore=_number(given, "onRestore", -1),
+        replica=_replica(given),
+        lake_options=_texts(given, "lakeOptions"),
     )
+
+
+def replica_options(settings: Settings) -> dict[str, str]:
+    """Return the options with which a read uses the replica of these settings."""
+    if settings.replica is None:
+        return {}
+    return {
+        "replica": settings.replica,
+        "maxReplicaLag": str(settings.max_replica_lag),
+        "replicaFallback": str(settings.replica_fallback).lower(),
+    }
+
+
+def _replica(given: Mapping[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if "replica" in given:
+        check_url(given["replica"], "replica")
+        found["replica"] = given["replica"]
+    if "maxreplicalag" in given:
+        text = given["maxreplicalag"]
+        if not re.fullmatch(r"\d+(\.\d+)?", text) or float(text) > LONGEST_LAG:
+            raise ValidationError("maxReplicaLag", text, f"between 0 and {LONGEST_LAG:,} seconds")
+        found["max_replica_lag"] = float(text)
+    if "replicafallback" in given:
+        found["replica_fallback"] = _choice(given, "replicaFallback", "true", "false") == "true"
+    return found
 
 
 def write_options(options: Mapping[str, str], *, streaming: bool = False) -> WriteOptions:
@@ -144,6 +183,14 @@ def _list(given: Mapping[str, str], name: str) -> tuple[str, ...]:
         except msgspec.MsgspecError:
             raise ValidationError(name, text, "a JSON list of names") from None
     return tuple(one.strip() for one in text.split(",") if one.strip())
+
+
+def _texts(given: Mapping[str, str], name: str) -> dict[str, str]:
+    """Return a JSON object of texts; an error does not show it, since it may contain a password."""
+    try:
+        return msgspec.json.decode(given.get(name.lower(), "{}"), type=dict[str, str])
+    except msgspec.MsgspecError:
+        raise ValidationError(name, "***", "a JSON object of texts") from None
 
 
 def _number(given: Mapping[str, str], name: str, lowest: int) -> int | None:

@@ -39,13 +39,13 @@ class PenstockDataSource(DataSource):
         """
         options = read_options(self.options)
         read_plan(schema)  # refuses what cannot be read
-        return BatchReader(find_database(options.url), options, schema)
+        return BatchReader(find_database(options.url, **options.replica), options, schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
         """Return the reader of a stream."""
         options = read_options(self.options)
         read_plan(schema)
-        return StreamReader(find_database(options.url), options, schema)
+        return StreamReader(find_database(options.url, **options.replica), options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Return the writer of a batch."""

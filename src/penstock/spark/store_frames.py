@@ -22,7 +22,8 @@ from penstock.database.interceptor import overrides
 from penstock.errors import UnsupportedBySpark, ValidationError
 from penstock.log.context import LogContext
 from penstock.message.serializer import JsonSerializer
-from penstock.spark.options import read_options, write_options
+from penstock.settings import Settings
+from penstock.spark.options import read_options, replica_options, write_options
 from penstock.spark.session import activate
 from penstock.store import Store
 from penstock.store_async import AsyncStore
@@ -84,13 +85,13 @@ class Frames:
 
     def _reader(self, *, streaming: bool) -> FrameReader:
         refuse_custom_messages(self._store.context, "on_read")
-        return FrameReader(self._spark, self._store.settings.conninfo(), streaming=streaming)
+        return FrameReader(self._spark, self._store.settings, streaming=streaming)
 
     def _write_options(
         self, frame: DataFrame, options: Mapping[str, Any], *, streaming: bool
     ) -> dict[str, str]:
         refuse_custom_messages(self._store.context, "on_write")
-        chosen = _options(self._store.settings.conninfo(), options)
+        chosen = {"url": self._store.settings.conninfo(), **_options(options)}
         write_options(chosen, streaming=streaming)  # raises here, and not inside Spark
         activate(frame.sparkSession)
         return chosen
@@ -103,9 +104,10 @@ class FrameReader:
     has all columns, and these two are JSON text.
     """
 
-    def __init__(self, spark: SparkSession, url: str, *, streaming: bool) -> None:
+    def __init__(self, spark: SparkSession, settings: Settings, *, streaming: bool) -> None:
         self._spark = spark
-        self._url = url
+        self._given = _options({"lake_options": dict(settings.lake_options) or None})
+        self._given |= {"url": settings.conninfo(), **replica_options(settings)}
         self._streaming = streaming
 
     def category(
@@ -130,7 +132,7 @@ class FrameReader:
         return self._load("attributes", attributes, schema, options)
 
     def _load(self, name: str, target: object, schema: Schema, options: ReadArguments) -> DataFrame:
-        chosen = _options(self._url, {name: target, **options})
+        chosen = {**self._given, **_options({name: target, **options})}
         read_options(chosen)  # raises here, and not inside Spark
         activate(self._spark)
         reader = self._spark.readStream if self._streaming else self._spark.read
@@ -148,9 +150,9 @@ def refuse_custom_messages(context: LogContext, hook: str) -> None:
             raise UnsupportedBySpark(f"interceptor {type(interceptor).__name__}.{hook}")
 
 
-def _options(url: str, arguments: Mapping[str, Any]) -> dict[str, str]:
+def _options(arguments: Mapping[str, Any]) -> dict[str, str]:
     """Return Spark's options: `max_rows_per_batch=5` is `maxrowsperbatch`, in any case, `5`."""
-    options = {"url": url}
+    options = {}
     for name, value in arguments.items():
         if value is not None:
             text = value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -8,8 +8,8 @@ parameters.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import msgspec
 from psycopg import sql
@@ -27,6 +27,13 @@ class Target:
     types: tuple[str, ...] = ()
     #: of the attributes, as JSON: known once the database has said which types declare them
     conditions: str | None = None
+    #: how to sign in to the warehouse of the archive
+    lake_options: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
+
+    @property
+    def name(self) -> str:
+        """The stream, the category or `$all`; the whole log for attributes."""
+        return self.stream or self.category or "$all"
 
     @property
     def label(self) -> str:

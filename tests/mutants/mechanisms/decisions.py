@@ -29,8 +29,8 @@ _QUICK_CHECK = """\
       else
         exit usual when exists (
           select from penstock.message_attributes a
-          where a.key_pair = any (watched) and a.type_id = any (watched_types)
-            and a.global_position > guard_low);
+          where a.key_pair = any (array_prepend(penstock.removal_key(), watched))
+            and a.type_id = any (watched_types) and a.global_position > guard_low);
       end if;
 """
 _NO_CHECK = "    if false then\n      null;\n"
@@ -61,8 +61,8 @@ CHECKS = (
         (
             Edit(
                 APPEND_ONE,
-                "            and a.global_position > guard_low);",
-                "            and false);",
+                "and a.type_id = any (watched_types) and a.global_position > guard_low);",
+                "and false);",
             ),
         ),
         (

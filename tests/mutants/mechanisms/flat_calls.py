@@ -166,10 +166,10 @@ _CLAIMS: tuple[Mutant, ...] = (
         "If a claim of a partition looked through the log for the end of what is complete",
         (
             Edit(
-                f"{SQL}/36_group_claims.sql",
-                "where m.global_position <= progress.routed_to"
+                f"{SQL}/31_boundaries.sql",
+                "where m.global_position <= last_message_until.position"
                 " order by m.global_position desc limit 1",
-                "where m.global_position <= progress.routed_to"
+                "where m.global_position <= last_message_until.position"
                 " order by m.global_position + 0 desc limit 1",
             ),
         ),
@@ -300,8 +300,8 @@ _OUTBOX: tuple[Mutant, ...] = (
         (
             Edit(
                 "outbox/in_progress.py",
-                "self._is_from_start = from_start or",
-                "self._is_from_start = True or",
+                "self.is_from_start = from_start or",
+                "self.is_from_start = True or",
             ),
         ),
         (

@@ -18,7 +18,11 @@ RUN_LOCK = "tests/pipeline/test_run_lock.py"
 
 _LAST = "  if last.type is distinct from 'Snapshot' or last.hash is distinct from hash then"
 _NAMES = "    connection, pipeline = context.connection, context.pipeline.name\n"
-_BEGIN = _NAMES + "    with connection.transaction():\n        beside ="
+_LAKE = """\
+        if result.lake is not None:
+            result.lake.commit()  # first: nothing that readers of the log wait for is written yet
+"""
+_BEGIN = _NAMES + "    with connection.transaction():\n" + _LAKE + "        beside ="
 _END = "    return published\n"
 _UPSERT = """\
         for upsert in result.delivery.upserts if result.delivery else ():

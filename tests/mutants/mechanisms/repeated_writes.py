@@ -49,8 +49,8 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             Edit(
                 "log/write.py",
-                'Operation("write_messages", many.statements, only_value, facts)',
-                'Operation("write_messages", many.statements[-1:], only_value, facts)',
+                'Operation("write_messages", many.statements, only_value',
+                'Operation("write_messages", many.statements[-1:], only_value',
             ),
         ),
         (f"{UNDER_WAY}[genuine-write_several]",),

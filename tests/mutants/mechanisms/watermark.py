@@ -11,6 +11,8 @@ COMPLETE_TESTS = "tests/log/test_complete.py"
 FAULTS_TESTS = "tests/log/test_watermark_faults.py"
 ITERATORS_TESTS = "tests/log/test_iterators.py"
 STOPPED_READER = "tests/log/test_interleavings.py::test_a_reader_stopped_at_a_gate_misses_nothing"
+REPLICAS = "database/sql/penstock/09_replicas.sql"
+REPLICA_TESTS = "tests/log/test_replica.py"
 WATERMARK_TESTS = "tests/log/test_watermark.py"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -150,11 +152,66 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             Edit(
                 CATEGORY_READ,
-                "  if pg_is_in_recovery() then  -- also with",
-                "  if pg_is_in_recovery() and watermark is null then  -- also with",
+                "  elsif pg_is_in_recovery() then  -- also with",
+                "  elsif pg_is_in_recovery() and watermark is null then  -- also with",
             ),
         ),
         (f"{FAULTS_TESTS}::TestAStandby::test_refuses_to_read_many_streams",),
+    ),
+    Mutant(
+        "replica-not-checked",
+        "If a promoted standby, or one of another log, were read as the replica",
+        (
+            Edit(
+                REPLICAS,
+                "  raise exception using errcode = 'PS011',",
+                "  return;\n  raise exception using errcode = 'PS011',",
+            ),
+        ),
+        (
+            f"{REPLICA_TESTS}::test_a_promoted_standby_is_refused_from_the_next_read_on",
+            f"{REPLICA_TESTS}::TestAWrongReplica"
+            "::test_a_standby_of_another_log_is_noticed_by_its_messages",
+        ),
+    ),
+    Mutant(
+        "replica-old-snapshot",
+        "If a replica were read in a snapshot older than its point",
+        (
+            Edit(
+                REPLICAS,
+                "  elsif not is_fresh and (observed >= lsn) is not true then\n"
+                "    raise exception using errcode = 'PS003',",
+                "  elsif false then\n    raise exception using errcode = 'PS003',",
+            ),
+        ),
+        (
+            f"{REPLICA_TESTS}::TestComplete::test_a_snapshot_that_is_older_than_the_point_is_refused",
+        ),
+    ),
+    Mutant(
+        "replica-not-replayed",
+        "If a replica were read before it has replayed the log",
+        (
+            Edit(
+                REPLICAS,
+                "  elsif (replayed >= lsn) is not true then\n"
+                "    raise exception using errcode = 'PS010',",
+                "  elsif false then\n    raise exception using errcode = 'PS010',",
+            ),
+            Edit(
+                REPLICAS,
+                "  elsif last_id is not null and found_id is null then"
+                "  -- removed or archived since then, or it is a fork\n"
+                "    raise exception using errcode = 'PS010',",
+                "  elsif false then\n    raise exception using errcode = 'PS010',",
+            ),
+        ),
+        (
+            f"{REPLICA_TESTS}::TestComplete"
+            "::test_eight_writers_and_a_replay_that_is_delayed_at_random",
+            f"{REPLICA_TESTS}::TestAWrongReplica::test_a_log_that_lacks_a_message_is_not_read",
+        ),
     ),
     Mutant(
         "head-of-nothing",
@@ -163,12 +220,12 @@ MUTANTS: tuple[Mutant, ...] = (
             Edit(
                 CATEGORY_READ,
                 """  if category = '$all' then
-    return coalesce((
+    head := (
       select m.global_position from message_store.messages m
       where m.global_position <= until
-      order by m.global_position desc limit 1), 0);
+      order by m.global_position desc limit 1);
 """,
-                "  if category = '$all' then\n    return until;\n",
+                "  if category = '$all' then\n    head := until;\n",
             ),
         ),
         (f"{WATERMARK_TESTS}::TestTheHead::test_is_never_a_position_that_was_rolled_back",),
@@ -210,22 +267,22 @@ begin
         (
             Edit(
                 "log/calls.py",
-                """            if len(page) < size:
-                position = max(position, (head or 0) + 1)
+                """                if len(page) < size:
+                    position = max(position, (head or 0) + 1)
 """,
-                """            if len(page) < size:
-                head = self.category_head(category_name) if sparse else None
-                position = max(position, (head or 0) + 1)
+                """                if len(page) < size:
+                    head = self.category_head(category_name) if sparse else None
+                    position = max(position, (head or 0) + 1)
 """,
             ),
             Edit(
                 "log/calls_async.py",
-                """            if len(page) < size:
-                position = max(position, (head or 0) + 1)
+                """                if len(page) < size:
+                    position = max(position, (head or 0) + 1)
 """,
-                """            if len(page) < size:
-                head = await self.category_head(category_name) if sparse else None
-                position = max(position, (head or 0) + 1)
+                """                if len(page) < size:
+                    head = await self.category_head(category_name) if sparse else None
+                    position = max(position, (head or 0) + 1)
 """,
             ),
             Edit(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+from pyspark.sql import DataFrame
+
 from penstock.pipeline import Latest, Pipeline, load
 from penstock.pipeline.drawing import as_svg, as_text, columns
 from tests.pipeline.graph.files import write_file
@@ -56,6 +58,26 @@ def test_text_has_a_line_for_each_processor_in_the_order_messages_flow(tmp_path:
         "      inputs  bill",
         "      table   bills",
     ]
+
+
+def test_iceberg_tables_are_named_where_they_are_written_and_read() -> None:
+    pipe = Pipeline("lake")
+
+    @pipe.source(output="order", table="shop.import")
+    def orders(rows: DataFrame) -> DataFrame:
+        return rows
+
+    @pipe.table("shop.order", inputs="order")
+    def keep(order: DataFrame) -> DataFrame:
+        return order
+
+    kept = [line for line in as_text(pipe).splitlines() if "shop." in line or "keep" in line]
+    assert [line.partition("  (")[0] for line in kept] == [
+        "      rows of shop.import",
+        "  ▦ keep",
+        "      table   shop.order",
+    ]
+    assert "keep" in as_svg(pipe)
 
 
 def test_an_image_has_a_box_for_each_processor_and_an_arrow_for_each_way(tmp_path: Path) -> None:

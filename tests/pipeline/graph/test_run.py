@@ -18,7 +18,6 @@ from penstock.pipeline.connection import lock_run
 from penstock.spark.connections import DatabaseRef
 from tests.cli.conftest import Start, run
 from tests.cli.conftest import start as start  # a fixture
-from tests.docs.spark_examples import OF_JAVA
 from tests.spark.faults.waiting import wait_until, wait_until_blocked
 
 MASTER = ("--master", "local[1]")
@@ -44,40 +43,6 @@ def bill(order):
 def refuse(order):
     raise RuntimeError("odd")
 """
-
-
-#: starts Spark as `penstock run` does, stops it, and keeps its JVM until the input ends
-KEEP_JAVA = """
-import json, sys
-from penstock.spark import session
-
-spark = session(master="local[1]")
-java = spark.sparkContext._gateway.java_parameters
-spark.stop()
-known = {"PYSPARK_GATEWAY_PORT": str(java.port), "PYSPARK_GATEWAY_SECRET": java.auth_token}
-print(json.dumps(known), flush=True)
-sys.stdin.read()
-"""
-
-
-@pytest.fixture(scope="module")
-def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The variables by which a process finds a JVM that runs, instead of starting its own.
-
-    The processes of the tests use it one after the other, and each stops its Spark.
-    """
-    errors = tmp_path_factory.mktemp("java") / "stderr"
-    with (
-        errors.open("w") as file,
-        subprocess.Popen(
-            [sys.executable, "-c", KEEP_JAVA],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, text=True,
-        ) as process,
-    ):  # fmt: skip
-        assert process.stdout
-        yield json.loads(process.stdout.readline())
-        process.communicate(timeout=SECONDS)
-    assert errors.read_text().replace(OF_JAVA, "") == ""
 
 
 @pytest.fixture

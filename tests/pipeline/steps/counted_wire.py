@@ -34,10 +34,15 @@ READS = frozenset(
         *("select unnest", "message_store.message_store_version", "with pg_catalog.pg_namespace"),
         *("select penstock.installations", "select penstock.processors", "to_regclass"),
         *("select version", "select pg_catalog.pg_attribute", "select pg_catalog.pg_type"),
-        "pg_control_system",
+        *("pg_control_system", "select current_schema", "show transaction isolation level"),
+        *("show standard_conforming_strings", "pg_table_is_visible", "select pg_catalog.version"),
         # what is in the log, and in the table of a projection
         *("penstock.category_head", "penstock.watermark", "penstock.missed"),
+        *("with message_store.messages", "with penstock.processors", "penstock.archived_to"),
+        *("penstock.archive_mark", "copy penstock.archive_mark"),
         *("message_store.category", "copy message_store.messages", "select states"),
+        # in the catalog of Iceberg tables, and who creates it
+        *("select iceberg_tables", "select iceberg_namespace_properties", "pg_advisory_lock"),
     }
 )
 #: writes when it is called first, and only reads then
@@ -217,6 +222,8 @@ def name_of(statement: str) -> str:
     if verb == "select" and (called := _CALLED.search(text)):
         return called[1]
     table = _TABLE.search(text)
+    if table and text.endswith("for update"):
+        verb = "lock"
     return f"{verb} {table[1]}" if table else re.split(r"[(;]", text)[0]
 
 

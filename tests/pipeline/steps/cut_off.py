@@ -30,8 +30,10 @@ def reading() -> Pipeline:
 
 
 def main(url: str) -> None:
-    spark = session("cut off", master="local[2]", config=SETTINGS)
-    with penstock.connect(url) as store:
+    with (
+        session("cut off", master="local[2]", config=SETTINGS) as spark,
+        penstock.connect(url) as store,
+    ):
         progress = Runner(reading(), store, spark).run_until_idle(check=False).progress["copy"]
     print(f"copied {progress.messages_out}, error {progress.error}")
 

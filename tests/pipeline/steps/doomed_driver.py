@@ -8,16 +8,16 @@ from __future__ import annotations
 import json
 import os
 import sys
+import traceback
 from threading import Thread
 from typing import TypedDict
 
 from pyspark.sql import SparkSession
 
-import penstock
 from penstock.pipeline import Runner
 from penstock.spark import session
-from tests.pipeline.steps.shapes import pipeline
-from tests.spark import forked_python
+from tests.forked_python import ForkServer
+from tests.pipeline.steps.shapes import connect, pipeline
 from tests.spark.fixtures import SETTINGS
 
 #: as many tasks as may stand at a point at once; but pieces of work as on two cores, and no
@@ -40,7 +40,7 @@ class Job(TypedDict):
 
 
 def main() -> None:
-    os.environ.update(forked_python.start())
+    os.environ.update(ForkServer(None).spark_variables())
     spark = session("doomed", master="local[99]", config=BRIEF)
     for line in sys.stdin:
         Thread(target=run, args=(spark, json.loads(line)), daemon=True).start()
@@ -48,9 +48,11 @@ def main() -> None:
 
 def run(spark: SparkSession, job: Job) -> None:
     try:
-        with penstock.connect(job["url"]) as store:
+        with connect(job["url"], job["folder"]) as store:
             pipe = pipeline(job["pipeline"], job["folder"])
             Runner(pipe, store, spark, driver_rows=job["driver_rows"]).run_until_idle()
+    except BaseException:
+        traceback.print_exc()
     finally:
         print(job["pipeline"], "came to its end", flush=True)
         os._exit(1)

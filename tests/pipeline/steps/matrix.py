@@ -31,12 +31,12 @@ from penstock.errors import PenstockError
 from penstock.pipeline import Runner
 from penstock.pipeline.frames import DRIVER_ROWS
 from tests.conftest import Server
+from tests.forked_python import ROOT, ForkedProcess, spark_server
 from tests.pipeline.steps.counted_wire import CountedWire, Point
 from tests.pipeline.steps.doomed_driver import Job
 from tests.pipeline.steps.running import Harness
-from tests.pipeline.steps.shapes import SHAPES, fill, pipeline, result
+from tests.pipeline.steps.shapes import SHAPES, connect, fill, pipeline, result
 
-ROOT = Path(__file__).parents[3]
 DRIVER = "tests.pipeline.steps.doomed_driver"
 PATIENCE = 600  # seconds, until all have come to their points
 AT_ONCE = 64  # pipelines that one driver runs
@@ -48,15 +48,21 @@ STEPS = {"driver": DRIVER_ROWS, "executors": 0}
 #: what is done at a point, by words of the statement
 KINDS = {
     "the processor is registered": ("penstock.open_processor", "penstock.place_tailers"),
+    "the catalog of Iceberg tables is created": ("create iceberg",),
+    "an Iceberg table is created": (": insert iceberg",),
     "the Snapshot is written": ("message_store.write_message",),
     "rows are being staged": (": insert penstock.stagings", ": copy penstock.staged"),
     "rows are staged": ("commit of insert penstock.stagings",),
     "errors are staged": ("penstock.stage_errors", "penstock.drop_repeated_errors"),
+    "the files of an Iceberg table are written, and it is locked": (": lock iceberg_tables",),
+    "in the transaction: an Iceberg table gets a snapshot": (": update iceberg_tables",),
     "in the transaction: messages are published": (": penstock.commit_step", "publish_staged"),
     "in the transaction: rows of an upsert": ("totals", "penstock_upsert"),
     "in the transaction: rows of a projection": ("states",),
     "in the transaction: all is written": ("update penstock.processor_progress",),
-    "committed, and the driver does not know": ("commit of penstock.commit_step",),
+    "committed, and the driver does not know": (
+        *("commit of penstock.commit_step", "commit of lock iceberg_tables"),
+    ),
     "the staging is cleaned up": ("penstock.unstage",),
 }
 
@@ -105,8 +111,10 @@ class Matrix:
         places = Counter[str]()
         numbers = []  # pipelines of one name need databases of their own
         for case, _ in kills:
-            numbers.append(places[case.pipeline])
-            places[case.pipeline] += 1
+            # so do those that create the catalog of Iceberg tables
+            name = "table" if case.pipeline.startswith("table_") else case.pipeline
+            numbers.append(places[name])
+            places[name] += 1
         with self._databases(max(numbers) + 1) as urls:
             mine = [urls[number] for number in numbers]
             self._kill(kills, mine)
@@ -153,11 +161,11 @@ class Matrix:
     def _run(self, case: Case, url: str, database: str) -> dict[str, Any]:
         job = self._job(case, url, database)
         pipe = pipeline(job["pipeline"], job["folder"])
-        with penstock.connect(url) as store:
+        with connect(url, job["folder"]) as store:
             Runner(pipe, store, self.spark, driver_rows=job["driver_rows"]).run_until_idle(
                 wait=True
             )
-        with penstock.connect(database) as store:
+        with connect(database, job["folder"]) as store:
             return result(Harness(store, self.spark), case.pipeline, job["folder"])
 
     def _job(self, case: Case, url: str, database: str) -> Job:
@@ -207,15 +215,14 @@ def in_rounds(matrix: Matrix, varied: Sequence[str], seed: int) -> Iterator[list
 
 
 @contextmanager
-def _driver() -> Iterator[subprocess.Popen[str]]:
+def _driver() -> Iterator[ForkedProcess]:
     """Lend a driver, and kill it with all that belongs to it."""
-    with subprocess.Popen(
-        [sys.executable, "-m", DRIVER],
+    with spark_server().start(
+        *("-m", DRIVER),
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        text=True,
     ) as process:
         try:
             yield process
@@ -229,15 +236,13 @@ def _driver() -> Iterator[subprocess.Popen[str]]:
                 psutil.wait_procs(others, timeout=60)
 
 
-def _order(process: subprocess.Popen[str], job: Job) -> None:
+def _order(process: ForkedProcess, job: Job) -> None:
     assert process.stdin is not None
     process.stdin.write(json.dumps(job) + "\n")
     process.stdin.flush()
 
 
-def _wait_until_stopped(
-    process: subprocess.Popen[str], wires: Sequence[CountedWire], but: int = 0
-) -> None:
+def _wait_until_stopped(process: ForkedProcess, wires: Sequence[CountedWire], but: int = 0) -> None:
     """Wait until all pipelines stand at their points, but so many."""
     deadline = time.monotonic() + PATIENCE
     while len(walking := [wire for wire in wires if not wire.stopped.is_set()]) > but:

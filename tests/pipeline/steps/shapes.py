@@ -10,7 +10,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from penstock import RecordedMessage, Store
+import penstock
+from penstock import RecordedMessage, Store, lake
 from penstock.pipeline import Delivery, Pipeline
 from tests.pipeline.steps.running import Harness, numbered, renumbered
 
@@ -30,12 +31,20 @@ INPUTS: dict[str, tuple[int, ...]] = {
     "sink_in": (1, 2, 3, 4),
     "file_in": (1, 2),
     "fold_in-1": (1, 2, 3),
+    "rows_in": (1, 2, 3),
+    "state_in": (1, 2, 1, 2),
+    "part_in": (1, 2, 3),
 }
 
 
 def shape(declare: Declare) -> Declare:
     SHAPES[declare.__name__] = declare
     return declare
+
+
+def connect(url: str, folder: str) -> Store:
+    """Connect to a database whose tables of the lake are in that folder, too."""
+    return penstock.connect(url, warehouse=f"file://{folder}/lake")
 
 
 def pipeline(name: str, folder: str) -> Pipeline:
@@ -70,6 +79,8 @@ def result(harness: Harness, name: str, folder: str) -> dict[str, Any]:
             found["rows"] = sorted(harness.rows(f"select * from {table}"))
     if processor.name == "archive":
         found["files"] = sorted(_lines(Path(folder)))
+    if processor.lake is not None:
+        found["rows"], found["each snapshot once"] = _in_the_lake(harness, processor.lake.name)
     return found
 
 
@@ -164,11 +175,42 @@ def source_with_cursor(pipe: Pipeline, folder: str) -> None:
         return spark.createDataFrame([row], "type string, data string")
 
 
+@shape
+def table_append(pipe: Pipeline, folder: str) -> None:
+    @pipe.table("crash.appended", inputs="rows_in", partition_by="n", limit=2)
+    def append(rows_in: DataFrame) -> DataFrame:
+        return numbered(rows_in).select("n").repartition(2, "n")
+
+
+@shape
+def table_upsert(pipe: Pipeline, folder: str) -> None:
+    @pipe.table("crash.merged", inputs="state_in", key="n", limit=2)
+    def merge(state_in: DataFrame) -> DataFrame:
+        last = "if(n = 1 and position = 1, null, position) as last"  # null: the row is deleted
+        return numbered(state_in).selectExpr("n", last).repartition(2, "n")
+
+
+@shape
+def table_overwrite(pipe: Pipeline, folder: str) -> None:
+    @pipe.table("crash.replaced", inputs="part_in", mode="overwrite", partition_by="odd", limit=2)
+    def replace(part_in: DataFrame) -> DataFrame:
+        return numbered(part_in).selectExpr("n", "n % 2 = 1 as odd").repartition(2, "n")
+
+
+def _in_the_lake(harness: Harness, name: str) -> tuple[list[str], bool]:
+    """Return the rows of a table, and whether no step has two snapshots."""
+    table = lake.catalog(harness.store).load_table(name)
+    steps = [one.summary["delivery"] for one in table.snapshots() if one.summary is not None]
+    rows = sorted(json.dumps(one) for one in table.scan().to_arrow().to_pylist())
+    return rows, len(steps) == len(set(steps))
+
+
 def _lines(folder: Path) -> list[str]:
     """Return what a reader of a folder sees, who passes over hidden files and folders."""
     return [
         line
         for one in folder.rglob("*.json")
+        if "lake" not in one.relative_to(folder).parts  # metadata of tables
         if not any(part.startswith(("_", ".")) for part in one.relative_to(folder).parts)
         for line in one.read_text().splitlines()
     ]

@@ -32,7 +32,10 @@ from tests.pipeline.steps.matrix import (
 )
 
 #: pipelines that pass points of every kind
-VARIED = ("one_input", "error_column", "sink_with_upsert", "projection")
+VARIED = (
+    *("one_input", "error_column", "sink_with_upsert", "projection"),
+    *("table_append", "table_upsert", "table_overwrite"),
+)
 EACH_KIND = {(step, kind) for step in STEPS for kind in KINDS}
 
 
@@ -102,6 +105,8 @@ def test_the_page_says_what_the_run_found(report: Report) -> None:
 
 def test_functions_that_are_no_points_write_nothing(database_url: str) -> None:
     calls = (
+        "select penstock.archive_mark('a', 0, 9)",
+        "select penstock.archived_to('a')",
         "select penstock.category_head('a')",
         "select penstock.messages_to_read('{p}', '{a}', '{0}', '{1}')",
         "select penstock.missed('a', 0, 9)",
@@ -128,6 +133,7 @@ def test_functions_that_are_no_points_write_nothing(database_url: str) -> None:
         ('drop table if exists pg_temp."a"; create temp table "a"', "drop pg_temp.a"),
         ("update penstock.processor_progress p set n = 1", "update penstock.processor_progress"),
         ("insert into penstock.stagings (token) values ($1)", "insert penstock.stagings"),
+        ("select a from iceberg_tables where n = $1 for update", "lock iceberg_tables"),
         ("COMMIT", "commit"),
         ("set timezone = 'UTC'", "set timezone"),
         ("vacuum full", "vacuum full"),

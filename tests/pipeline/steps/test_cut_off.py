@@ -6,11 +6,10 @@ own; and where it is a worker's, the step has to know what has happened.
 
 from __future__ import annotations
 
+import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -20,12 +19,11 @@ import penstock
 from penstock.errors import DatabaseUnreachable
 from penstock.pipeline import Timing
 from penstock.pipeline.step import run_step
+from tests.forked_python import ROOT, spark_server
 from tests.pipeline.steps.cut_off import WORD, reading
 from tests.pipeline.steps.running import Harness
 from tests.spark.faults.waiting import end_blocked, wait_until_blocked
 from tests.spark.faults.wires import Wire
-
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -55,17 +53,23 @@ def ended(database_url: str) -> Iterator[Wire]:
 
 @pytest.mark.parametrize("how", ["cut", "ended"])
 def test_the_users_process_outlives_it(
-    harness: Harness, request: pytest.FixtureRequest, how: str
+    harness: Harness, java: dict[str, str], request: pytest.FixtureRequest, how: str
 ) -> None:
     wire: Wire = request.getfixturevalue(how)
     harness.write("a", 1, 2)
 
-    program = [sys.executable, "-m", "tests.pipeline.steps.cut_off", wire.url]
-    process = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=False)
+    process = spark_server().start(
+        *("-m", "tests.pipeline.steps.cut_off", wire.url),
+        cwd=ROOT,
+        env={**os.environ, **java},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    output, errors = process.communicate()
 
-    assert (process.returncode, wire.was_said) == (0, True), process.stderr
-    assert "copy waits for the database: PostgreSQL at 127.0.0.1:" in process.stderr
-    assert "copied 2, error None" in process.stdout
+    assert (process.returncode, wire.was_said) == (0, True), errors
+    assert "copy waits for the database: PostgreSQL at 127.0.0.1:" in errors
+    assert "copied 2, error None" in output
     assert harness.numbers("b") == [1, 2]
 
 

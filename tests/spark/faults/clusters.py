@@ -12,7 +12,8 @@ import psutil
 import pyspark
 
 from penstock.spark.java import find_java_home
-from tests.spark.faults.drivers import ROOT, kill_trees
+from tests.forked_python import ROOT
+from tests.spark.faults.drivers import kill_trees
 
 MASTER = "127.0.0.1"
 #: on addresses of their own: a task is never doubled on the machine that runs it already

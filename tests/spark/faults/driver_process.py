@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from penstock.spark import session
-from tests.spark import forked_python
+from tests.forked_python import ForkServer
 from tests.spark.faults import jobs
 
 
@@ -17,7 +17,7 @@ def say(text: str) -> None:
 
 
 def main() -> None:
-    os.environ.update(forked_python.start())
+    os.environ.update(ForkServer(None).spark_variables())
     if not sys.argv[1].startswith("local"):  # tasks are to be descendants of their executors
         os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = session("faults", master=sys.argv[1], config=json.loads(sys.argv[2]))

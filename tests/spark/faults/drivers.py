@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import psutil
 
-ROOT = Path(__file__).parents[3]
+from tests.forked_python import ROOT, spark_server
+
 SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.memory": "1g",
@@ -25,14 +24,11 @@ class Driver:
     """A driver that takes orders, one after the other."""
 
     def __init__(self, master: str, config: Mapping[str, str] = {}) -> None:
-        self._process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "tests.spark.faults.driver_process"),
-                *(master, json.dumps({**SETTINGS, **config})),
-            ],
+        self._process = spark_server().start(
+            *("-m", "tests.spark.faults.driver_process"),
+            *(master, json.dumps({**SETTINGS, **config})),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            text=True,
             cwd=ROOT,  # where `tests` is found
         )
 

@@ -50,7 +50,7 @@ def default_schema(columns: Sequence[str] | None) -> StructType:
 def read_plan(schema: StructType, *, null_if_wrong: bool = False) -> ReadPlan:
     """Return how to read the columns of a schema, or raise if one cannot be read."""
     refuse_duplicate_columns(schema)
-    plan = ReadPlan(to_arrow_schema(schema, timezone="UTC"), null_if_wrong)
+    plan = ReadPlan(to_arrow_schema(schema, timezone="UTC"), schema, null_if_wrong)
     for one, arrow in zip(schema.fields, plan.schema, strict=True):
         plan.builds.append(_column(plan, one, arrow.type))
     return plan

@@ -2,48 +2,22 @@
 
 Tasks read with the ADBC driver. It is faster, but aborts its process if the server goes away at the
 wrong moment (see `arrow`), and nothing restarts the user's application.
-
-Values arrive in PostgreSQL's binary form and become the same Arrow columns as with ADBC, so one
-plan serves both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
-import psycopg
 import pyarrow as pa
-from psycopg.rows import tuple_row
-from psycopg.types.string import ByteaBinaryLoader
 
-from penstock.spark.connections import Connection
+from penstock.spark.connections import Connection, run
+from penstock.spark.read.archived import read_archived
+from penstock.spark.read.binary_rows import BATCH_ROWS, read_columns
 from penstock.spark.read.plan import VALUE_ERRORS, ReadPlan, raise_wrong_value
+from penstock.spark.read.seam import find_archive
 from penstock.spark.read.splits import Split
 from penstock.spark.target import Target
-
-#: rows in a batch; each value is a Python object while its batch is converted
-BATCH_ROWS = 2_000
-
-#: the binary format of each type, its Arrow type, and what PostgreSQL's zero is in Arrow
-_NUMBERS: dict[str, tuple[str, pa.DataType, int]] = {
-    "bool": ("?", pa.bool_(), 0),
-    "int2": (">i2", pa.int16(), 0),
-    "int4": (">i4", pa.int32(), 0),
-    "int8": (">i8", pa.int64(), 0),
-    "float4": (">f4", pa.float32(), 0),
-    "float8": (">f8", pa.float64(), 0),
-    "date": (">i4", pa.date32(), 10_957),  # days from 1970 to 2000
-    "timestamp": (">i8", pa.timestamp("us"), 946_684_800_000_000),
-}
-_BYTES: dict[str, pa.DataType] = {
-    "text": pa.string(),
-    "varchar": pa.string(),
-    "jsonb": pa.string(),
-    "bytea": pa.binary(),
-    "uuid": pa.binary(16),
-}
 
 
 def read_table(
@@ -54,39 +28,28 @@ def read_table(
     *,
     batch_rows: int = BATCH_ROWS,
 ) -> pa.Table:
-    """Return a split of a target."""
+    """Return a split of a target: what is in the database, and what was in the archive then."""
     rows = target.rows(split.after, split.until)
+    positions: list[pa.Array] = []
     try:
-        with connection.cursor(row_factory=tuple_row) as cursor:
-            for kind in (*_NUMBERS, *_BYTES):
-                cursor.adapters.register_loader(kind, ByteaBinaryLoader)  # unconverted
-            cursor.execute(plan.query(rows), binary=True, prepare=False)
-            return pa.Table.from_batches(_batches(cursor, plan, batch_rows), plan.schema)
+        found = []
+        query = plan.query(rows, target.axis)
+        for *columns, axis in read_columns(connection, query, batch_rows=batch_rows):
+            found.append(plan.batch(columns))
+            positions.append(axis)
     except VALUE_ERRORS as error:
         raise_wrong_value(connection, rows, plan, error)
+    found += _archived(connection, target, plan, split, positions)
+    return pa.Table.from_batches(found, plan.schema)
 
 
-def _batches(
-    cursor: psycopg.Cursor[tuple[bytes | None, ...]], plan: ReadPlan, batch_rows: int
-) -> Iterator[Any]:
-    types = cursor.adapters.types
-    kinds = [types[column.type_code].name for column in cursor.description or ()]
-    while rows := cursor.fetchmany(batch_rows):
-        yield plan.batch(list(map(_column, kinds, zip(*rows, strict=True))))
-
-
-def _column(kind: str, values: Sequence[bytes | None]) -> pa.Array:
-    if kind in _NUMBERS:
-        return _numbers(values, *_NUMBERS[kind])
-    if kind == "jsonb":  # the text follows a byte with the version of the format
-        values = [None if one is None else one[1:] for one in values]
-    return pa.array(values, _BYTES[kind])
-
-
-def _numbers(values: Sequence[bytes | None], wire: str, arrow: pa.DataType, zero: int) -> pa.Array:
-    absent = [one is None for one in values]
-    nothing = bytes(np.dtype(wire).itemsize)
-    raw = np.frombuffer(b"".join([nothing if one is None else one for one in values]), wire)
-    numbers = raw.astype(raw.dtype.newbyteorder("="))
-    column = pa.array(numbers + zero if zero else numbers, mask=np.array(absent))
-    return column if column.type == arrow else column.view(arrow)
+def _archived(
+    connection: Connection, target: Target, plan: ReadPlan, split: Split, read: list[pa.Array]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the archived messages, but for those that were read before they were moved."""
+    location = run(
+        connection, find_archive(target, split.after, split.until)
+    )  # after the rows: nothing is missed
+    if location is not None:
+        known = np.concatenate([one.to_numpy() for one in read] or [np.empty(0, np.int64)])
+        yield from read_archived(lambda: connection, target, plan, split, location, known=known)

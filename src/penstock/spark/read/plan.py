@@ -14,6 +14,8 @@ import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
+from psycopg.pq import TransactionStatus
+from pyspark.sql.types import StructType
 
 from penstock.database.operation import call
 from penstock.errors import WrongValue
@@ -41,14 +43,17 @@ class ReadPlan:
     """The expressions of a query, and how their columns become the columns of a frame."""
 
     schema: pa.Schema
+    #: the same in Spark's types
+    fields: StructType
     null_if_wrong: bool
     expressions: list[sql.Composable] = field(default_factory=list)
     builds: list[Build] = field(default_factory=list)
     typed: list[TypedValue] = field(default_factory=list)
 
-    def query(self, rows: sql.Composed) -> sql.Composed:
-        """Return the query that reads rows of messages."""
-        return sql.SQL("select {} ").format(sql.SQL(", ").join(self.expressions)) + rows
+    def query(self, rows: sql.Composed, *more: sql.Composable) -> sql.Composed:
+        """Return the query that reads rows of messages, and more expressions of each."""
+        selected = sql.SQL(", ").join([*self.expressions, *more])
+        return sql.SQL("select {} ").format(selected) + rows
 
     def batch(self, columns: Sequence[pa.Array]) -> pa.RecordBatch:
         """Return a batch of the frame from the columns of the query."""
@@ -75,6 +80,8 @@ def raise_wrong_value(
     connection: Connection, rows: sql.Composed, plan: ReadPlan, error: Exception
 ) -> NoReturn:
     """Raise for the value that does not read as its type; the error if that is not its cause."""
+    if connection.info.transaction_status == TransactionStatus.INERROR:  # as on a replica
+        connection.execute("rollback")
     for one in () if plan.null_if_wrong else plan.typed:
         if one.wrong is not None:
             condition = one.wrong

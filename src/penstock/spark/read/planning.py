@@ -3,21 +3,36 @@
 These operations use indexes only. A read ends at the last message that is complete below the
 watermark, so nothing at or below the end can change. One statement finds the end, and later
 statements read the rows.
+
+Archived messages count like others. Where an operation meets the archive, the statement returns its
+location, and the positions there are read from the files when its rows are decoded.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from psycopg import sql
 
 from penstock.database.operation import Operation, Row, call, only_value
 from penstock.errors import LogChanged, MessagesRemoved, OffsetBeyondEnd, UndeclaredType
 from penstock.spark.connections import Connection, not_installed, run
+from penstock.spark.read.seam import archive_location, archived_positions, merged_positions
 from penstock.spark.target import Target
 
 #: `position`; since 0.2 also the `id` of the message there, and `log`, the log's incarnation
 Offset = dict[str, Any]
+Result = TypeVar("Result")
+#: the first messages of a range: their positions only if there are archived ones among them
+_PAGE = """
+with page as materialized (select {axis} as at {rows} order by {order} limit {most}),
+  archive as materialized (select {location} as location)
+select count(p.at), max(p.at), a.location, array_agg(p.at) filter (where a.location is not null)
+from archive a left join page p on true
+group by a.location
+"""
 
 
 def prepare(connection: Connection, target: Target, where: str) -> Target:
@@ -61,7 +76,20 @@ def declared_types(target: Target) -> Operation[list[Row]]:
 
 def head(target: Target) -> Operation[int]:
     """Find the number of the last message up to which the target is complete."""
-    return call("head", target.head(), None, only_value)
+    if not target.stream:
+        return call("head", target.head(), None, only_value)
+    # a stream that was named after its only message may be in the archive as a whole
+    query = sql.SQL("select h.head, case when h.head < 0 then {} end from ({}) as h(head)").format(
+        archive_location(target, target.before_first, 0), target.head()
+    )
+
+    def decode(rows: list[Row]) -> int:
+        version, location = rows[0]
+        if location is None:
+            return int(version)
+        return int(max(archived_positions(target, -1, 0, location, 1), default=version))
+
+    return call("head", query, None, decode)
 
 
 def end(target: Target) -> Operation[int]:
@@ -106,10 +134,64 @@ def check_offset(connection: Connection, target: Target, offset: Offset) -> None
 
 def end_after(target: Target, after: int, until: int, limit: int) -> Operation[int]:
     """Find the number of the `limit`-th message after another, or of the last up to `until`."""
-    query = sql.SQL(
-        "select coalesce(max(at), {}) from (select {} as at {} order by {} limit {}) p"
-    ).format(after, target.axis, target.rows(after, until, filtered=False), target.order, limit)
-    return call("end_after", query, None, only_value)
+    unfiltered = replace(target, types=())
+
+    def end(count: int, last: int | None) -> int:
+        return after if last is None else last
+
+    return _page("end_after", unfiltered, after, until, limit, end)
+
+
+def count_up_to(target: Target, after: int, until: int, most: int) -> Operation[int]:
+    """Count the messages of a range, but no further than `most`."""
+    return _page("count_messages", target, after, until, most, lambda count, last: count)
+
+
+def positions_after(target: Target, after: int, until: int, most: int) -> Operation[list[int]]:
+    """Return the positions of the first messages of a range, at most so many."""
+    query = sql.SQL("select array(select {axis} {rows} order by {order} limit {most}), {location}")
+
+    def decode(rows: list[Row]) -> list[int]:
+        positions, location = rows[0]
+        if location is None:
+            return list(positions)
+        archived = archived_positions(target, after, until, location, most)
+        return merged_positions(positions, archived, most)
+
+    composed = query.format(**_parts(target, after, until, most))
+    return call("positions", composed, None, decode)
+
+
+def _page(
+    name: str,
+    target: Target,
+    after: int,
+    until: int,
+    most: int,
+    result: Callable[[int, int | None], Result],
+) -> Operation[Result]:
+    """Count the first messages of a range, and find the number of the last of them."""
+
+    def decode(rows: list[Row]) -> Result:
+        count, last, location, positions = rows[0]
+        if location is None:
+            return result(count, last)
+        archived = archived_positions(target, after, until, location, most)
+        found = merged_positions(positions if count else (), archived, most)
+        return result(len(found), found[-1] if found else None)
+
+    query = sql.SQL(_PAGE).format(**_parts(target, after, until, most))
+    return call(name, query, None, decode)
+
+
+def _parts(target: Target, after: int, until: int, most: int) -> dict[str, Any]:
+    return {
+        "axis": target.axis,
+        "rows": target.rows(after, until),
+        "order": target.order,
+        "most": most,
+        "location": archive_location(target, after, until),
+    }
 
 
 def check_nothing_removed(connection: Connection, target: Target, after: int, until: int) -> None:
@@ -120,11 +202,16 @@ def check_nothing_removed(connection: Connection, target: Target, after: int, un
 
 
 def count_removed(target: Target, after: int, until: int) -> Operation[int]:
-    """Count the messages of a category or stream that retention removed there, at most."""
+    """Count the messages of a category or stream that retention removed there, at most.
+
+    0 for a stream of a category that has archived messages: the database cannot tell them apart.
+    """
     if target.stream:
+        # what is missing of a stream may be in the archive, whether retention removed some or not
         query = sql.SQL(
-            "select least(min(position), {before}) - {after} - 1 from message_store.messages"
-            " where stream_name = {stream} and position > {after}"
+            "select case when penstock.archived_to(message_store.category({stream})) is null"
+            " then least(min(position), {before}) - {after} - 1 else 0 end"
+            " from message_store.messages where stream_name = {stream} and position > {after}"
         )
     else:
         query = sql.SQL("select penstock.missed({category}, {after}, {before})")

@@ -6,8 +6,8 @@ the plan, so every frame derived from it reads the same messages.
 A stream misses no message, however late it commits. An offset is the number of an existing message:
 everything at or below it has been read, and nothing can appear there later. Offsets never go back.
 Spark asks for the latest offset many times a second; after an answer without new messages the next
-one is delayed, a little longer each time, so an idle query costs the database a few look-ups a
-second.
+one is delayed, a little longer each time, until a writer rings (`database/wake_ups.py`). So an idle
+query costs the database a few look-ups a second, and a new message starts a batch at once.
 
 A checkpoint lives outside the database. The database may be restored from a backup and grow past
 the checkpoint again. So an offset carries the id of its message, and before a batch is planned the
@@ -19,7 +19,6 @@ the end are noticed.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -34,14 +33,31 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from penstock.database.edition import Edition
 from penstock.database.operation import Operation
+from penstock.database.replica import ReadPoint
+from penstock.database.waiters import Registration, of_category
+from penstock.database.wake_ups import WakeUps
 from penstock.errors import DatabaseUnreachable, LogChanged, OffsetBeyondEnd
-from penstock.spark.connections import Connection, DatabaseRef, connect, connected, run
+from penstock.lake.archive_batches import files_of
+from penstock.lake.archive_range import ArchiveFile
+from penstock.loops.signals import Wakeup
+from penstock.message import names
+from penstock.spark.connections import (
+    Connection,
+    DatabaseRef,
+    check_replica,
+    connect,
+    connected,
+    run,
+    take_point,
+)
 from penstock.spark.options import LATEST, ReadOptions
 from penstock.spark.read import planning
-from penstock.spark.read.arrow import read_batches
+from penstock.spark.read.arrow import PlannedFiles, read_batches
 from penstock.spark.read.columns import read_plan
 from penstock.spark.read.planning import Offset
+from penstock.spark.read.seam import archived_range, find_archive
 from penstock.spark.read.splits import Split, find_splits
 from penstock.spark.target import Target
 
@@ -58,12 +74,44 @@ class SplitPartition(InputPartition):
     split: Split
     #: raise if retention removed some of it before it was read
     complete: bool = False
+    #: the files with the archived messages of the split
+    planned: PlannedFiles | None = None
+    #: at which a replica is read, if there is one
+    point: ReadPoint | None = None
+
+
+class _Rings:
+    """The wake-ups of one query."""
+
+    def __init__(self, database: DatabaseRef, target: Target) -> None:
+        self._wakeup = Wakeup()
+        self._wake_ups: WakeUps | None = None
+        if database.settings.wake_up:
+            self._wake_ups = WakeUps(database.settings, Edition.PENSTOCK)
+            one = Registration([_waited_for(target)], self._wakeup.wake, 0.1, bounded=True)
+            self._wake_ups.waiters.add(one)
+            self._wake_ups.listen()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for a ring, for at most this time. Return whether there was one."""
+        return self._wakeup.wait(seconds)
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self._wake_ups is not None:
+            self._wake_ups.close()
+
+
+def _waited_for(target: Target) -> str:
+    if target.stream:
+        return of_category(names.category(target.stream))
+    return of_category(target.category or "$all")
 
 
 class _Reader:
     def __init__(self, database: DatabaseRef, options: ReadOptions, schema: StructType) -> None:
         self.database = database
-        self.options = options
+        self.options = options.signed_in(database.settings.lake_options)
         self.schema = schema
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -71,10 +119,46 @@ class _Reader:
         assert isinstance(partition, SplitPartition)
         target, split = partition.target, partition.split
         plan = read_plan(self.schema, null_if_wrong=self.options.null_if_wrong)
-        yield from read_batches(self.database, target, plan, split)
+        planned, point = partition.planned, partition.point
+        yield from read_batches(self.database, target, plan, split, planned, point)
         if partition.complete:
             with connected(self.database) as connection:
                 planning.check_nothing_removed(connection, target, split.after, split.until)
+
+
+def plan_splits(
+    connection: Connection,
+    target: Target,
+    after: int,
+    until: int,
+    most: int,
+    *,
+    complete: bool = False,
+    point: ReadPoint | None = None,
+) -> list[SplitPartition]:
+    """Return what each task reads of a range, at most so many tasks.
+
+    `point` is where they read a replica, and was taken after the end of the range.
+    """
+    location = run(connection, find_archive(target, after, until)) if after < until else None
+    files: list[ArchiveFile] = []
+    if location is not None:
+        files = files_of(archived_range(target, after, until, location))
+    splits = find_splits(connection, target, after, until, most, files)
+    return [
+        SplitPartition(target, one, complete, _planned(target, one, location, files), point)
+        for one in splits
+    ]
+
+
+def _planned(
+    target: Target, split: Split, location: str | None, files: Sequence[ArchiveFile]
+) -> PlannedFiles | None:
+    """Return the files that a split needs, while the archive is as it is now."""
+    if location is None:
+        return None
+    where = archived_range(target, split.after, split.until, location)
+    return PlannedFiles(location, tuple(one for one in files if where.may_be_in(one)))
 
 
 class BatchReader(_Reader, DataSourceReader):
@@ -89,9 +173,11 @@ class BatchReader(_Reader, DataSourceReader):
             after = head if options.after == LATEST else options.after
             first = target.before_first if after is None else int(after)
             until = head if options.until is None else min(head, options.until)
-            splits = find_splits(connection, target, first, until, options.partitions)
+            check_replica(connection, self.database)
+            point = take_point(connection, self.database)
+            found = plan_splits(connection, target, first, until, options.partitions, point=point)
         # for an empty list Spark would call read() with no partition
-        return [SplitPartition(target, one) for one in splits or [Split(first, first)]]
+        return found or [SplitPartition(target, Split(first, first), point=point)]
 
 
 class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -104,6 +190,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._until: int | None = options.until
         self._latest: int | None = None
         self._pause = 0.0
+        self._rings: _Rings | None = None
         self._checked = False  # the offset of the checkpoint, on this connection
 
     def initialOffset(self) -> Offset:  # noqa: N802
@@ -127,7 +214,8 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         if not self._checked and (moved := self._moved(start)):
             return moved
         after = int(start["position"])
-        time.sleep(self._pause)
+        if self._pause and self._wait_for_ring():
+            self._pause = 0.0  # if it is held back by an open writer, look again soon
         head = self._head()
         if head <= after:
             self._pause = min(max(2 * self._pause, SHORTEST_PAUSE), LONGEST_PAUSE)
@@ -156,11 +244,13 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         # a query from the beginning takes what is there
         complete = self.options.fail_on_data_loss and after != self.options.target.before_first
 
-        def plan(connection: Connection, target: Target) -> list[InputPartition]:
+        def plan(connection: Connection, target: Target) -> list[SplitPartition]:
             if complete:
                 planning.check_nothing_removed(connection, target, after, until)
-            splits = find_splits(connection, target, after, until, self.options.partitions)
-            return [SplitPartition(target, one, complete) for one in splits]
+            most, point = self.options.partitions, take_point(connection, self.database)
+            return plan_splits(
+                connection, target, after, until, most, complete=complete, point=point
+            )
 
         return self._ask(plan)
 
@@ -168,10 +258,18 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Close the connection."""
         if self._connection is not None:
             self._connection.close()
+        if self._rings is not None:
+            self._rings.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle without the connection, to be sent to tasks."""
-        return {**self.__dict__, "_connection": None}
+        """Pickle without the connections, to be sent to tasks."""
+        return {**self.__dict__, "_connection": None, "_rings": None}
+
+    def _wait_for_ring(self) -> bool:
+        """Wait until messages may have been written. Return whether somebody has rung for them."""
+        if self._rings is None:
+            self._rings = _Rings(self.database, self.options.target)
+        return self._rings.wait(self._pause)
 
     def _moved(self, offset: Offset) -> Offset | None:
         """Return where to continue if this is not an offset of the log as it is now, or raise."""
@@ -218,4 +316,5 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         if self._target is None:
             target = self.options.target
             self._target = planning.prepare(self._connection, target, self.database.where)
+            check_replica(self._connection, self.database)
         return self._connection, self._target

@@ -4,18 +4,21 @@ Where a split ends decides only how evenly tasks are loaded: the splits cover th
 they hold. So a long range is not counted. Instead a few thousand rows are sampled, evenly spaced
 in the table's file, whose blocks are filled in about the order of positions; each sampled row
 represents the rows around it. A short range, or one with too few sampled rows, is counted in the
-index.
+index. Of archived messages the metadata of their files says how many there are.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from random import Random
 
 from psycopg import sql
 
 from penstock.database.operation import Operation, Row, Statement, call
+from penstock.lake.archive_range import ArchiveFile
 from penstock.spark.connections import Connection, run
 from penstock.spark.target import Target
 
@@ -53,9 +56,18 @@ class Split:
 
 
 def find_splits(
-    connection: Connection, target: Target, after: int, until: int, most: int
+    connection: Connection,
+    target: Target,
+    after: int,
+    until: int,
+    most: int,
+    files: Sequence[ArchiveFile] = (),
 ) -> list[Split]:
-    """Split a range into at most so many parts that have about as many messages each."""
+    """Split a range into at most so many parts that have about as many messages each.
+
+    `files` are those of the archive that the range reaches into: their messages count as if they
+    were evenly spaced in their file.
+    """
     if after >= until:
         return []
     most = min(most, MOST_SPLITS)
@@ -70,12 +82,43 @@ def find_splits(
     is_long = not target.attributes and until - after > SHORT_RANGE
     found = _sampled(connection, query, most) if is_long else None
     count, quantiles = found or run(connection, count_rows(query))
+    if files:
+        count, quantiles = _with_files(count, quantiles, target, after, until, files, steps)
     if not count:
         return []
     wanted = min(most, max(1, count // SMALLEST_SPLIT))
     inner = [quantiles[round(number * steps / wanted) - 1] for number in range(1, wanted)]
     bounds = [after, *dict.fromkeys(one for one in inner if after < one < until), until]
     return [Split(low, high) for low, high in pairwise(bounds)]
+
+
+def _with_files(
+    count: int,
+    quantiles: list[int],
+    target: Target,
+    after: int,
+    until: int,
+    files: Sequence[ArchiveFile],
+    steps: int,
+) -> Quantiles:
+    """Return about how many messages there are with those of files, and quantiles of all."""
+    if target.stream:  # a split of its own would search all of the files: the first one does
+        return max(count, 1), quantiles
+    weighted = [(one, count / steps) for one in (*quantiles, until) if count]
+    for file in files:
+        low, high = max(file.low, after + 1), min(file.high, until)
+        share = file.message_count * (high - low + 1) / (file.high - file.low + 1)
+        weighted += [
+            (low + (high - low) * number // steps, share / steps) for number in range(1, steps + 1)
+        ]
+    weighted.sort()
+    total = sum(weight for _, weight in weighted)
+    sums = list(accumulate(weight for _, weight in weighted))
+    found = [
+        weighted[min(bisect_left(sums, total * number / steps), len(sums) - 1)][0]
+        for number in range(1, steps)
+    ]
+    return max(int(total), 1), found
 
 
 def count_rows(query: sql.Composed) -> Operation[Quantiles]:

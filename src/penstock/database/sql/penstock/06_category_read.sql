@@ -34,6 +34,24 @@ as $$
     )
 $$;
 
+-- Which correlation ids archived messages carry, by category: a digest of both.
+create table if not exists penstock.archived_correlations (
+  digest bigint primary key
+);
+
+create or replace function penstock.correlation_digest(category text, correlation_id text)
+returns bigint language sql immutable parallel safe
+as $$ select hashtextextended(length(category) || ':' || category || correlation_id, 0) $$;
+
+-- Whether an archived message of that category carries this correlation id.
+create or replace function penstock.correlates_with_archived(correlation_id text, category varchar)
+returns boolean language sql stable
+as $$
+  select exists (
+    select from penstock.archived_correlations a
+    where a.digest = penstock.correlation_digest(category, correlation_id))
+$$;
+
 -- Whether the message correlates with that category: its `correlationStreamName` is in the category (as in
 -- Message DB), or its `correlation_id` is that of a message of the category.
 create or replace function penstock.correlates(metadata jsonb, correlation varchar)
@@ -48,6 +66,7 @@ as $$
         and message_store.category(m.stream_name) = message_store.category(correlation)
         and penstock.belongs_to(m.stream_name, correlation)
     )
+    or penstock.correlates_with_archived(metadata ->> 'correlation_id', correlation)
 $$;
 
 create index if not exists messages_correlation on message_store.messages (
@@ -84,12 +103,17 @@ begin
 end
 $$;
 
--- The watermark for a read in this transaction: the one passed in, or a fresh one.
+-- The watermark for a read in this transaction: the one passed in, that of the point at which a standby is read
+-- (see 09_replicas.sql), or a fresh one. One that was passed in to a standby was taken before its point.
 create or replace function penstock.readable_until(watermark bigint)
 returns bigint language plpgsql volatile
 as $$
+declare
+  of_point constant text := current_setting('penstock.replica_watermark', true);
 begin
-  if pg_is_in_recovery() then  -- also with a watermark from the primary, which may be ahead
+  if of_point <> '' then
+    return coalesce(watermark, of_point::bigint);
+  elsif pg_is_in_recovery() then  -- also with a watermark from the primary, which may be ahead
     return penstock.refuse_standby();
   elsif watermark is not null then
     return watermark;
@@ -106,6 +130,7 @@ begin
 end
 $$;
 
+-- With `archived`, the last row is a mark if the read meets the archive: see 23_archive.sql.
 create or replace function penstock.get_category_messages(
   category varchar,
   "position" bigint default 1,
@@ -114,7 +139,8 @@ create or replace function penstock.get_category_messages(
   consumer_group_member bigint default null,
   consumer_group_size bigint default null,
   condition varchar default null,
-  watermark bigint default null
+  watermark bigint default null,
+  archived boolean default false
 )
 returns setof message_store.message language plpgsql
 set enable_sort = off set plan_cache_mode = force_generic_plan
@@ -134,6 +160,10 @@ begin
   perform penstock.check_group(consumer_group_member, consumer_group_size);
   if condition is not null then
     perform penstock.require_sql_condition();
+  end if;
+  if correlation is not null and not message_store.is_category(correlation) then
+    -- only categories are known of the correlation ids of archived messages
+    perform penstock.refuse_archived(message_store.category(correlation), 0, correlation);
   end if;
   size := consumer_group_size;
 
@@ -191,30 +221,43 @@ begin
       order by message_store.category(m.stream_name), m.global_position
       limit most;
   end if;
+
+  if archived then
+    if exists (select from penstock.archive_segments s where s.highest_position >= first) then
+      if condition is not null then
+        perform penstock.refuse_archived(category, first, condition);
+      end if;
+      return query select * from penstock.archive_mark(category, first, until);
+    end if;
+  end if;
 end
 $$;
 
--- The position of the last message of a category (or of `$all`) at or below the watermark; 0 if there is
--- none.
+-- The position of the last message of a category (or of `$all`) at or below the watermark, archived or not; 0
+-- if there is none.
 create or replace function penstock.category_head(category varchar, watermark bigint default null)
 returns bigint language plpgsql set enable_sort = off
 as $$
 #variable_conflict use_variable
 declare
   until constant bigint := penstock.readable_until(watermark);
+  head bigint;
+  archived bigint;
 begin
   if category = '$all' then
-    return coalesce((
+    head := (
       select m.global_position from message_store.messages m
       where m.global_position <= until
-      order by m.global_position desc limit 1), 0);
+      order by m.global_position desc limit 1);
   else
-    return coalesce((
+    head := (
       select m.global_position from message_store.messages m
       where (message_store.category(m.stream_name), m.global_position) >= (category, 0)
         and (message_store.category(m.stream_name), m.global_position) <= (category, until)
-      order by message_store.category(m.stream_name) desc, m.global_position desc limit 1), 0);
+      order by message_store.category(m.stream_name) desc, m.global_position desc limit 1);
   end if;
+  archived := penstock.archived_to(category);  -- later: messages move from the table to the archive
+  return coalesce(greatest(head, case when archived > until then until else archived end), 0);
 end
 $$;
 

@@ -38,7 +38,7 @@ create or replace trigger penstock_renew_incarnation
 
 alter table message_store.messages enable always trigger penstock_renew_incarnation;
 
--- Whether retention removed the message at this position of a stream, or at this global position of a
+-- Whether retention removed, or the archive took, the message at this position of a stream, or at this global position of a
 -- category or of `$all`. Only a prefix of a stream is ever removed.
 create or replace function penstock.was_removed(target varchar, "position" bigint)
 returns boolean language plpgsql stable
@@ -53,7 +53,11 @@ begin
   return exists (
     select from penstock.retentions r
     where (target = '$all' or r.category = target)
-      and r.highest_position >= position and r.lowest_position <= position);
+      and r.highest_position >= position and r.lowest_position <= position)
+    or exists (
+      select from penstock.archive_segments s
+      where (target = '$all' or s.category = target)
+        and s.highest_position >= position and s.lowest_position <= position);
 end
 $$;
 
@@ -84,7 +88,10 @@ begin
           deleted and position <= penstock.last_position()
           or penstock.was_removed(target, position)
           or message_store.id(target) = id::text and exists (
-            select from penstock.retentions r where r.category = message_store.category(target))));
+            select from penstock.retentions r where r.category = message_store.category(target)
+            union all
+            select from penstock.archive_segments s
+            where s.category = message_store.category(target))));
 end
 $$;
 

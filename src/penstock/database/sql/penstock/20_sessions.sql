@@ -141,7 +141,8 @@ end
 $$;
 
 -- Return the record at `next_offset`, or the oldest after it if retention has removed that one; no
--- row if there is none yet. With `auto_commit` the offset after it is stored in the same call.
+-- row if there is none yet. With `auto_commit` the offset after it is stored in the same call. If the archive may
+-- have the record, the row is a mark, see 23_archive.sql, and nothing is stored.
 create or replace function penstock.poll_session(
   stream_name varchar,
   consumer_id varchar,
@@ -162,6 +163,16 @@ begin
   where m.stream_name = poll_session.stream_name and m.position >= poll_session.next_offset
   order by m.position
   limit 1;
+
+  if record.position > poll_session.next_offset
+    and exists (select from penstock.archive_segments)
+  then
+    return query select * from penstock.archive_mark(
+      poll_session.stream_name, poll_session.next_offset, null);
+    if found then
+      return;
+    end if;
+  end if;
 
   if record.position is not null and poll_session.auto_commit then
     perform penstock.store_offset(
@@ -200,22 +211,28 @@ end
 $$;
 
 -- Seek to an offset (null: to the tail). Returns the offset of the first record at or after it, and how
--- many records in between were removed. `persist` stores the offset.
+-- many records in between were removed. `persist` stores the offset. If the archive may have a record before that
+-- one, `archived` is returned and nothing is stored: the client looks there, and passes the offset of the oldest.
 create or replace function penstock.seek_session(
   stream_name varchar,
   consumer_id varchar,
   epoch bigint,
   wanted bigint,
-  persist boolean
+  persist boolean,
+  oldest bigint default null
 )
-returns table (next_offset bigint, skipped bigint) language plpgsql
+returns table (next_offset bigint, skipped bigint, archived boolean) language plpgsql
 as $$
 begin
+  archived := false;
   perform penstock.committed_offset(
     seek_session.stream_name, seek_session.consumer_id, seek_session.epoch);
 
   if seek_session.wanted is null then
     next_offset := penstock.tail(seek_session.stream_name);
+  elsif seek_session.oldest is not null then
+    next_offset := seek_session.oldest;
+    perform penstock.refuse_beyond_tail(seek_session.stream_name, next_offset);
   else
     next_offset := coalesce((
       select m.position from message_store.messages m
@@ -223,10 +240,12 @@ begin
       order by m.position
       limit 1), seek_session.wanted);
     perform penstock.refuse_beyond_tail(seek_session.stream_name, next_offset);
+    archived := exists (
+      select from penstock.archive_mark(seek_session.stream_name, seek_session.wanted, null));
   end if;
   skipped := next_offset - coalesce(seek_session.wanted, next_offset);
 
-  if seek_session.persist then
+  if seek_session.persist and not archived then
     perform penstock.store_offset(
       seek_session.stream_name, seek_session.consumer_id, seek_session.epoch, next_offset, true);
   end if;

@@ -201,23 +201,22 @@ end
 $$;
 
 -- Go through at most `most` messages of a stream or category below the bounds of a run, oldest first,
--- after `after` (the `walked_to` of the last call; null: from the first), and remove those that no one
--- needs. Returns how many were removed, how far it went (null: to the end), and the reader, if any, that
--- needs the first message which would be removed otherwise. It ends once the slowest consumer needs
--- everything that follows.
-create or replace function penstock.remove_messages(
+-- after `after` (the `walked_to` of the last call; null: from the first). `going` are the global positions of
+-- those that no one needs. Also returns how far it went (null: to the end), and the reader, if any, that
+-- needs the first message which would go otherwise. It ends once the slowest consumer needs everything that
+-- follows.
+create or replace function penstock.removable_messages(
   target varchar,
   stream_bound bigint,
   global_bound bigint,
   keep_since timestamptz,
   position_streams varchar[],
-  ignore_consumers boolean default false,
-  after bigint default null,
-  most bigint default 10000
+  ignore_consumers boolean,
+  after bigint,
+  most bigint
 )
-returns table (removed bigint, walked_to bigint, held_back_by jsonb)
-language plpgsql volatile security definer
-set search_path = pg_catalog
+returns table (going bigint[], walked_to bigint, held_back_by jsonb)
+language plpgsql volatile
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
 as $$
 #variable_conflict use_variable
@@ -280,7 +279,7 @@ begin
   from old o
   where o.can_go;
 
-  removed := penstock.delete_messages(target, walked.going);
+  going := walked.going;
   if walked.held_by is not null then
     held_back_by := walked.held_by
       || jsonb_build_object('waiting_since', penstock.waiting_since(walked.held_by));
@@ -289,6 +288,29 @@ begin
     walked_to := walked.last;
   end if;
   return next;
+end
+$$;
+
+-- Remove those messages, in this transaction. Returns how many.
+create or replace function penstock.remove_messages(
+  target varchar,
+  stream_bound bigint,
+  global_bound bigint,
+  keep_since timestamptz,
+  position_streams varchar[],
+  ignore_consumers boolean default false,
+  after bigint default null,
+  most bigint default 10000
+)
+returns table (removed bigint, walked_to bigint, held_back_by jsonb)
+language plpgsql volatile security definer
+set search_path = pg_catalog
+as $$
+begin
+  return query
+    select penstock.delete_messages(target, r.going), r.walked_to, r.held_back_by
+    from penstock.removable_messages(target, stream_bound, global_bound, keep_since, position_streams,
+      ignore_consumers, after, most) r;
 end
 $$;
 

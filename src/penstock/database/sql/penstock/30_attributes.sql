@@ -19,7 +19,8 @@ create table if not exists penstock.message_types (
   declared_by xid8 not null default pg_current_xact_id(),
   filled_to bigint,                        -- messages up to here are indexed; null: all are
   fill_until bigint,                       -- where filling ends, once that is known
-  new_attributes text[] not null default '{}'  -- those that older messages are being indexed by
+  new_attributes text[] not null default '{}',  -- those that older messages are being indexed by
+  archive_filled_to bigint                 -- archived messages up to here are indexed; null: all are
 );
 
 create table if not exists penstock.message_attributes (
@@ -34,6 +35,13 @@ create table if not exists penstock.message_attributes (
 create or replace function penstock.key_pair(name text, value text)
 returns bigint language sql immutable parallel safe
 as $$ select hashtextextended(length(name)::text || ':' || name || value, 0) $$;
+
+-- The key of removals: that of a type without a name. Each statement that removed messages has a row under it
+-- for each of their types, and one for the type 0, with the last position of them. A guard that has not seen
+-- everything up to there cannot tell whether one of them matched.
+create or replace function penstock.removal_key()
+returns bigint language sql immutable parallel safe
+as $$ select penstock.key_pair('', '') $$;
 
 -- The keys of a message: of its type, and of each attribute that it carries.
 create or replace function penstock.key_pairs(type text, attributes text[], data jsonb)
@@ -75,15 +83,33 @@ begin
 end
 $$;
 
+-- Messages that were moved to the archive have stubs by now, and stay in the index: see
+-- 24_archived_attributes.sql.
 create or replace function penstock.forget_attributes()
 returns trigger language plpgsql security definer set search_path = pg_catalog
 as $$
+declare
+  gone constant bigint[] := array(
+    select m.global_position
+    from removed m
+    join penstock.message_types t on t.type = m.type
+    where not exists (
+      select from penstock.archived_messages a where a.global_position = m.global_position));
 begin
+  if gone = '{}' then
+    return null;
+  end if;
   delete from penstock.message_attributes a
   using removed m
   join penstock.message_types t on t.type = m.type
   cross join lateral penstock.key_pairs(t.type, t.attributes, m.data) as k(key_pair)
   where a.key_pair = k.key_pair and a.type_id = t.id and a.global_position = m.global_position;
+  insert into penstock.message_attributes (key_pair, type_id, global_position)
+  select penstock.removal_key(), coalesce(t.id, 0), max(m.global_position)
+  from removed m
+  join penstock.message_types t on t.type = m.type
+  group by grouping sets ((t.id), ())
+  on conflict do nothing;
 
   -- the feeds of consumer groups
   delete from penstock.group_feeds f
@@ -94,7 +120,7 @@ begin
     and f.feed = penstock.feed_key(penstock.projection(g.partition_by, t.attributes, m.data));
 
   -- and the partitions whose next message one of these was
-  perform penstock.skip_messages(array(select m.global_position from removed m));
+  perform penstock.skip_messages(gone);
   return null;
 end
 $$;
@@ -135,7 +161,18 @@ begin
   using penstock.message_types t
   cross join lateral penstock.key_pairs(t.type, t.attributes, old.data) as k(key_pair)
   where t.type = old.type
-    and a.key_pair = k.key_pair and a.type_id = t.id and a.global_position = old.global_position;
+    and a.key_pair = k.key_pair and a.type_id = t.id and a.global_position = old.global_position
+    and not exists (
+      select from penstock.archived_messages s where s.global_position = old.global_position);
+  if found then  -- one row for each type is enough here, where rows come one by one
+    delete from penstock.message_attributes a
+    where a.key_pair = penstock.removal_key() and a.global_position < old.global_position
+      and a.type_id in (0, (select t.id from penstock.message_types t where t.type = old.type));
+    insert into penstock.message_attributes (key_pair, type_id, global_position)
+    select penstock.removal_key(), i.id, old.global_position
+    from (values (0), ((select t.id from penstock.message_types t where t.type = old.type))) as i(id)
+    on conflict do nothing;
+  end if;
   return null;
 end
 $$;
@@ -247,15 +284,22 @@ as $$
       and age(s.backend_xmin) >= age(declared_by::xid))
 $$;
 
--- Index the next `most` positions of the log for a declared type. Returns the position reached and the one
--- where filling ends, both null when it is done. It can be repeated, stopped, and run concurrently.
+-- Index the next `most` positions of the log for a declared type. Returns how far it got and where filling
+-- ends, both null when it is done. It can be repeated, stopped, and run concurrently.
+--
+-- When only archived messages are left, the other columns are what the client needs to read the next of them,
+-- after `archived_after`, and to pass them to penstock.fill_archived.
 create or replace function penstock.fill_attributes(type text, most bigint default 10000)
-returns table (filled_to bigint, fill_until bigint)
+returns table (
+  filled_to bigint, fill_until bigint,
+  declared_by xid8, archived_after bigint, categories text[], location text
+)
 language plpgsql
 as $$
 #variable_conflict use_variable
 declare
-  filling record;
+  filling penstock.message_types;
+  archived_to bigint;
   upto bigint;
 begin
   select t.* into filling from penstock.message_types t
@@ -273,6 +317,9 @@ begin
       return;
     end if;
     filling.fill_until := penstock.watermark();
+    filling.archive_filled_to := (
+      select 0 where exists (
+        select from penstock.archived_types t where t.type = fill_attributes.type));
   end if;
 
   upto := least(filling.filled_to + most, filling.fill_until);
@@ -282,17 +329,32 @@ begin
   cross join lateral penstock.key_pairs(filling.type, filling.attributes, m.data) as k(key_pair)
   where m.type = filling.type
     and m.global_position > filling.filled_to and m.global_position <= upto
+  order by m.global_position, k.key_pair
   on conflict do nothing;
 
-  filled_to := nullif(upto, filling.fill_until);
-  fill_until := case when filled_to is not null then filling.fill_until end;
-  update penstock.message_types t
-  set filled_to = fill_attributes.filled_to, fill_until = fill_attributes.fill_until,
-    new_attributes = case when fill_attributes.filled_to is null then '{}' else t.new_attributes end
-  where t.id = filling.id;
-
-  if filled_to is null then
+  if upto = filling.fill_until and filling.archive_filled_to is null then
+    update penstock.message_types t
+    set filled_to = null, fill_until = null, archive_filled_to = null, new_attributes = '{}'
+    where t.id = filling.id;
     perform penstock.reroute_type(filling.id, filling.new_attributes);
+    return next;
+    return;
+  end if;
+  update penstock.message_types t
+  set filled_to = upto, fill_until = filling.fill_until, archive_filled_to = filling.archive_filled_to
+  where t.id = filling.id;
+  filled_to := upto;
+  fill_until := filling.fill_until;
+  if filling.archive_filled_to is not null then
+    select max(t.highest_position), array_agg(t.category) into archived_to, categories
+    from penstock.archived_types t where t.type = fill_attributes.type;
+    filled_to := filled_to + filling.archive_filled_to;
+    fill_until := fill_until + archived_to;
+    if upto = filling.fill_until then
+      declared_by := filling.declared_by;
+      archived_after := filling.archive_filled_to;
+      location := penstock.archive_location();
+    end if;
   end if;
   return next;
 end

@@ -63,7 +63,9 @@ begin
 end
 $$;
 
--- Whether the index has a message under these keys, of these types, that a guard has not seen.
+-- Whether the index has a message under these keys, of these types, that a guard has not seen; or messages of
+-- these types were removed that it may not have seen. (One statement: a message is in the index, or was
+-- removed.)
 create or replace function penstock.has_unseen(
   keys bigint[], type_ids integer[], low bigint, seen int8multirange)
 returns boolean language plpgsql volatile
@@ -78,7 +80,11 @@ begin
         and a.global_position < coalesce(upper(r.range), 9223372036854775807)
         and not seen @> a.global_position
       limit 1
-    ) a);
+    ) a)
+    or exists (
+      select from penstock.message_attributes a
+      where a.key_pair = penstock.removal_key() and a.type_id = any (type_ids)
+        and a.global_position > low);
 end
 $$;
 
@@ -110,8 +116,8 @@ begin
         and a.global_position < coalesce(upper(r.range), 9223372036854775807) offset 0
     ) i
     cross join lateral (
-      select m.global_position, m.data from message_store.messages m
-      where m.global_position = i.global_position and m.type = t.type offset 0
+      select m.global_position, m.data from penstock.indexed_messages m
+      where m.global_position = i.global_position and m.type = t.type limit 1 offset 0
     ) m
     where not seen @> i.global_position and penstock.carries(m.data, c.condition -> 'attributes')
     order by m.global_position;
@@ -169,23 +175,42 @@ begin
 end
 $$;
 
--- The position of the last message at or below the watermark: a guard's `low`. Not the watermark itself,
--- since a guard leaves the database, and after a crash the sequence may repeat unlogged positions.
+-- The position of the last message at or below the watermark, archived or not: a guard's `low`. Not the
+-- watermark itself, since a guard leaves the database, and after a crash the sequence may repeat unlogged
+-- positions.
 create or replace function penstock.complete_to()
 returns bigint language plpgsql volatile
 as $$
 declare
   watermark constant bigint := penstock.watermark();
 begin
-  return coalesce((
-    select m.global_position from message_store.messages m
-    where m.global_position <= watermark order by m.global_position desc limit 1), 0);
+  return penstock.last_message_until(watermark);
+end
+$$;
+
+-- The position of the last message at or below a position, also if it was removed or archived: a guard with a lower `low`
+-- could not be used while the watermark is held back.
+create or replace function penstock.last_message_until("position" bigint)
+returns bigint language plpgsql volatile
+as $$
+begin
+  return coalesce(greatest(
+    (select m.global_position from message_store.messages m
+     where m.global_position <= last_message_until.position order by m.global_position desc limit 1),
+    (select a.global_position from penstock.message_attributes a
+     where a.key_pair = penstock.removal_key() and a.type_id = 0
+       and a.global_position <= last_message_until.position
+     order by a.key_pair desc, a.type_id desc, a.global_position desc limit 1),
+    (select s.highest_position from penstock.archive_segments s
+     where s.highest_position <= last_message_until.position
+     order by s.highest_position desc limit 1)), 0);
 end
 $$;
 
 -- Read the messages that match, after a position, and the guard. Unlike other reads this one is
 -- not bounded by the watermark: a decision is based on all that is visible. The first row carries the
--- guard's `low` and `seen`; there is always one.
+-- guard's `low` and `seen`; there is always one. An archived message is a row without an id: see
+-- 24_archived_attributes.sql.
 create or replace function penstock.read_boundary(
   conditions jsonb, after bigint default 0, most bigint default null)
 returns table (
@@ -214,7 +239,8 @@ begin
         select p.position from matching p where p.position > after order by 1 limit most
       ) p
       cross join lateral (
-        select m.* from message_store.messages m where m.global_position = p.position offset 0
+        select m.* from penstock.indexed_messages m
+        where m.global_position = p.position limit 1 offset 0
       ) m
     )
     select complete_to,
@@ -228,8 +254,8 @@ begin
 end
 $$;
 
--- Raise if a matching message was written since the guard was made. Call it under the locks, in a
--- separate statement.
+-- Raise if a matching message was written since the guard was made, or messages of its types were removed,
+-- which may have been such. Call it under the locks, in a separate statement.
 create or replace function penstock.check_guard(guard jsonb)
 returns void language plpgsql volatile
 set enable_seqscan = off set plan_cache_mode = force_generic_plan
@@ -241,13 +267,30 @@ begin
   from penstock.matching_positions(guard -> 'conditions', (guard ->> 'low')::bigint,
     (guard ->> 'seen')::int8multirange) p(position)
   cross join lateral (
-    select m.global_position, m.type from message_store.messages m
-    where m.global_position = p.position offset 0
+    select m.global_position, m.type from penstock.indexed_messages m
+    where m.global_position = p.position limit 1 offset 0
   ) m
   order by 1 limit 1;
   if found then
     raise exception using errcode = 'PS043',
       message = format('a message of type %s was written at %s since the guard was made',
+        conflict.type, conflict.global_position),
+      detail = jsonb_build_object('type', conflict.type, 'position', conflict.global_position);
+  end if;
+
+  select t.type, r.global_position into conflict
+  from jsonb_array_elements(guard -> 'conditions') as c(condition)
+  join penstock.message_types t on t.type = c.condition ->> 'type'
+  cross join lateral (
+    select a.global_position from penstock.message_attributes a
+    where a.key_pair = penstock.removal_key() and a.type_id = t.id
+      and a.global_position > (guard ->> 'low')::bigint
+    order by a.global_position desc limit 1
+  ) r
+  limit 1;
+  if found then
+    raise exception using errcode = 'PS049',
+      message = format('messages of type %s up to %s were removed since the guard was made',
         conflict.type, conflict.global_position),
       detail = jsonb_build_object('type', conflict.type, 'position', conflict.global_position);
   end if;

@@ -112,8 +112,8 @@ begin
       else
         exit usual when exists (
           select from penstock.message_attributes a
-          where a.key_pair = any (watched) and a.type_id = any (watched_types)
-            and a.global_position > guard_low);
+          where a.key_pair = any (array_prepend(penstock.removal_key(), watched))
+            and a.type_id = any (watched_types) and a.global_position > guard_low);
       end if;
     end if;
 

@@ -147,7 +147,7 @@ begin
   routed := array(
     select row(m.global_position, t.id, p.projection, penstock.feed_key(p.projection),
       array_position(p.projection, null) is null, t.id = any (handled))::penstock.routed_message
-    from message_store.messages m
+    from penstock.indexed_messages m
     join penstock.message_types t on t.type = m.type
     cross join lateral (
       select penstock.projection(own.partition_by, t.attributes, m.data) as projection
@@ -358,7 +358,7 @@ create or replace function penstock.message_in_partition(
 returns setof bigint language sql stable rows 1
 as $$
   select m.global_position
-  from message_store.messages m
+  from penstock.indexed_messages m
   join penstock.message_types t on t.id = message_in_partition.type_id
   where m.global_position = message_in_partition.global_position
     and not exists (

@@ -5,7 +5,8 @@
 -- recognised by its token, until a later claim on the partition is acknowledged or released.
 
 -- Claim the first partition in the queue. The rows are its messages, the first with the claim itself; no row
--- means that there is nothing to do. `low` and `seen` make the guard, see 31_boundaries.sql. `claim_order`
+-- means that there is nothing to do. An archived message is a row without an id: see
+-- 24_archived_attributes.sql. `low` and `seen` make the guard, see 31_boundaries.sql. `claim_order`
 -- decides where the partition returns to the queue: 'oldest' by its first unhandled message, 'round_robin'
 -- after all that are ready.
 create or replace function penstock.claim_next(
@@ -192,7 +193,7 @@ begin
     select case row_number() over (order by m.global_position) when 1 then claim end,
       m.id::varchar, m.stream_name::varchar, m.type::varchar, m.position, m.global_position,
       m.data::varchar, m.metadata::varchar, m.time
-    from message_store.messages m
+    from penstock.indexed_messages m
     where m.global_position = any (positions)
     order by m.global_position;
 end
@@ -225,9 +226,7 @@ begin
   if progress.caught_up_at <> penstock.last_position() then
     return penstock.complete_to();
   end if;
-  return coalesce((
-    select m.global_position from message_store.messages m
-    where m.global_position <= progress.routed_to order by m.global_position desc limit 1), 0);
+  return penstock.last_message_until(progress.routed_to);
 end
 $$;
 

@@ -13,7 +13,7 @@
 create table if not exists penstock.processors (
   pipeline text not null,
   processor text not null,
-  kind text not null,                      -- source, stream, sink or projection
+  kind text not null,                      -- source, stream, sink, projection, table or archive
   generation integer not null default 0,   -- rises when it starts from scratch
   start_positions jsonb not null default '{}',  -- queue: where this generation begins to read it
   rebuilding boolean not null default false,
@@ -277,6 +277,31 @@ begin
 end
 $$;
 
+-- Record a step of an archive: how many messages it has moved, and how long that took.
+create or replace function penstock.record_archived(
+  pipeline text, processor text, moved bigint, seconds double precision)
+returns void language plpgsql
+as $$
+#variable_conflict use_column
+declare
+  old penstock.processor_progress;
+  new penstock.processor_progress;
+begin
+  perform from penstock.processors p
+  where p.pipeline = record_archived.pipeline and p.processor = record_archived.processor
+  for update;
+  select s.* into old
+  from penstock.latest_processor_progress(record_archived.pipeline, record_archived.processor) s;
+  new := old;
+  new.steps := old.steps + 1;
+  new.messages_in := old.messages_in + record_archived.moved;
+  new.messages_out := old.messages_out + record_archived.moved;
+  new.last_step_at := clock_timestamp();
+  new.last_step_seconds := record_archived.seconds;
+  perform penstock.replace_processor_progress(old, new);
+end
+$$;
+
 -- Store the error that stopped a processor.
 create or replace function penstock.fail_step(pipeline text, processor text, hash text, error text)
 returns void language sql volatile
@@ -295,7 +320,8 @@ create or replace function penstock.stage_errors(
   input text,                              -- the queue that the step reads
   after bigint,                            -- the range of it, as the Snapshot has it
   until bigint,
-  types text[] default '{}'                -- that it takes; empty: all
+  types text[] default '{}',               -- that it takes; empty: all
+  archived jsonb default '[]'              -- messages that the caller has read from the archive
 )
 returns bigint language plpgsql
 as $$
@@ -314,7 +340,17 @@ begin
       m.global_position, 'causation_id', m.id,
       'correlation_id', coalesce(m.metadata ->> 'correlation_id', m.id::text))
   from unnest(positions, errors) with ordinality as e(position, error, ordinality)
-  join message_store.messages m on m.global_position = e.position
+  join (
+    -- the messages at these positions, wherever they are
+    select m.id, m.stream_name, m.type, m."position", m.global_position, m.data, m.metadata
+    from message_store.messages m where m.global_position = any (positions)
+    union all
+    select a.* from jsonb_to_recordset(archived) as a(
+      id uuid, stream_name text, type text, "position" bigint, global_position bigint, data jsonb,
+      metadata jsonb)
+    where not exists (
+      select from message_store.messages m where m.global_position = a.global_position)
+  ) m on m.global_position = e.position
     and case when is_category
       then message_store.category(m.stream_name) = input and m.global_position > after
         and m.global_position <= until

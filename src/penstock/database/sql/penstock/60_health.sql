@@ -194,7 +194,7 @@ as $$
     from penstock.partitions p cross join lateral penstock.latest_partition_state(p.offset_id) s
     where p.group_pk = g.id
   ) c
-  left join message_store.messages m
+  left join penstock.indexed_messages m
     on m.global_position = least(c.oldest, penstock.first_pending(g))
   order by g.group_id
 $$;
@@ -206,7 +206,7 @@ language sql volatile
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
 as $$
   select 'group.lag', penstock.seconds_since((
-      select m.time from message_store.messages m
+      select m.time from penstock.indexed_messages m
       where m.global_position = penstock.first_pending(g))),
     jsonb_build_object('group_id', g.group_id)
   from penstock.consumer_groups g

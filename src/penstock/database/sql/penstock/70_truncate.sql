@@ -18,7 +18,8 @@ begin
   end;
   perform penstock.forget_group_positions();
   -- declared types stay; one that was being indexed has nothing left to index
-  update penstock.message_types t set filled_to = 0, fill_until = null where t.filled_to is not null;
+  update penstock.message_types t set filled_to = 0, fill_until = null, archive_filled_to = null
+  where t.filled_to is not null;
 
   -- consumers have no position, as before their first save: the next save of a running one is refused
   delete from penstock.consumer_positions;
@@ -42,6 +43,8 @@ begin
   delete from penstock.staged_slices;
   -- retention had removed positions of the truncated log
   delete from penstock.retentions;
+  -- the archive held messages of the truncated log: the next run makes another
+  perform penstock.forget_archive();
 
   -- if this transaction writes later, it announces again: positions may start again
   perform set_config('penstock.announced', '', true);

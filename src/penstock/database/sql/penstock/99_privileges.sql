@@ -20,6 +20,7 @@ revoke execute on function
   penstock.remove_messages(
     varchar, bigint, bigint, timestamptz, varchar[], boolean, bigint, bigint),
   penstock.remove_consumer(varchar, varchar),
+  penstock.move_to_archive(varchar, bigint[], text, text),
   penstock.declare_type(text, text[]), penstock.attach_attribute_triggers(),
   penstock.index_attributes(), penstock.forget_attributes(),
   penstock.renew_incarnation(), penstock.index_applied(), penstock.forget_applied(),
@@ -32,12 +33,15 @@ begin
     grant usage on schema penstock to message_store;
     grant select, insert, update, delete on all tables in schema penstock to message_store;
     revoke insert, update, delete
-      on penstock.installations, penstock.retentions, penstock.identity from message_store;
+      on penstock.installations, penstock.retentions, penstock.identity, penstock.archive_segments,
+        penstock.archive_catalog, penstock.archived_correlations
+      from message_store;
     grant execute on all functions in schema penstock to message_store;
     revoke execute on function
       penstock.remove_messages(
         varchar, bigint, bigint, timestamptz, varchar[], boolean, bigint, bigint),
       penstock.remove_consumer(varchar, varchar),
+      penstock.move_to_archive(varchar, bigint[], text, text),
       penstock.index_attributes(), penstock.forget_attributes(),
       penstock.renew_incarnation(), penstock.index_applied(), penstock.forget_applied(),
       penstock.place_applied(), penstock.forget_log()
@@ -52,6 +56,7 @@ begin
       penstock.remove_messages(
         varchar, bigint, bigint, timestamptz, varchar[], boolean, bigint, bigint),
       penstock.remove_consumer(varchar, varchar),
+      penstock.move_to_archive(varchar, bigint[], text, text),
       penstock.declare_type(text, text[]), penstock.attach_attribute_triggers(),
       penstock.index_attributes(), penstock.forget_attributes(),
       penstock.renew_incarnation(), penstock.index_applied(), penstock.forget_applied(),

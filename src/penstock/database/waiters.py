@@ -1,0 +1,133 @@
+"""What is waited for, and who waits: the names of a ring, and the waiters of one store.
+
+A ring has the names of what was written. A waiter has the names of what it waits for, and is woken
+if they have one in common.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+
+from penstock.message import names
+
+#: wakes every waiter
+EVERYTHING = "*"
+#: wakes those that wait for any message
+LOG = "log"
+#: wakes those that wait for types, when it is not known which were written
+TYPES = "types"
+#: wakes those that wait for topics, when it is not known which were enqueued
+OUTBOX = "outbox"
+
+
+def written(stream_names: Iterable[str], types: Iterable[str] | None) -> frozenset[str]:
+    """Return what to ring for after messages were written; None: their types are not known."""
+    rung = {LOG, TYPES} if types is None else {LOG, *map(of_type, types)}
+    for stream_name in stream_names:
+        category = names.category(stream_name)
+        rung.add(of_category(category))
+        if category == "queue":  # all queues share this category
+            rung.add(of_stream(stream_name))
+    return frozenset(rung)
+
+
+def of_category(category: str) -> str:
+    """Return the name to wait for messages of a category, or `$all`."""
+    return LOG if category == "$all" else f"category:{category}"
+
+
+def of_stream(stream_name: str) -> str:
+    """Return the name to wait for messages of the stream of a queue."""
+    return f"stream:{stream_name}"
+
+
+def of_type(type: str) -> str:
+    """Return the name to wait for messages of a type."""
+    return f"type:{type}"
+
+
+def of_topic(topic: str) -> str:
+    """Return the name to wait for messages of a topic of the outbox."""
+    return f"topic:{topic}"
+
+
+def of_group(group_id: str) -> str:
+    """Return the name to wait for partitions of a consumer group."""
+    return f"group:{group_id}"
+
+
+def of_save(category: str, consumer_id: str) -> str:
+    """Return the name with which a consumer is asked to save its position."""
+    return f"save:{category}-{consumer_id}"
+
+
+class Registration:
+    """One waiter."""
+
+    def __init__(
+        self, wanted: Iterable[str], wake: Callable[[], None], pause: float, *, bounded: bool
+    ) -> None:
+        self.wanted = frozenset(wanted)
+        #: ends its sleep; any thread may call it
+        self.wake = wake
+        #: how long it would wait between two looks without wake-ups, in seconds
+        self.pause = pause
+        #: whether it reads up to the watermark, so that nothing is new while that stays
+        self.bounded = bounded
+        #: whether it was woken since it has reset this, and whether something was rung for
+        self.is_woken = self.is_rung = False
+        #: which of the names were rung for since it has reset this
+        self.rung_for: set[str] = set()
+
+
+class Waiters:
+    """The waiters of one store. Any thread may call the methods."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._all: set[Registration] = set()
+        self._by_name: dict[str, set[Registration]] = {}
+
+    def add(self, one: Registration) -> None:
+        """Wake this waiter from now on."""
+        with self._lock:
+            self._all.add(one)
+            for name in one.wanted:
+                self._by_name.setdefault(name, set()).add(one)
+
+    def remove(self, one: Registration) -> None:
+        """Forget a waiter."""
+        with self._lock:
+            self._all.discard(one)
+            for name in one.wanted:
+                self._by_name.get(name, set()).discard(one)
+                if not self._by_name.get(name):
+                    self._by_name.pop(name, None)
+
+    def ring(self, rung: Iterable[str]) -> None:
+        """Wake those that wait for one of these names."""
+        with self._lock:
+            found = set[Registration]()
+            for name in rung:
+                named = self._all if name == EVERYTHING else self._by_name.get(name, set())
+                for one in named:
+                    one.rung_for.add(name)
+                found |= named
+        for one in found:
+            one.is_woken = one.is_rung = True
+            one.wake()
+
+    def look(self, *, log_changed: bool, anything_changed: bool) -> bool:
+        """Wake those for which there may be something new. Return whether there are any."""
+        with self._lock:
+            found = [one for one in self._all if (log_changed if one.bounded else anything_changed)]
+        for one in found:
+            one.is_woken = True
+            one.wake()
+        return bool(found)
+
+    def shortest_pause(self, otherwise: float) -> float:
+        """Return the shortest pause between two looks that a waiter asks for."""
+        with self._lock:
+            return min((one.pause for one in self._all), default=otherwise)

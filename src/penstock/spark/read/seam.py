@@ -1,0 +1,93 @@
+"""Where a read meets the archive: old messages that are in files, and not in the database.
+
+A message moves from the table to the archive in one transaction, and never back. So a read that
+takes the rows of the table first, and the archive's location in a later snapshot, misses none, and
+one that takes both in the same snapshot finds each message once. `archive_location` is SQL for the
+location. It is a volatile function: beside the rows of one statement, it reads a later snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from psycopg import sql
+
+from penstock.database.operation import Operation, call, only_value
+from penstock.lake.archive_batches import files_of, read_batches
+from penstock.lake.archive_range import ArchivedRange, ArchiveFile
+from penstock.spark.target import Target
+
+
+def archive_location(target: Target, after: int, until: int) -> sql.Composed:
+    """Return SQL for the location of the archive, null if a range does not reach into it."""
+    if target.attributes:
+        return sql.SQL("null::text").format()
+    first, last = (after + 1, None) if target.stream else (max(after, 0) + 1, until)
+    mark = sql.SQL("(select a.type::text from penstock.archive_mark({}, {}, {}) a)")
+    return mark.format(target.name, first, last)
+
+
+def find_archive(target: Target, after: int, until: int) -> Operation[str | None]:
+    """Return the location of the archive if a range reaches into it."""
+    query = sql.SQL("select {}").format(archive_location(target, after, until))
+    return call("find_archive", query, None, only_value)
+
+
+def archived_range(target: Target, after: int, until: int, location: str) -> ArchivedRange:
+    """Return the part of the archive that a range has, but for the last position of a stream."""
+    last = None if target.stream else until
+    return ArchivedRange(location, target.lake_options, target.name, after + 1, last)
+
+
+def archived_messages(
+    target: Target,
+    after: int,
+    until: int,
+    location: str,
+    columns: Sequence[str],
+    files: Sequence[ArchiveFile] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the archived messages of a range, file by file, of the types of the target.
+
+    `files` are those of the location, if they are known.
+    """
+    where = archived_range(target, after, until, location)
+    wanted = [*columns, *(["type"] if target.types else [])]
+    for batch in read_batches(where, files_of(where) if files is None else files, wanted):
+        found = batch
+        if target.stream:
+            found = found.filter(pc.less_equal(found.column("position"), until))
+        if target.types:
+            found = found.filter(pc.is_in(found.column("type"), pa.array(target.types)))
+        if found.num_rows:
+            yield found
+
+
+def archived_positions(target: Target, after: int, until: int, location: str, most: int) -> Any:
+    """Return the first positions of the archived messages of a range, at most so many, in order."""
+    axis = "position" if target.stream else "global_position"
+    files = sorted(
+        files_of(archived_range(target, after, until, location)), key=lambda one: one.low
+    )
+    found = np.empty(0, np.int64)
+    for file in files:
+        if not target.stream and len(found) >= most and file.low > found[most - 1]:
+            break
+        parts, count = [found], len(found)
+        for batch in archived_messages(target, after, until, location, [axis], [file]):
+            parts.append(batch.column(axis).to_numpy())
+            count += batch.num_rows
+            if count - len(found) >= most:  # a file is in order
+                break
+        found = np.unique(np.concatenate(parts))[:most]
+    return found
+
+
+def merged_positions(positions: Sequence[int], archived: Any, most: int) -> list[int]:
+    """Return the positions of both places in order, each once, at most so many."""
+    found = np.union1d(np.asarray(positions, np.int64), archived)[:most]
+    return [int(one) for one in found]

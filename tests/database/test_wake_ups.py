@@ -1,0 +1,302 @@
+"""Rings: who is woken by a commit, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+import penstock
+from penstock import Message, Store
+from penstock.database.waiters import EVERYTHING, of_category, of_topic, of_type, written
+from penstock.database.wake_ups import LONGEST_PAYLOAD, Pace, WakeUps, ring_operation
+from penstock.log.waiter import log_ends
+from tests.log.waiting import NEVER, Bell, listener_pid, listening, store_with, wake_ups_of
+from tests.racing import wait_until
+
+
+@pytest.fixture
+def reader(database_url: str) -> Iterator[Store]:
+    with store_with(database_url, NEVER) as store:
+        yield listening(store)
+
+
+@pytest.fixture
+def writer(database_url: str) -> Iterator[Store]:
+    with penstock.connect(database_url) as store:
+        yield store
+
+
+class TestWhoIsWoken:
+    def test_a_commit_wakes_who_waits_in_another_process(
+        self, reader: Store, writer: Store
+    ) -> None:
+        bell, other = Bell(reader, of_category("order")), Bell(reader, of_category("account"))
+
+        writer.write_message("order-1", "Placed")
+
+        assert bell.wait()
+        assert bell.is_rung
+        assert not other.is_rung
+
+    def test_and_who_waits_in_the_same_store_without_a_notification(self, writer: Store) -> None:
+        bell = Bell(writer, of_type("Placed"))
+
+        writer.write_message("order-1", "Placed")
+
+        assert bell.is_rung
+        assert not wake_ups_of(writer).is_listening
+
+    @pytest.mark.parametrize("wanted", ["log", "category:order", "type:Placed"])
+    def test_every_way_to_write_names_category_and_type(self, store: Store, wanted: str) -> None:
+        bell = Bell(store, wanted)
+
+        def message(type: str) -> Message:
+            return Message(type, {})
+
+        for write in (
+            lambda: store.write_message("order-1", "Placed"),
+            lambda: store.write_messages("order-1", [message("Placed")]),
+            lambda: store.write_many([("order-1", message("Placed")), ("a-2", message("Paid"))]),
+            lambda: store.append(message("Placed"), stream_name="order-1"),
+            lambda: store.append([message("Placed"), message("Paid")], stream_name="order-1"),
+        ):
+            bell.reset()
+            write()
+            assert bell.is_rung
+
+    def test_a_message_without_a_stream_is_in_the_category_of_its_type(self, store: Store) -> None:
+        bell = Bell(store, of_category("Placed"))
+
+        store.append(Message("Placed", {}))
+
+        assert bell.is_rung
+
+    def test_queues_do_not_wake_each_other(self, store: Store) -> None:
+        mine, other = Bell(store, "stream:queue-mine"), Bell(store, "stream:queue-other")
+
+        store.queue("mine").offer(1)
+
+        assert (mine.is_rung, other.is_rung) == (True, False)
+
+    def test_enqueueing_wakes_those_of_the_topic(self, store: Store) -> None:
+        mail, other = Bell(store, of_topic("mail")), Bell(store, of_topic("other"))
+
+        store.outbox.enqueue("mail")
+
+        assert (mail.is_rung, other.is_rung) == (True, False)
+
+    def test_a_message_that_goes_back_wakes_those_of_its_topic(self, store: Store) -> None:
+        store.outbox.enqueue("mail")
+        [claimed] = store.outbox.claim("me")
+        mail = Bell(store, of_topic("mail"))
+
+        store.outbox.abandon(claimed)
+
+        assert mail.is_rung
+
+    def test_finishing_by_hand_wakes_the_waits_of_joins(self, store: Store) -> None:
+        store.outbox.enqueue("mail")
+        [claimed] = store.outbox.claim("me")
+        waits = Bell(store, of_topic("join.wait"))
+
+        store.outbox.ack(claimed)
+
+        assert waits.is_rung
+
+    @pytest.mark.parametrize("change", ["start", "reset"])
+    def test_a_group_that_is_changed_wakes_its_workers(self, store: Store, change: str) -> None:
+        store.groups.register("mine")
+        mine = Bell(store, "group:mine")
+
+        getattr(store.groups, change)("mine")
+
+        assert mine.is_rung
+
+    def test_more_names_than_a_notification_holds_wake_everyone(self) -> None:
+        streams = [f"category{number}" for number in range(LONGEST_PAYLOAD)]
+
+        [statement] = ring_operation(written(streams, ["Placed"])).statements
+
+        assert statement.arguments == ("penstock", f'["{EVERYTHING}"]')
+
+    def test_what_others_send_on_the_channel_is_ignored(
+        self, reader: Store, writer: Store, database_url: str
+    ) -> None:
+        bell = Bell(reader, of_category("order"))
+        with psycopg.connect(database_url, autocommit=True) as other:
+            for payload in ("", "no JSON", '{"a": 1}', "[1]"):
+                other.execute("select pg_notify('penstock', %s)", (payload,))
+
+        writer.write_message("order-1", "Placed")
+
+        assert bell.wait()
+        assert bell.is_rung
+
+
+class TestWhen:
+    def test_a_transaction_rings_when_it_has_committed(self, store: Store) -> None:
+        bell = Bell(store, of_category("order"))
+
+        with store.transaction() as transaction:
+            transaction.write_message("order-1", "Placed")
+            before = bell.is_rung
+
+        assert (before, bell.is_rung) == (False, True)
+
+    def test_one_that_is_rolled_back_does_not_ring(self, store: Store) -> None:
+        bell = Bell(store, of_category("order"))
+        transaction = store.begin_transaction()
+        transaction.write_message("order-1", "Placed")
+
+        transaction.rollback()
+
+        assert not bell.is_rung
+
+    def test_on_your_connection_only_what_is_committed_at_once_rings(
+        self, store: Store, database_url: str
+    ) -> None:
+        bell = Bell(store, of_category("order"))
+        with psycopg.connect(database_url) as connection:
+            store.using(connection).write_message("order-1", "Placed")
+            in_transaction = bell.is_rung
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            store.using(connection).write_message("order-1", "Placed")
+
+        assert (in_transaction, bell.is_rung) == (False, True)
+
+    def test_a_store_that_is_closed_at_once_has_rung(
+        self, reader: Store, database_url: str
+    ) -> None:
+        bell = Bell(reader, of_category("order"))
+
+        with penstock.connect(database_url) as writer:
+            writer.write_message("order-1", "Placed")
+
+        assert bell.wait()
+        assert bell.is_rung
+
+
+class TestSafetyLook:
+    def test_finds_a_message_of_a_writer_that_does_not_ring(self, database_url: str) -> None:
+        with store_with(database_url, Pace()) as reader:
+            listening(reader)
+            log, outbox = Bell(reader, "nothing"), Bell(reader, "nothing", bounded=False)
+            with psycopg.connect(database_url) as other:
+                other.execute("select message_store.write_message(%s, 'order-1', 'T', '{}')", (
+                    "9b5f8a39-7a3a-4d1a-9d3c-0d2a0a7c7f10",))  # fmt: skip
+
+            assert log.wait()
+            assert outbox.wait()
+            assert not log.is_rung
+
+    def test_wakes_nobody_who_reads_the_log_for_a_change_of_other_tables(
+        self, database_url: str
+    ) -> None:
+        with store_with(database_url, Pace()) as reader:
+            listening(reader)
+            log, outbox = Bell(reader, "nothing"), Bell(reader, "nothing", bounded=False)
+            with psycopg.connect(database_url) as other:
+                other.execute(
+                    "insert into penstock.outbox (id, topic, payload, encoding)"
+                    " values (gen_random_uuid(), 'mail', '', 'text')"
+                )
+
+            assert outbox.wait()
+            assert not log.one.is_woken
+
+    def test_finds_what_an_open_writer_held_back(self, database_url: str) -> None:
+        with store_with(database_url, Pace()) as reader, psycopg.connect(database_url) as late:
+            listening(reader)
+            bell = Bell(reader, "nothing")
+            late.execute("select message_store.write_message(%s, 'order-1', 'T', '{}')", (
+                "9b5f8a39-7a3a-4d1a-9d3c-0d2a0a7c7f11",))  # fmt: skip
+            assert bell.wait()  # the position is taken
+            bell.reset()
+
+            late.rollback()
+
+            assert bell.wait()  # and readers may pass it
+
+    def test_reads_the_log_s_ends(self, store: Store) -> None:
+        store.write_message("order-1", "Placed")
+
+        watermark, last = store.run(log_ends())
+
+        assert watermark == last > 0
+
+
+class TestThread:
+    def test_starts_with_the_first_ring_or_sleep_and_ends_with_the_store(
+        self, database_url: str
+    ) -> None:
+        count = "select count(*) from pg_stat_activity where application_name = 'mine wake-ups'"
+        with (
+            psycopg.connect(database_url, autocommit=True) as other,
+            penstock.connect(database_url, application_name="mine") as store,
+        ):
+            store.get_category_messages("order")
+            before = other.execute(count).fetchone()
+            listening(store)
+            during = other.execute(count).fetchone()
+
+        assert (before, during) == ((0,), (1,))
+        wait_until(database_url, f"select ({count}) = 0")
+
+    def test_is_not_there_if_wake_ups_are_switched_off(self, database_url: str) -> None:
+        with penstock.connect(database_url, wake_up=False) as store:
+            store.write_message("order-1", "Placed")
+
+            assert store.context.wake_ups is None
+
+    def test_listens_again_when_its_connection_was_lost(
+        self, reader: Store, writer: Store, database_url: str
+    ) -> None:
+        lost = Bell(reader, "nothing")
+        with psycopg.connect(database_url, autocommit=True) as other:
+            other.execute("select pg_terminate_backend(%s)", (listener_pid(database_url),))
+        assert lost.wait()  # they look, and poll
+        listening_again(reader)
+        bell = Bell(reader, of_category("order"))
+
+        writer.write_message("order-1", "Placed")
+
+        assert bell.wait()
+        assert bell.is_rung
+
+    def test_a_ring_that_could_not_be_sent_is_sent_later(
+        self, reader: Store, writer: Store, database_url: str
+    ) -> None:
+        listening(writer)
+        bell = Bell(reader, of_category("order"))
+        with psycopg.connect(database_url, autocommit=True) as other:
+            other.execute(
+                "select pg_terminate_backend(pid) from pg_stat_activity"
+                " where application_name = 'penstock wake-ups' and pid <> %s",
+                (wake_ups_of(reader)._pid,),
+            )
+
+        writer.write_message("order-1", "Placed")
+
+        assert bell.wait()
+
+
+def listening_again(store: Store) -> None:
+    """Return when notifications arrive again."""
+    bell = Bell(store, "nothing")
+    while not wake_ups_of(store).is_listening:
+        bell.wait()
+        bell.reset()
+
+
+def test_a_closed_store_rings_no_more(database_url: str) -> None:
+    with penstock.connect(database_url) as store:
+        settings, edition = store.settings, store.edition
+    wake_ups = WakeUps(settings, edition)
+
+    wake_ups.close()
+    wake_ups.ring(["log"])
+    wake_ups.listen()
+
+    assert wake_ups.close() == frozenset()
