@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import psycopg
@@ -10,9 +11,26 @@ import pytest
 import penstock
 from penstock import Message, Store
 from penstock.database.waiters import EVERYTHING, of_category, of_topic, of_type, written
-from penstock.database.wake_ups import LONGEST_PAYLOAD, Pace, WakeUps, ring_operation
-from penstock.log.waiter import log_ends
-from tests.log.waiting import NEVER, Bell, listener_pid, listening, store_with, wake_ups_of
+from penstock.database.wake_ups import (
+    LONGEST_GAP_OF_A_NAME,
+    LONGEST_PAYLOAD,
+    SHORTEST_GAP,
+    Gap,
+    Pace,
+    WakeUps,
+    ring_operation,
+)
+from penstock.log.waiter import Waiter, log_ends
+from tests.log.waiting import (
+    AN_HOUR,
+    NEVER,
+    Bell,
+    listener_pid,
+    listening,
+    looks,
+    store_with,
+    wake_ups_of,
+)
 from tests.racing import wait_until
 
 
@@ -212,12 +230,27 @@ class TestSafetyLook:
             bell = Bell(reader, "nothing")
             late.execute("select message_store.write_message(%s, 'order-1', 'T', '{}')", (
                 "9b5f8a39-7a3a-4d1a-9d3c-0d2a0a7c7f11",))  # fmt: skip
-            assert bell.wait()  # the position is taken
-            bell.reset()
+            looks(reader, 2)
+            while_open = bell.one.is_woken
 
             late.rollback()
 
-            assert bell.wait()  # and readers may pass it
+            assert bell.wait()
+            assert not while_open  # it could not read further
+
+    def test_comes_sooner_when_one_has_led_to_something(self, reader: Store) -> None:
+        wake_ups, waiter = wake_ups_of(reader), Waiter(reader, ["mine"], held_back=False)
+        with waiter:
+            [one] = [one for one in wake_ups.waiters._all if one.wanted == {"mine"}]
+            pauses = []
+            for is_rung, found in ((False, False), (True, True), (False, True)):
+                one.is_woken, one.is_rung = True, is_rung
+                waiter.looks()
+                one.is_woken = True  # it sleeps no longer
+                waiter.sleep(0.5, found=found)
+                pauses.append(wake_ups._look_pause)
+
+        assert pauses == [AN_HOUR, AN_HOUR, 0.5]
 
     def test_reads_the_log_s_ends(self, store: Store) -> None:
         store.write_message("order-1", "Placed")
@@ -225,6 +258,41 @@ class TestSafetyLook:
         watermark, last = store.run(log_ends())
 
         assert watermark == last > 0
+
+
+class TestGaps:
+    def test_a_name_is_sent_at_once_after_a_rest(self) -> None:
+        gap = Gap(LONGEST_GAP_OF_A_NAME)
+
+        lengths = []
+        for moment in (10.0, 10.1, 10.2):
+            gap.begin(moment)
+            lengths.append(gap.ends - moment)
+
+        assert lengths == pytest.approx([SHORTEST_GAP] * 3)
+
+    def test_and_less_often_while_it_is_rung_for_all_the_time(self) -> None:
+        gap = Gap(LONGEST_GAP_OF_A_NAME)
+
+        moment, lengths = 10.0, []
+        for _ in range(7):
+            gap.begin(moment)
+            lengths.append(gap.ends - moment)
+            moment = gap.ends
+
+        assert lengths == pytest.approx([0.005, 0.01, 0.02, 0.04, 0.08, 0.1, 0.1])
+
+    def test_a_busy_name_does_not_keep_others_from_being_sent(self, writer: Store) -> None:
+        wake_ups = WakeUps(writer.settings, writer.edition)
+        wake_ups._gaps["busy"] = Gap(LONGEST_GAP_OF_A_NAME)
+        wake_ups._gaps["busy"].ends = time.monotonic() + AN_HOUR
+        wake_ups._pending = {"busy", "rare"}
+
+        first, second = wake_ups._take_due(), wake_ups._take_due()
+        wake_ups._gaps["busy"].ends = 0.0
+        third = wake_ups._take_due()
+
+        assert (first, second, third) == ({"rare"}, set(), {"busy"})
 
 
 class TestThread:

@@ -40,9 +40,9 @@ from tests.log.waiting import (
     Kind,
     Numbered,
     listening,
+    looks,
     running,
     store_with,
-    wake_ups_of,
 )
 
 pytestmark = pytest.mark.timeout(120)
@@ -344,13 +344,6 @@ class TestIdle:
                 asked.append(call.name)
                 yield
 
-        def looks(count: int) -> None:
-            """Return after so many more safety looks."""
-            for _ in range(count):
-                before = wake_ups_of(store)._looked_at
-                while wake_ups_of(store)._looked_at == before:
-                    threading.Event().wait(0.01)
-
         with store_with(database_url, Pace(look=0.2, patience=60), [Count()]) as store:
             waiters = [running(kind, store) for kind in KINDS.values()]
             for one in waiters:
@@ -359,7 +352,7 @@ class TestIdle:
             before, after = -1, 0
             for _ in range(10):  # until all sleep, and the server has nothing of its own to commit
                 before = len(asked)
-                looks(5)
+                looks(store, 5)
                 after = len(asked)
                 if after == before:
                     break

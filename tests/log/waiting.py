@@ -55,7 +55,7 @@ class Bell:
 
     def __init__(self, store: Store, *wanted: str, bounded: bool = True) -> None:
         self._woken = threading.Event()
-        self.one = Registration(wanted, self._woken.set, 0.1, bounded=bounded)
+        self.one = Registration(wanted, self._woken.set, bounded=bounded)
         wake_ups_of(store).waiters.add(self.one)
 
     @property
@@ -78,6 +78,14 @@ def listening(store: Store) -> Store:
     assert wake_ups_of(store).is_listening or bell.wait()
     assert wake_ups_of(store).is_listening
     return store
+
+
+def looks(store: Store, count: int) -> None:
+    """Return after so many more safety looks."""
+    for _ in range(count):
+        before = wake_ups_of(store)._looked_at
+        while wake_ups_of(store)._looked_at == before:
+            threading.Event().wait(0.01)
 
 
 def listener_pid(url: str) -> int:

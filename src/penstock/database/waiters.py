@@ -65,14 +65,10 @@ def of_save(category: str, consumer_id: str) -> str:
 class Registration:
     """One waiter."""
 
-    def __init__(
-        self, wanted: Iterable[str], wake: Callable[[], None], pause: float, *, bounded: bool
-    ) -> None:
+    def __init__(self, wanted: Iterable[str], wake: Callable[[], None], *, bounded: bool) -> None:
         self.wanted = frozenset(wanted)
         #: ends its sleep; any thread may call it
         self.wake = wake
-        #: how long it would wait between two looks without wake-ups, in seconds
-        self.pause = pause
         #: whether it reads up to the watermark, so that nothing is new while that stays
         self.bounded = bounded
         #: whether it was woken since it has reset this, and whether something was rung for
@@ -118,16 +114,10 @@ class Waiters:
             one.is_woken = one.is_rung = True
             one.wake()
 
-    def look(self, *, log_changed: bool, anything_changed: bool) -> bool:
-        """Wake those for which there may be something new. Return whether there are any."""
+    def look(self, *, log_changed: bool, anything_changed: bool) -> None:
+        """Wake those for which there may be something new."""
         with self._lock:
             found = [one for one in self._all if (log_changed if one.bounded else anything_changed)]
         for one in found:
             one.is_woken = True
             one.wake()
-        return bool(found)
-
-    def shortest_pause(self, otherwise: float) -> float:
-        """Return the shortest pause between two looks that a waiter asks for."""
-        with self._lock:
-            return min((one.pause for one in self._all), default=otherwise)

@@ -4,7 +4,9 @@
 so writers would commit one after the other. It is never sent there. After its commit a store
 *rings*: it wakes the waiters of its own process directly, and one background thread sends
 `pg_notify` to the other processes, in a transaction of its own and at most once in some
-milliseconds. The same thread, on the same connection, listens for all waiters of the store.
+milliseconds. A name that is rung for all the time is sent less often than one that was not rung for
+lately, so that a notification costs little where many messages are written, and is sent at once
+where few are. The same thread, on the same connection, listens for all waiters of the store.
 
 The promise: no waiter sleeps past its safety look. A ring may be lost, and a writer need not ring:
 plain SQL, another client, a process that was killed between its commit and its ring. That costs a
@@ -12,10 +14,10 @@ delay, never a message. How it is kept:
 
 * A waiter registers, looks, and then sleeps. A ring after the registration ends the sleep, also if
   it comes between the look and the sleep.
-* The thread looks for all waiters together, about once a second while nothing happens. It reads the
-  server's snapshot and the watermark. Every commit changes the snapshot, and every message that
-  becomes readable changes the watermark: if they are as they were at the look before, there is
-  nothing to look for. After a change that nobody rang for, the next looks are more frequent.
+* The thread looks for all waiters together, about once a second. It reads the server's snapshot and
+  the watermark. Every commit changes the snapshot, and every message that becomes readable changes
+  the watermark: if they are as they were at the look before, there is nothing to look for. If a
+  waiter then finds something that nobody rang for, the next looks are more frequent.
 * A waiter that the thread has not looked for in time looks itself. Waiters poll until notifications
   are known to arrive, and after the connection was lost. When notifications arrive again, all
   waiters look once.
@@ -52,17 +54,16 @@ CHANNEL = "penstock"
 LONGEST_PAYLOAD = 7_900  # bytes; PostgreSQL refuses 8,000
 
 # in seconds
-#: between two notifications, the second for a store that writes all the time
-SHORTEST_GAP, LONGEST_GAP = 0.005, 0.02
-#: between two safety looks while an open writer holds messages back
-HELD_BACK_PAUSE = 0.1
+#: between two notifications; between any two, and between two for the same name, of a store that
+#: writes all the time
+SHORTEST_GAP, LONGEST_GAP, LONGEST_GAP_OF_A_NAME = 0.005, 0.02, 0.1
+#: how many names have a gap of their own
+MOST_GAPS = 1_000
 #: between two attempts to connect
 SHORTEST_RETRY, LONGEST_RETRY = 0.1, 5.0
 
-_LOOK: LiteralString = (
-    "select pg_current_snapshot()::text, penstock.last_position(), penstock.watermark()"
-)
-_LOOK_AT_MESSAGE_DB: LiteralString = "select pg_current_snapshot()::text, 0::bigint, 0::bigint"
+_LOOK: LiteralString = "select pg_current_snapshot()::text, penstock.watermark()"
+_LOOK_AT_MESSAGE_DB: LiteralString = "select pg_current_snapshot()::text, 0::bigint"
 #: A notification gives its transaction an id, and so its commit would wait for the disk, with the
 #: lock on the whole server. There is nothing to keep on disk.
 _NOTIFY: LiteralString = "select set_config('synchronous_commit', 'off', true), pg_notify(%s, %s)"
@@ -78,6 +79,24 @@ class Pace:
     patience: float = 1.5
     #: within which a notification to oneself arrives, unless there is a pooler
     probe: float = 1.0
+
+
+class Gap:
+    """The time between two notifications: longer each time, until there is a rest."""
+
+    __slots__ = ("_longest", "_seconds", "ends")
+
+    def __init__(self, longest: float) -> None:
+        self._longest = longest
+        self._seconds = SHORTEST_GAP
+        #: when the next one may be sent, by the monotonic clock
+        self.ends = 0.0
+
+    def begin(self, now: float) -> None:
+        """Note that a notification was sent now."""
+        is_busy = now < self.ends + 2 * SHORTEST_GAP
+        self._seconds = min(2 * self._seconds, self._longest) if is_busy else SHORTEST_GAP
+        self.ends = now + self._seconds
 
 
 def ring_operation(rung: Iterable[str]) -> Operation[None]:
@@ -125,8 +144,7 @@ class WakeUps:
         self._is_closed = False
         self._wants_to_listen = False
         self._pending: set[str] = set()  # names to be sent
-        self._rung_since_look = False
-        self._gap, self._sent_at, self._next_send = SHORTEST_GAP, 0.0, 0.0
+        self._gap, self._gaps = Gap(LONGEST_GAP), dict[str, Gap]()
         self._pid = 0  # of the connection's server process
         self._token = ""  # of the notification to oneself
         self._probe_ends, self._arrives = 0.0, False
@@ -138,12 +156,10 @@ class WakeUps:
         """Wake those that wait for one of these names, here and in other processes. Never waits."""
         if self._is_closed or os.getpid() != self._process:
             return
-        self._rung_since_look = True
         self.waiters.ring(rung)
         with self._lock:
-            is_first = not self._pending
-            self._pending.update(rung)
-            if is_first:
+            if not self._pending.issuperset(rung):
+                self._pending.update(rung)
                 self._tell_thread()
 
     def listen(self) -> None:
@@ -152,6 +168,13 @@ class WakeUps:
             with self._lock:
                 self._wants_to_listen = True
                 self._tell_thread()
+
+    def look_again(self, pause: float) -> None:
+        """Look again after this pause: the last look has found what nobody rang for."""
+        with self._lock:
+            self._look_pause = min(max(pause, SHORTEST_GAP), self.pace.look)
+            self._next_look = min(self._next_look, time.monotonic() + self._look_pause)
+            self._tell_thread()
 
     def has_looked_since(self, moment: float) -> bool:
         """Whether the thread has looked for all waiters since then, by the monotonic clock."""
@@ -196,7 +219,7 @@ class WakeUps:
                     self._serve(connection)
             except Exception as error:  # whatever it is: the thread has to try again
                 self._lost(error)
-                with selectors.DefaultSelector() as selector:
+                with self._selector() as selector:
                     self._wait(selector, pause)
                 pause = min(2 * pause, LONGEST_RETRY)
         with self._lock:
@@ -217,53 +240,73 @@ class WakeUps:
 
     def _serve(self, connection: psycopg.Connection[Any]) -> None:
         """Send, listen and look, until the store is closed or the connection is lost."""
-        listens = False
-        with selectors.DefaultSelector() as selector:
+        listens, cursor = False, psycopg.ClientCursor(connection)
+        with self._selector() as selector:
             selector.register(connection.fileno(), selectors.EVENT_READ)
             while not self._is_closed:
                 if self._wants_to_listen and not listens:
                     self._listen(connection)
                     listens = True
-                self._send(connection)
+                self._send(cursor, self._take_due())
                 self._look(connection)
                 self._wait(selector, self._seconds_left())
                 self._receive(connection)
-        self._next_send = 0.0
-        self._send(connection)
+        with self._lock:
+            left, self._pending = self._pending, set()
+        self._send(cursor, left)
+
+    def _selector(self) -> selectors.BaseSelector:
+        selector = selectors.PollSelector()
+        selector.register(self._pipe[0], selectors.EVENT_READ)
+        return selector
 
     def _wait(self, selector: selectors.BaseSelector, timeout: float | None) -> None:
         """Wait until the thread is told something, the selector has something, or the timeout."""
         told = self._pipe[0]
-        selector.register(told, selectors.EVENT_READ)
         if any(key.fd == told for key, _ in selector.select(timeout)):
             os.read(told, 1024)
-        selector.unregister(told)
 
     def _seconds_left(self) -> float | None:
         """Return how long the thread may wait; None: until it is told something."""
-        moments = [self._next_send] if self._pending else []
+        moments = []
+        with self._lock:
+            if self._pending:
+                first = min(
+                    self._gaps[one].ends if one in self._gaps else 0.0 for one in self._pending
+                )
+                moments.append(max(first, self._gap.ends))
         if self.is_listening:
             moments.append(self._next_look)
         elif self._probe_ends:
             moments.append(self._probe_ends)
         return max(0.0, min(moments) - time.monotonic()) if moments else None
 
-    def _send(self, connection: psycopg.Connection[Any]) -> None:
-        """Send what was rung for, unless the last notification was a moment ago."""
+    def _take_due(self) -> set[str]:
+        """Take the names that may be sent now."""
+        now, gaps = time.monotonic(), self._gaps
         with self._lock:
-            if not self._pending or time.monotonic() < self._next_send:
-                return
-            rung, self._pending = self._pending, set()
+            if now < self._gap.ends:
+                return set()
+            due = {one for one in self._pending if one not in gaps or now >= gaps[one].ends}
+            self._pending -= due
+        return due
+
+    def _send(self, cursor: psycopg.ClientCursor[Any], rung: set[str]) -> None:
+        """Send names to the other processes, and begin their gaps."""
+        if not rung:
+            return
         try:
-            connection.execute(_NOTIFY, (CHANNEL, _payload(rung)))
+            cursor.execute(_NOTIFY, (CHANNEL, _payload(rung)))  # bound here: no plan is made
         except psycopg.Error:
             with self._lock:
                 self._pending |= rung
             raise
         now = time.monotonic()
-        is_busy = now - self._sent_at < 2 * LONGEST_GAP
-        self._gap = min(2 * self._gap, LONGEST_GAP) if is_busy else SHORTEST_GAP
-        self._sent_at, self._next_send = now, now + self._gap
+        if len(self._gaps) > MOST_GAPS:
+            self._gaps = {name: gap for name, gap in self._gaps.items() if now < gap.ends}
+        self._gap.begin(now)
+        for name in rung:
+            self._gaps.setdefault(name, Gap(LONGEST_GAP_OF_A_NAME)).begin(now)
 
     def _listen(self, connection: psycopg.Connection[Any]) -> None:
         """Listen, and find out whether notifications arrive: see `_notified`."""
@@ -285,7 +328,6 @@ class WakeUps:
             if rung == [self._token]:
                 self._arrives, self._next_look = True, 0.0
             elif notification.pid != self._pid:
-                self._rung_since_look = True
                 self.waiters.ring(rung)
 
     def _look(self, connection: psycopg.Connection[Any]) -> None:
@@ -296,33 +338,19 @@ class WakeUps:
             return
         if now < self._next_look:
             return
-        was_rung, self._rung_since_look = self._rung_since_look, False
         found = connection.execute(self._look_sql).fetchone()
         assert found is not None, "the look is one row"
-        surprised = False
         if self._seen is None:
             self.is_listening = True
             self.waiters.ring([EVERYTHING])
         else:
-            woken = self.waiters.look(
-                log_changed=found[1:] != self._seen[1:], anything_changed=found != self._seen
+            self.waiters.look(
+                log_changed=found[1] != self._seen[1], anything_changed=found != self._seen
             )
-            surprised = woken and not was_rung
-        self._seen, self._looked_at = found, now
-        self._plan_next_look(surprised, held_back=found[2] < found[1])
-
-    def _plan_next_look(self, surprised: bool, held_back: bool) -> None:
-        """Look again soon after a change that nobody rang for, and later each time there is none.
-
-        While an open writer holds messages back, its end may be such a change.
-        """
-        if surprised:
-            shortest = self.waiters.shortest_pause(self.pace.look)
-            self._look_pause = min(max(shortest, SHORTEST_GAP), self.pace.look)
-        else:
+        with self._lock:
+            self._seen, self._looked_at = found, now
+            self._next_look = time.monotonic() + self._look_pause
             self._look_pause = min(2 * self._look_pause, self.pace.look)
-        pause = min(self._look_pause, HELD_BACK_PAUSE) if held_back else self._look_pause
-        self._next_look = time.monotonic() + pause
 
     def _give_up_listening(self, now: float) -> None:
         if self._probe_ends and now >= self._probe_ends:

@@ -132,6 +132,7 @@ class Worker:
             store, [of_group(group_id), TYPES, *map(of_type, self._types)], bounded=False
         )
         self._was_idle = True
+        self._in_hand: Claim | None = None  # its lease is extended
         self._outage = Outage(f"worker {worker_id}", logger)
         self._is_registered = False
         self._conflicts: dict[int, int] = {}  # in a row, by partition
@@ -139,10 +140,10 @@ class Worker:
 
     def run(self) -> None:
         """Handle partitions as they become ready, until `stop()`, SIGTERM or SIGINT."""
-        with stopping_on_signals(self.stop), self._waiter:
+        with stopping_on_signals(self.stop), self._waiter, self._extending_leases():
             while not self._stopping.is_set():
                 self._waiter.looks()
-                handled = self._run_once_or_wait()
+                handled = self._handle_next_or_wait()
                 if handled is None:
                     self._stopping.wait_for(self._polling_interval)
                 elif not handled:
@@ -155,13 +156,17 @@ class Worker:
         A partition that waits for its next attempt is not ready. `stop()` and signals end it too.
         """
         handled = 0
-        with stopping_on_signals(self.stop):
-            while not self._stopping.is_set() and self.run_once():
+        with stopping_on_signals(self.stop), self._extending_leases():
+            while not self._stopping.is_set() and self._handle_next():
                 handled += 1
         return handled
 
     def run_once(self) -> bool:
         """Claim one partition and handle it. Return False if none was ready."""
+        with self._extending_leases():
+            return self._handle_next()
+
+    def _handle_next(self) -> bool:
         claim = self._claim()
         if claim is None:
             return False
@@ -181,11 +186,11 @@ class Worker:
         self._stopping.set()
         self._waiter.stop()
 
-    def _run_once_or_wait(self) -> bool | None:
+    def _handle_next_or_wait(self) -> bool | None:
         """Handle one partition, as `run_once` does. If it is not possible, log why; return None."""
         try:
             with self._outage.tolerated():
-                return self.run_once()
+                return self._handle_next()
         except IndexingUnfinished as error:
             logger.warning("worker %s waits: %s", self.worker_id, error)
         return None
@@ -212,8 +217,11 @@ class Worker:
 
     def _handle(self, claim: Claim) -> None:
         try:
-            with self._keeping_alive(claim):
+            self._in_hand = claim
+            try:
                 self._settle(claim, run_handler(self._handler, claim))
+            finally:
+                self._in_hand = None
             self._conflicts.pop(claim.offset_id, None)
         except StaleClaim as error:
             logger.warning("worker %s: %s", self.worker_id, error)
@@ -281,19 +289,25 @@ class Worker:
         except StaleClaim as stale:
             logger.warning("worker %s: %s", self.worker_id, stale)
 
-    def _keeping_alive(self, claim: Claim) -> AbstractContextManager[None]:
-        """Extend the lease again and again for as long as the block runs."""
+    def _extending_leases(self) -> AbstractContextManager[None]:
+        """Extend the lease of the claim in hand, three times in a lease, while the block runs."""
 
         def extend(done: StopEvent) -> None:
             while not done.wait_for(self._lease / 3):
-                try:
-                    self._groups.extend(claim, self._lease)
-                except StaleClaim:
-                    return
-                except Exception as error:
-                    logger.warning("worker %s cannot extend its lease: %s", self.worker_id, error)
+                claim = self._in_hand
+                if claim is not None:
+                    self._extend(claim)
 
-        return background(extend, f"lease of {claim.offset_id}")
+        return background(extend, f"leases of {self.worker_id}")
+
+    def _extend(self, claim: Claim) -> None:
+        try:
+            self._groups.extend(claim, self._lease)
+        except StaleClaim:  # so is its acknowledgement, unless that has come first
+            if self._in_hand is claim:
+                self._in_hand = None
+        except Exception as error:
+            logger.warning("worker %s cannot extend its lease: %s", self.worker_id, error)
 
 
 def _listed(outcome: Outcome) -> list[Message | TypedMessage]:

@@ -131,6 +131,7 @@ class AsyncWorker:
             store, [of_group(group_id), TYPES, *map(of_type, self._types)], bounded=False
         )
         self._was_idle = True
+        self._in_hand: Claim | None = None  # its lease is extended
         self._outage = Outage(f"worker {worker_id}", logger)
         self._is_registered = False
         self._conflicts: dict[int, int] = {}  # in a row, by partition
@@ -139,14 +140,15 @@ class AsyncWorker:
     async def run(self) -> None:
         """Handle partitions as they become ready, until `stop()`, SIGTERM or SIGINT."""
         with stopping_on_signals(self.stop), self._waiter:
-            while not self._stopping.is_set():
-                self._waiter.looks()
-                handled = await self._run_once_or_wait()
-                if handled is None:
-                    await self._stopping.wait_for(self._polling_interval)
-                elif not handled:
-                    due = await self._next_due() if self._waiter.is_listening else None
-                    await self._waiter.sleep(self._polling_interval, due=due)
+            async with self._extending_leases():
+                while not self._stopping.is_set():
+                    self._waiter.looks()
+                    handled = await self._handle_next_or_wait()
+                    if handled is None:
+                        await self._stopping.wait_for(self._polling_interval)
+                    elif not handled:
+                        due = await self._next_due() if self._waiter.is_listening else None
+                        await self._waiter.sleep(self._polling_interval, due=due)
 
     async def run_until_idle(self) -> int:
         """Handle partitions until none is ready, and return how many claims were handled.
@@ -155,12 +157,17 @@ class AsyncWorker:
         """
         handled = 0
         with stopping_on_signals(self.stop):
-            while not self._stopping.is_set() and await self.run_once():
-                handled += 1
+            async with self._extending_leases():
+                while not self._stopping.is_set() and await self._handle_next():
+                    handled += 1
         return handled
 
     async def run_once(self) -> bool:
         """Claim one partition and handle it. Return False if none was ready."""
+        async with self._extending_leases():
+            return await self._handle_next()
+
+    async def _handle_next(self) -> bool:
         claim = await self._claim()
         if claim is None:
             return False
@@ -180,11 +187,11 @@ class AsyncWorker:
         self._stopping.set()
         self._waiter.stop()
 
-    async def _run_once_or_wait(self) -> bool | None:
+    async def _handle_next_or_wait(self) -> bool | None:
         """Handle one partition, as `run_once` does. If it is not possible, log why; return None."""
         try:
             with self._outage.tolerated():
-                return await self.run_once()
+                return await self._handle_next()
         except IndexingUnfinished as error:
             logger.warning("worker %s waits: %s", self.worker_id, error)
         return None
@@ -211,8 +218,11 @@ class AsyncWorker:
 
     async def _handle(self, claim: Claim) -> None:
         try:
-            async with self._keeping_alive(claim):
+            self._in_hand = claim
+            try:
                 await self._settle(claim, await run_handler(self._handler, claim))
+            finally:
+                self._in_hand = None
             self._conflicts.pop(claim.offset_id, None)
         except StaleClaim as error:
             logger.warning("worker %s: %s", self.worker_id, error)
@@ -282,19 +292,25 @@ class AsyncWorker:
         except StaleClaim as stale:
             logger.warning("worker %s: %s", self.worker_id, stale)
 
-    def _keeping_alive(self, claim: Claim) -> AbstractAsyncContextManager[None]:
-        """Extend the lease again and again for as long as the block runs."""
+    def _extending_leases(self) -> AbstractAsyncContextManager[None]:
+        """Extend the lease of the claim in hand, three times in a lease, while the block runs."""
 
         async def extend(done: StopEvent) -> None:
             while not await done.wait_for(self._lease / 3):
-                try:
-                    await self._groups.extend(claim, self._lease)
-                except StaleClaim:
-                    return
-                except Exception as error:
-                    logger.warning("worker %s cannot extend its lease: %s", self.worker_id, error)
+                claim = self._in_hand
+                if claim is not None:
+                    await self._extend(claim)
 
-        return background(extend, f"lease of {claim.offset_id}")
+        return background(extend, f"leases of {self.worker_id}")
+
+    async def _extend(self, claim: Claim) -> None:
+        try:
+            await self._groups.extend(claim, self._lease)
+        except StaleClaim:  # so is its acknowledgement, unless that has come first
+            if self._in_hand is claim:
+                self._in_hand = None
+        except Exception as error:
+            logger.warning("worker %s cannot extend its lease: %s", self.worker_id, error)
 
 
 async def _listed(outcome: Outcome) -> list[Message | TypedMessage]:

@@ -83,15 +83,18 @@ class Waiter:
         wakeup = self._wakeup = self._given or Wakeup()
         #: whether messages may be held back: something was rung for since they were not
         self._is_doubtful = self._held_back
-        self._pause = SHORTEST_PAUSE
+        self._pause = self._next_pause = SHORTEST_PAUSE
         self._vain, self._last_vain = 0, 0.0
+        #: whether a safety look has made it look, and nobody has rung
+        self._is_unrung = False
         if self._wake_ups is not None:
-            self._registration = Registration(self._wanted, wakeup.wake, 0.1, bounded=self._bounded)
+            self._registration = Registration(self._wanted, wakeup.wake, bounded=self._bounded)
             self._wake_ups.waiters.add(self._registration)
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._wake_ups is not None and self._registration is not None:
+            self._note(found=True)
             self._wake_ups.waiters.remove(self._registration)
             self._registration = None
 
@@ -104,6 +107,8 @@ class Waiter:
         """Note that the loop looks from now on: what is rung for later ends its next sleep."""
         one = self._registration
         if one is not None:
+            self._note(found=True)  # else it would have slept
+            self._is_unrung = one.is_woken and not one.is_rung
             self.rung_for, one.rung_for = one.rung_for, set()
             self._is_doubtful |= one.is_rung and self._held_back
             self._was_rung, one.is_rung, one.is_woken = one.is_rung, False, False
@@ -130,13 +135,14 @@ class Waiter:
         sleep; its last answer is returned.
         """
         one, wake_ups = self._registration, self._wake_ups
+        self._next_pause = pause
+        self._note(found)
         if self._stopping.is_set() or self._looks_again(reached):
             return ended is not None and ended()
         if one is None or wake_ups is None:
             self._wakeup.wait(_until(due, pause))
             return ended is not None and ended()
         self._count_vain(found)
-        one.pause = pause
         wake_ups.listen()
         has_ended = self._sleep(one, wake_ups, pause, due, ended)
         if one.is_rung and self._vain > MOST_VAIN and not has_ended:
@@ -168,6 +174,12 @@ class Waiter:
                 return True
             if is_over or one.is_woken:  # `ended` may have written something
                 return False
+
+    def _note(self, found: bool) -> None:
+        """Have the next safety look soon, if the last one has led to something."""
+        if found and self._is_unrung and self._wake_ups is not None:
+            self._wake_ups.look_again(self._next_pause)
+        self._is_unrung = False
 
     def _count_vain(self, found: bool) -> None:
         """Count the rings in a row, each soon after the other, after which nothing was found."""

@@ -68,6 +68,7 @@ class AsyncDispatchLoop:
         self._topics: list[str] = []
         self._reported: set[str] = set()
         self._is_stopped = False
+        self._may_have_more = False  # the last claim got all that it asked for
         self._next_extension = self._next_clean_up = self._next_report = 0.0
         self.reset()
 
@@ -88,7 +89,7 @@ class AsyncDispatchLoop:
                         claimed = await self._round()
                     if claimed == 0 and not self._in_progress:
                         await self._sleep(waiter)
-                    elif not claimed:
+                    elif not claimed or not self._may_have_more:
                         await self._wait()
 
     async def run_once(self) -> int:
@@ -164,6 +165,7 @@ class AsyncDispatchLoop:
         claimed = await self._store.run(
             operations.claim(options.owner, room, options.lease, topics, start)
         )
+        self._may_have_more = len(claimed) == room
         self._cursor.advance(claimed)
         for message in claimed:
             self._handlers.give(self._in_progress.add(message))

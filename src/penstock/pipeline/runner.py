@@ -261,6 +261,7 @@ class _Watch:
         self._lost = Retries(run.retry_for, run.timing)
         self._outage = Outage(f"pipeline {run.pipeline.name}", log)
         self._steps_at_last_look = -1
+        self._has_found = False  # messages to read, at the last look
 
     def run_until_over(self) -> None:
         """Return when the run is over and no thread is in a step any more."""
@@ -291,7 +292,12 @@ class _Watch:
         if not self._is_endless:
             return schedule.wait(timing.lock_check_interval, until_all_idle=True)
         longest = time.monotonic() + timing.idle_lock_check_interval
-        self._waiter.sleep(timing.poll_interval, due=longest, ended=lambda: schedule.is_over)
+        self._waiter.sleep(
+            timing.poll_interval,
+            due=longest,
+            found=self._has_found,
+            ended=lambda: schedule.is_over,
+        )
         return schedule.wait(0.0, until_all_idle=False)
 
     def _look(self) -> bool:
@@ -307,6 +313,7 @@ class _Watch:
         self._steps_at_last_look = schedule.steps
         idle = schedule.idle()
         found = self._with_messages([self._loops[name] for name in idle])
+        self._has_found = bool(found)
         if ends and not found:
             return False
         if self._is_endless:  # what they have just read may be older than what woke the watch
