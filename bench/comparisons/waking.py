@@ -140,8 +140,8 @@ def _load(server: Server, effort: Effort) -> Comparison:
             Contender("wake-ups, no waiters", partial(slice, waiters=False)),
             Contender("wake-ups, fifty waiters", partial(slice, waiters=True)),
             Contender(
-                "NOTIFY in the transaction, fifty waiters",
-                partial(slice, waiters=True, wake_up=False, notify=True),
+                "NOTIFY in the transaction, no waiters",
+                partial(slice, waiters=False, wake_up=False, notify=True),
             ),
         ],
         rounds=effort.rounds if effort.quick else 7,

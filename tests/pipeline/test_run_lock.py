@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import psycopg
 import pytest
 
 from penstock.database.execute import execute
 from penstock.errors import PipelineRunning, RunLockLost
-from penstock.pipeline.connection import _PROCESSOR, _RUN, ProcessorLocks, hold_off, lock_run
-from penstock.spark.connections import find_database
+from penstock.pipeline.connection import (
+    _PROCESSOR,
+    _RUN,
+    ProcessorLocks,
+    hold_off,
+    lock_run,
+    open_connection,
+)
+from penstock.settings import Settings
+from penstock.spark.connections import DatabaseRef, find_database
 
 HELD = """
 select count(*) from pg_locks l join pg_database d on d.oid = l.database
@@ -36,6 +46,19 @@ def test_to_release_what_the_server_took_away_is_no_error(database_url: str) -> 
     held.release()
 
     lock_run(find_database(database_url), "shop").release()
+
+
+@pytest.mark.parametrize(("most", "timeout"), [(7, "7s"), (None, "0")])
+def test_a_transaction_of_a_run_is_limited_like_a_store_s(
+    database_url: str, most: int | None, timeout: str
+) -> None:
+    settings = Settings.load(database_url, max_write_seconds=most)
+    connection = open_connection(DatabaseRef(settings), "test")
+
+    with closing(connection.raw), connection.transaction():
+        found = connection.raw.execute("show transaction_timeout").fetchone()
+
+    assert found == (timeout,)
 
 
 def end_holder(url: str, kind: int) -> None:

@@ -31,6 +31,14 @@ from penstock.message.typed import type_name
 ClaimOrder = Literal["oldest", "round_robin"]
 
 LONGEST_LEASE = 86_400.0  # seconds
+_CLAIM: LiteralString = (
+    "select * from penstock.claim_next(%s, %s::text[], %s::text[], %s, %s, %s, %s)"
+)
+#: does not wait until the claim is on disk
+_CLAIM_ALONE: LiteralString = (
+    "select c.* from set_config('synchronous_commit', 'off', true),"
+    " penstock.claim_next(%s, %s::text[], %s::text[], %s, %s, %s, %s) c"
+)
 MOST_ATTRIBUTES = 5  # a partition of n attributes reads 2^n - 1 feeds
 
 
@@ -81,8 +89,14 @@ def claim_next(
     batch_size: int,
     lease: Duration,
     order: ClaimOrder,
+    *,
+    durable: bool = True,
 ) -> Operation[Claim | None]:
-    """Claim the next partition. A worker runs the same operation again and again."""
+    """Claim the next partition. A worker runs the same operation again and again.
+
+    A claim that is made alone need not be `durable`: if a crash of the server undoes it, the
+    partition is claimed again, and the messages of the first claim cannot be acknowledged.
+    """
     check_text("group_id", group_id)
     check_types(handled_types)
     types = list(dict.fromkeys(type_name(one) for one in handled_types))
@@ -115,7 +129,7 @@ def claim_next(
 
     return call(
         "claim_next",
-        "select * from penstock.claim_next(%s, %s::text[], %s::text[], %s, %s, %s, %s)",
+        _CLAIM if durable else _CLAIM_ALONE,
         (
             group_id,
             text_array(partition_attributes(partition_by)),

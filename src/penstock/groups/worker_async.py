@@ -113,7 +113,15 @@ class AsyncWorker:
         worker_id = f"{this_process()}:{next(_numbers)}" if worker_id is None else worker_id
         attributes = claims.partition_attributes(partition_by)
         self._claim_next = claims.claim_next(
-            store.context, group_id, attributes, handled_types, worker_id, batch_size, lease, order
+            store.context,
+            group_id,
+            attributes,
+            handled_types,
+            worker_id,
+            batch_size,
+            lease,
+            order,
+            durable=False,
         )
         self.group_id = group_id
         self.worker_id = worker_id

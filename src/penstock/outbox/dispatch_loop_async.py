@@ -163,7 +163,7 @@ class AsyncDispatchLoop:
             self._topics, self._cursor = topics, ClaimCursor()
         start = self._cursor.take(from_start=from_start)
         claimed = await self._store.run(
-            operations.claim(options.owner, room, options.lease, topics, start)
+            operations.claim(options.owner, room, options.lease, topics, start, durable=False)
         )
         self._may_have_more = len(claimed) == room
         self._cursor.advance(claimed)

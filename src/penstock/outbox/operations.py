@@ -49,6 +49,13 @@ _COLUMNS = (
     " penstock.readable_moment(created_at), penstock.readable_moment(finished_at)"
 )
 
+_CLAIM: LiteralString = "select * from penstock.claim_outbox(%s, %s::text[], %s, %s, %s, %s)"
+#: does not wait until the claim is on disk
+_CLAIM_ALONE: LiteralString = (
+    "select c.* from set_config('synchronous_commit', 'off', true),"
+    " penstock.claim_outbox(%s, %s::text[], %s, %s, %s, %s) c"
+)
+
 #: written out, so that the planner can use the indexes of one state
 _IN_STATE: Mapping[str, LiteralString] = {one: f" and state = '{one}'" for one in STATES}
 
@@ -81,13 +88,19 @@ def claim(
     lease: Duration,
     topics: Iterable[str] | None = None,
     start: tuple[datetime | None, UUID | None] = (None, None),
+    *,
+    durable: bool = True,
 ) -> Operation[list[ClaimedMessage]]:
-    """Claim due messages, oldest first, of these topics or of all; from (due, id) `start` on."""
+    """Claim due messages, oldest first, of these topics or of all; from (due, id) `start` on.
+
+    A claim that is made alone need not be `durable`: if a crash of the server undoes it, the
+    messages are claimed again, and those of the first claim cannot be acknowledged.
+    """
     check_text("owner", owner)
     check_limit(limit)
     return call(
         "claim",
-        "select * from penstock.claim_outbox(%s, %s::text[], %s, %s, %s, %s)",
+        _CLAIM if durable else _CLAIM_ALONE,
         (owner, _checked_topics(topics), limit, as_interval("lease", lease), *start),
         lambda rows: sorted(
             (from_row(ClaimedMessage, row) for row in rows), key=lambda one: (one.due, one.id)

@@ -63,6 +63,9 @@ def test_one_that_rests_is_woken_by_what_is_written_to_its_queue(
     harness.write("word-1", 2)
     wait_for_steps(harness, pipe, words=1)
     harness.write("other", 3)
+    last = harness.store.category_head("other")
+    for processor in ("words", "both"):
+        harness.store.wait_until(processor=("shop", processor), position=last, timeout=60)
     wait_for_steps(harness, pipe, words=2, both=1)
 
     following.stop()
