@@ -188,8 +188,8 @@ class Admin:
         """Remove the snapshots of a decider, and return how many.
 
         Pass a `version` to remove those of one version only, and `not_saved_for` (seconds or a
-        timedelta) to keep those of boundaries that were decided on since. A decision without a
-        snapshot reads its whole boundary; messages that retention removed are not in its state.
+        timedelta) to keep those that were saved since. A decision without a snapshot reads its
+        whole boundary.
         """
         age = not_saved_for
         if age is not None:

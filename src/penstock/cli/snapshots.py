@@ -48,8 +48,7 @@ def remove(
 ) -> None:
     """Remove the snapshots of a decider, such as those of a version that is no longer in use.
 
-    A decision without a snapshot reads its whole boundary. Messages that retention has removed are
-    not in its state.
+    A decision without a snapshot reads its whole boundary.
     """
     with open_existing() as store:
         found = [

@@ -8,10 +8,9 @@ checks it. So a state that is behind costs a longer read, and never a wrong deci
 A state is not continued, and the boundary is read again, from a snapshot or from its first message,
 
 - if the log was truncated since, or restored to an earlier moment;
-- if messages of its types were removed above the guard's `low`: it may not have seen them;
-- if a message was committed late, below others that it has seen: `evolve` gets messages in order;
-- if messages of its types were removed that it has seen. A state is then again what the log tells.
-  With snapshots it goes on: they keep what the log no longer has.
+- if messages of its types were removed since, whether it has seen them or not: it never knows more
+  or less than the log;
+- if a message was committed late, below others that it has seen: `evolve` gets messages in order.
 
 `decisions_async.py` does the I/O.
 """
@@ -43,8 +42,8 @@ class BoundaryState:
     guard: Guard
     #: of the log, when the guard was read; None before the first read
     incarnation: UUID | None = None
-    #: up to where messages of its types had been removed then, if that is known
-    removed_to: int | None = None
+    #: up to where messages of its types had been removed then
+    removed_to: int = 0
     #: how many messages have been read since the last snapshot
     unsaved: int = 0
 
@@ -102,13 +101,11 @@ def advanced(decider: Decider[Any, Any], begin: BoundaryState, unseen: Unseen) -
     )
 
 
-def continues(decider: Decider[Any, Any], begin: BoundaryState, unseen: Unseen) -> bool:
+def continues(begin: BoundaryState, unseen: Unseen) -> bool:
     """Whether this log goes on where a state ends."""
     if unseen.incarnation != begin.incarnation or unseen.last_position < begin.last_position:
         return False  # truncated, or restored
-    if unseen.removed_to > begin.guard.low:
-        return False
-    if decider.snapshot_every is None and unseen.removed_to != begin.removed_to:
+    if unseen.removed_to != begin.removed_to:
         return False
     first = unseen.messages[0].global_position if unseen.messages else None
     return first is None or first > begin.last_position
@@ -121,7 +118,7 @@ def read_unseen(context: LogContext, guard: Guard) -> Operation[Unseen]:
     def decode(rows: list[Row]) -> Unseen:
         complete_to, removed_to, incarnation, last_position, *_ = rows[0]
         messages = context.decode([row[4:] for row in rows[1:]])
-        return Unseen(messages, complete_to, removed_to or 0, incarnation, last_position)
+        return Unseen(messages, complete_to, removed_to, incarnation, last_position)
 
     return call(
         "read",
@@ -134,18 +131,19 @@ def read_unseen(context: LogContext, guard: Guard) -> Operation[Unseen]:
 
 def load_snapshot(
     decider: Decider[Any, Any], conditions: tuple[QueryCondition, ...]
-) -> Operation[tuple[Guard, UUID, str] | None]:
-    """Return the guard, the incarnation and the encoded state of a boundary's snapshot, if any."""
+) -> Operation[BoundaryState | None]:
+    """Return what a boundary's snapshot holds, with the state as it is encoded, if there is one."""
 
-    def decode(rows: list[Row]) -> tuple[Guard, UUID, str] | None:
+    def decode(rows: list[Row]) -> BoundaryState | None:
         if not rows:
             return None
-        low, firsts, lasts, incarnation, state = rows[0]
-        return Guard(conditions, low, tuple(zip(firsts, lasts, strict=True))), incarnation, state
+        low, firsts, lasts, removed_to, incarnation, state = rows[0]
+        guard = Guard(conditions, low, tuple(zip(firsts, lasts, strict=True)))
+        return BoundaryState(state, guard, incarnation, removed_to)
 
     return call(
         "load_snapshot",
-        "select low, firsts, lasts, incarnation, state"
+        "select low, firsts, lasts, removed_to, incarnation, state"
         " from penstock.load_snapshot(%s, %s, %s, %s::jsonb)",
         _key(decider, conditions),
         decode,
@@ -159,12 +157,13 @@ def save_snapshot(decider: Decider[Any, Any], saved: BoundaryState) -> Operation
     return call(
         "save_snapshot",
         "select penstock.save_snapshot("
-        "%s, %s, %s, %s::jsonb, %s, %s::int8multirange, %s, %s::uuid, %s)",
+        "%s, %s, %s, %s::jsonb, %s, %s::int8multirange, %s, %s, %s::uuid, %s)",
         (
             *_key(decider, guard.conditions),
             guard.low,
             guard.seen_ranges(),
             saved.last_position,
+            saved.removed_to,
             saved.incarnation,
             decider.codec.encode(saved.state),
         ),

@@ -58,7 +58,7 @@ async def _continued(
     if begin is None:
         return None
     unseen = await runs.run(decision.read_unseen(runs.context, begin.guard))
-    if not decision.continues(decider, begin, unseen):
+    if not decision.continues(begin, unseen):
         return None
     return decision.advanced(decider, begin, unseen)
 
@@ -70,9 +70,8 @@ async def _snapshot(
     found = await runs.run(decision.load_snapshot(decider, guard.conditions))
     if found is None:
         return None
-    saved, incarnation, encoded = found
     try:
-        return BoundaryState(decider.codec.decode(encoded), saved, incarnation)
+        return replace(found, state=decider.codec.decode(found.state))
     except Exception as error:  # of msgspec, or of the state's own methods
         if runs.context.states.warns_first((decider.name, decider.version)):
             logger.warning(

@@ -5,14 +5,12 @@
 --
 -- The promise: a kept state costs a read of what it has not seen, and never a wrong decision. How it is kept:
 -- the read returns every matching message that the guard has not seen, with what the client needs to find out
--- that its state cannot be continued. The state of a log that was truncated since, or restored to an earlier
--- moment, is of no use; nor is one if messages were removed above its `low`, which it may not have seen. Then
--- the client begins with an older state, or reads the whole boundary. The new guard covers what was read, and
--- the append checks it, as ever.
+-- that its state cannot be continued: the log was truncated since, or restored to an earlier moment, or
+-- messages of its types were removed. Then the client begins with an older state, or reads the whole boundary.
+-- The new guard covers what was read, and the append checks it, as ever.
 --
--- A snapshot is written after the decision, in a transaction of its own. It is never more than a beginning:
--- whatever happens to it, the messages are in the log. Only where retention has removed messages does it know
--- more than the log.
+-- A snapshot is written after the decision, in a transaction of its own. It is never more than a beginning, and
+-- never knows more than the log: whatever happens to it, decisions are the same.
 
 create table if not exists penstock.decider_snapshots (
   decider text not null,
@@ -22,6 +20,7 @@ create table if not exists penstock.decider_snapshots (
   low bigint not null,                     -- the guard
   seen int8multirange not null,
   "position" bigint not null,              -- where it ends: no message of it is above
+  removed_to bigint not null,              -- up to where messages of its types had been removed
   incarnation uuid not null,               -- of the log, see 08_identity.sql
   state text not null,                     -- as JSON
   saved_at timestamptz not null default clock_timestamp(),
@@ -29,8 +28,8 @@ create table if not exists penstock.decider_snapshots (
 );
 
 -- Read the messages that match and that a guard has not seen. The first row also carries: `complete_to`, up to
--- which nothing is missing now, the new guard's `low`; the last position at which messages of the conditions'
--- types were removed; the incarnation and the end of the log. There is always a first row. An archived message
+-- which nothing is missing now, the new guard's `low`; the last position at which a message of the conditions'
+-- types was removed, or 0; the incarnation and the end of the log. There is always a first row. An archived message
 -- is a row without an id: see 24_archived_attributes.sql.
 --
 -- One statement reads them all: a message is in the index, or was removed.
@@ -55,7 +54,7 @@ begin
     with facts as (
       -- what the client compares its state with
       select complete as complete_to, i.incarnation, penstock.last_position() as last_position, (
-        select max(r.global_position)
+        select coalesce(max(r.global_position), 0)
         from jsonb_array_elements(conditions) as c(condition)
         cross join lateral (
           select t.id from penstock.message_types t where t.type = c.condition ->> 'type' offset 0
@@ -90,13 +89,14 @@ $$;
 -- The snapshot of a boundary, for one version of a decider. `firsts` and `lasts` are the ranges of `seen`.
 create or replace function penstock.load_snapshot(
   decider text, version text, boundary text, conditions jsonb)
-returns table (low bigint, firsts bigint[], lasts bigint[], incarnation uuid, state text)
+returns table (
+  low bigint, firsts bigint[], lasts bigint[], removed_to bigint, incarnation uuid, state text)
 language sql stable
 as $$
   select s.low,
     array(select lower(r) from unnest(s.seen) r),
     array(select upper(r) - 1 from unnest(s.seen) r),
-    s.incarnation, s.state
+    s.removed_to, s.incarnation, s.state
   from penstock.decider_snapshots s
   where s.decider = load_snapshot.decider and s.version = load_snapshot.version
     and s.boundary = load_snapshot.boundary and s.conditions = load_snapshot.conditions
@@ -106,18 +106,18 @@ $$;
 -- truncated.
 create or replace function penstock.save_snapshot(
   decider text, version text, boundary text, conditions jsonb, low bigint, seen int8multirange,
-  "position" bigint, incarnation uuid, state text)
+  "position" bigint, removed_to bigint, incarnation uuid, state text)
 returns void language sql volatile
 as $$
   insert into penstock.decider_snapshots as s
-    (decider, version, boundary, conditions, low, seen, position, incarnation, state)
+    (decider, version, boundary, conditions, low, seen, position, removed_to, incarnation, state)
   select save_snapshot.decider, save_snapshot.version, save_snapshot.boundary, save_snapshot.conditions,
-    save_snapshot.low, save_snapshot.seen, save_snapshot.position, save_snapshot.incarnation,
-    save_snapshot.state
+    save_snapshot.low, save_snapshot.seen, save_snapshot.position, save_snapshot.removed_to,
+    save_snapshot.incarnation, save_snapshot.state
   on conflict on constraint decider_snapshots_pkey do update
     set conditions = excluded.conditions, low = excluded.low, seen = excluded.seen,
-      position = excluded.position, incarnation = excluded.incarnation, state = excluded.state,
-      saved_at = excluded.saved_at
+      position = excluded.position, removed_to = excluded.removed_to,
+      incarnation = excluded.incarnation, state = excluded.state, saved_at = excluded.saved_at
     where s.position <= excluded.position or s.incarnation <> excluded.incarnation
 $$;
 
