@@ -396,6 +396,7 @@ class TestAfterRemovals:
         store.append([Deposited(account="a", amount=1), Deposited(account="a", amount=2)])
         store.decide(decider, 0, ACCOUNT)
         sql(database_url, "truncate message_store.messages restart identity")
+        assert store.admin.snapshots() == []
 
         store.decide(decider, 0, ACCOUNT)
         rival.append([Deposited(account="a", amount=amount) for amount in (3, 4, 5)])
