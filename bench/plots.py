@@ -17,7 +17,7 @@ from bench.results import Comparison, Figure, Ratio, Run
 GROUPS = {
     "Writing": ("write-message", "write-messages", "guarded-append"),
     "Reading": ("category-read", "consumer", "waking", "loss"),
-    "As the log grows": ("growth", "archive"),
+    "As the log grows": ("growth", "decisions", "archive"),
     "Queues": ("claims", "outbox"),
     "Spark": ("spark",),
     "Pipelines": ("pipeline", "lake"),

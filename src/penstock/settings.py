@@ -79,6 +79,8 @@ class Settings:
     prepared_statements: bool = True
     #: wake what waits for messages when they are written; otherwise it polls
     wake_up: bool = True
+    #: the number of boundaries whose states `decide` keeps; 0 to keep none
+    decider_cache_size: int = 1000
 
     #: the address of a streaming standby, on which categories are read
     replica: str | None = field(default=None, repr=False)
@@ -267,7 +269,8 @@ def _check_type(name: str, type_name: str, value: object) -> None:
     if value is None and type_name.endswith("None"):
         return
     if type_name.startswith("int"):
-        lowest, highest = {"pool_min_size": 0}.get(name, 1), {"port": 65535}.get(name, 2**31 - 1)
+        lowest = 0 if name in ("pool_min_size", "decider_cache_size") else 1
+        highest = {"port": 65535}.get(name, 2**31 - 1)
         if isinstance(value, bool) or not isinstance(value, int):
             raise ValidationError(name, value, "an integer")
         if not lowest <= value <= highest:

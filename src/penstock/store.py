@@ -45,6 +45,7 @@ from penstock.log import boundary
 from penstock.log.append import Appended
 from penstock.log.context import LogContext, check_position
 from penstock.log.decider import Command, Decider
+from penstock.log.state_cache import StateCache
 from penstock.loops.concurrency import run_in_thread
 from penstock.loops.durations import Duration, seconds
 from penstock.loops.retry import retry
@@ -83,6 +84,7 @@ def connect(
             interceptors=tuple(interceptors),
             default_batch_size=settings.default_batch_size,
             sql_condition=settings.sql_condition,
+            states=StateCache(settings.decider_cache_size),
         )
         connections = Pool(settings, context.edition, context.interceptors)
         opened.callback(connections.close)
@@ -181,11 +183,14 @@ class Store(Operations):
         """Decide a command on the messages that match, and append the outcome under their guard.
 
         Returns None if the decider returned no events. If another writer appended to the boundary
-        meanwhile, reads and decides again, up to `attempts` times in all. A transaction has one
-        attempt: a conflict ends it.
+        meanwhile, reads what is new and decides again, up to `attempts` times in all. A transaction
+        has one attempt: a conflict ends it.
+
+        The store keeps the states of the boundaries that it decided on last, and reads only what
+        came after them: see `Settings.decider_cache_size`.
         """
-        wanted = boundary.as_guard(conditions).conditions
-        return retry(attempts=attempts)(super().decide)(decider, command, wanted)
+        guard = boundary.as_guard(conditions)
+        return retry(attempts=attempts)(self._decide)(decider, command, guard, keep=True)
 
     def wait_until(
         self,

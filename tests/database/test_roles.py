@@ -10,6 +10,7 @@ import pytest
 import penstock
 from tests.conftest import Server
 from tests.database.databases import FIVE_MESSAGES, NewDatabase, as_role, ask
+from tests.groups.school import DeviceSeen
 
 
 def test_a_role_that_may_not_create_roles_can_install(
@@ -45,6 +46,28 @@ def test_the_role_message_store_reads_and_writes_and_changes_nothing(
     for change in ("update messages set type = 'X'", "delete from messages", "truncate messages"):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             ask(url, change)
+
+
+@pytest.mark.parametrize("kind", ["penstock", "beside"])
+def test_the_role_message_store_decides_and_saves_snapshots(
+    new_database: NewDatabase, kind: str
+) -> None:
+    url = as_role(new_database(kind), "message_store")
+    seen: list[int] = []
+    for _ in range(3):  # each a process of its own, as it were
+        with penstock.connect(url) as store:
+            store.append(DeviceSeen(device_id="a"))
+            devices = penstock.Decider[int, None](
+                initial=0,
+                evolve=lambda count, event: count + 1,
+                decide=lambda count, command: seen.append(count) or [],  # type: ignore[func-returns-value]
+                name="devices",
+                snapshot_every=1,
+            )
+            store.decide(devices, None, DeviceSeen.to_conditions(device_id="a"))
+
+    assert seen == [1, 2, 3]
+    assert ask(url, "select state from penstock.decider_snapshots") == [("3",)]
 
 
 @pytest.mark.parametrize("kind", ["penstock", "beside"])

@@ -33,6 +33,7 @@ PLACED: dict[str, Callable[[str], Any]] = {
     "str": lambda text: text,
     "str | None": lambda text: text,
     "str | bytes | None": lambda text: text,
+    "int | str | None": lambda text: text,
     "UUID | str | None": lambda text: text,
     "IsolationLevel | str | None": lambda text: text,
     "str | Message | TypedMessage": lambda text: text,

@@ -90,6 +90,37 @@ def test_never_a_21st_seat_and_no_attempt_is_lost(
         assert seats_taken(stores[0], name) == enrolled[name]
 
 
+@pytest.mark.parametrize("shared", [True, False], ids=["one store", "a store for each"])
+def test_no_decision_is_made_on_an_old_state(
+    database_url: str, stores: list[Store], shared: bool
+) -> None:
+    course = UserJoinedCourse.to_conditions(course_name="Algebra")
+
+    def join_as(joined: list[str], command: str) -> list[UserJoinedCourse]:
+        return [UserJoinedCourse(course_name="Algebra", user_id=str(len(joined)))]
+
+    counted = Decider[list[str], str](
+        initial=[],
+        evolve=lambda joined, event: [*joined, event.user_id],
+        decide=join_as,
+        name="counted",
+        snapshot_every=7,
+    )
+    with (
+        penstock.connect(database_url, pool_max_size=WORKERS) as one,
+        ThreadPoolExecutor(WORKERS) as threads,
+    ):
+
+        def work(number: int) -> None:
+            for _ in range(10):
+                (one if shared else stores[number]).decide(counted, "", course, attempts=500)
+
+        list(threads.map(work, range(WORKERS)))
+
+    messages, _ = stores[0].read(course)
+    assert [one.data["user_id"] for one in messages] == [str(n) for n in range(WORKERS * 10)]
+
+
 @pytest.mark.chaos
 def test_never_a_21st_seat_for_as_long_as_it_lasts(
     stores: list[Store], chaos_seconds: float

@@ -47,7 +47,7 @@ FORGOTTEN = {
     "claim_cursors", "group_rechecks", "group_replays", "group_types", "message_attributes",
     "archive_catalog", "archive_segments", "archived_correlations", "partition_states",
     "partitions", "removed_groups", "retentions", "staged_slices",
-    "archived_messages", "archived_types",
+    "archived_messages", "archived_types", "decider_snapshots",
 }  # fmt: skip
 BEGUN_AGAIN = {
     "consumer_groups", "group_progress", "identity", "message_types", "processor_progress",

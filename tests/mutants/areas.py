@@ -12,6 +12,7 @@ from tests.mutants.mechanisms import (
     flat_calls,
     groups,
     guards,
+    kept_states,
     message_db,
     outbox_leases,
     outbox_once,
@@ -38,6 +39,7 @@ AREAS: dict[str, tuple[Mutant, ...]] = {
     ),
     "consistent": (
         *decisions.MUTANTS,
+        *kept_states.MUTANTS,
         *guards.MUTANTS,
         *attributes.MUTANTS,
         *archived_attributes.MUTANTS,
@@ -53,7 +55,7 @@ AREAS: dict[str, tuple[Mutant, ...]] = {
         *consumers.AT_LEAST_ONCE,
         *removal.MUTANTS,
     ),
-    "flat": (*flat_calls.MUTANTS, *groups.FLAT, *consumers.FLAT),
+    "flat": (*flat_calls.MUTANTS, *kept_states.FLAT, *groups.FLAT, *consumers.FLAT),
     "drop_in": message_db.MUTANTS,
 }
 MUTANTS: dict[str, Mutant] = {one.name: one for area in AREAS.values() for one in area}

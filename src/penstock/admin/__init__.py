@@ -5,6 +5,7 @@ from penstock.admin.admin_async import AsyncAdmin
 from penstock.admin.readers import ConsumerStatus, HealthFigure, SessionStatus
 from penstock.consumers.parked import ParkedMessage
 from penstock.groups.operations import GroupStatus, ParkedPartition
+from penstock.log.decision import SnapshotStatus
 from penstock.log.overview import CategorySummary, OpenWriter, Status, StreamSummary
 from penstock.log.retention import Retained, SlowestReader
 
@@ -21,6 +22,7 @@ __all__ = [
     "Retained",
     "SessionStatus",
     "SlowestReader",
+    "SnapshotStatus",
     "Status",
     "StreamSummary",
 ]

@@ -16,9 +16,10 @@ from penstock.consumers.parked import ParkedMessage, parked_stream
 from penstock.consumers.positions import StreamPositions
 from penstock.errors import ParkedMessageNotFound, ValidationError, WriterNotFound
 from penstock.log import archive as log_archive
-from penstock.log import overview
+from penstock.log import decision, overview
 from penstock.log.archive import MAX_LOAD, Archived
 from penstock.log.context import check_position
+from penstock.log.decision import SnapshotStatus
 from penstock.log.overview import OpenWriter
 from penstock.log.retain import retain
 from penstock.log.retention import Keep, Retained
@@ -172,6 +173,28 @@ class Admin:
         return retain(
             self._runs, target, keep, ignore_consumers=ignore_consumers, progress=progress
         )
+
+    def snapshots(self) -> list[SnapshotStatus]:
+        """Return the deciders that have snapshots: how many each of their versions has."""
+        return self._runs.run(decision.list_snapshots(self._runs.context))
+
+    def remove_snapshots(
+        self,
+        decider: str,
+        version: int | str | None = None,
+        *,
+        not_saved_for: Duration | None = None,
+    ) -> int:
+        """Remove the snapshots of a decider, and return how many.
+
+        Pass a `version` to remove those of one version only, and `not_saved_for` (seconds or a
+        timedelta) to keep those that were saved since. A decision without a snapshot reads its
+        whole boundary.
+        """
+        age = not_saved_for
+        if age is not None:
+            age = timedelta(seconds=seconds("not_saved_for", age, most=1000 * YEAR))
+        return self._runs.run(decision.remove_snapshots(self._runs.context, decider, version, age))
 
     def parked(self, category: str, consumer_id: str) -> list[ParkedMessage]:
         """Return the parked messages of a consumer that were neither handled nor dropped."""

@@ -45,7 +45,9 @@ def _completed(connection: psycopg.Connection[Any], seam: Stubs, rows: list[Row]
     """Return the rows with the archived messages in place of their stubs."""
     first = seam.first_column
     wanted = {
-        one[first + _GLOBAL_POSITION]: one[first + _TYPE] for one in rows if one[first] is None
+        position: one[first + _TYPE]
+        for one in rows
+        if one[first] is None and (position := one[first + _GLOBAL_POSITION]) is not None
     }
     try:
         found = _read_archived(connection, seam, wanted)
@@ -56,7 +58,9 @@ def _completed(connection: psycopg.Connection[Any], seam: Stubs, rows: list[Row]
                 connection.execute(statement.sql, statement.arguments)
         raise
     return [
-        one if one[first] is not None else (*one[:first], *found[one[first + _GLOBAL_POSITION]])
+        (*one[:first], *found[position])
+        if one[first] is None and (position := one[first + _GLOBAL_POSITION]) is not None
+        else one
         for one in rows
     ]
 

@@ -48,7 +48,9 @@ async def _completed(
     """Return the rows with the archived messages in place of their stubs."""
     first = seam.first_column
     wanted = {
-        one[first + _GLOBAL_POSITION]: one[first + _TYPE] for one in rows if one[first] is None
+        position: one[first + _TYPE]
+        for one in rows
+        if one[first] is None and (position := one[first + _GLOBAL_POSITION]) is not None
     }
     try:
         found = await _read_archived(connection, seam, wanted)
@@ -59,7 +61,9 @@ async def _completed(
                 await connection.execute(statement.sql, statement.arguments)
         raise
     return [
-        one if one[first] is not None else (*one[:first], *found[one[first + _GLOBAL_POSITION]])
+        (*one[:first], *found[position])
+        if one[first] is None and (position := one[first + _GLOBAL_POSITION]) is not None
+        else one
         for one in rows
     ]
 

@@ -17,6 +17,8 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
+from functools import partial
+from typing import Any
 
 from penstock.database.waiters import TYPES, of_group, of_type
 from penstock.errors import (
@@ -32,11 +34,15 @@ from penstock.errors import (
 )
 from penstock.groups import claims
 from penstock.groups.claims import Claim, ClaimOrder
+from penstock.groups.deciding import PartitionDecider
 from penstock.groups.groups import Groups
 from penstock.log.append import several
 from penstock.log.boundary import MessageType, classes_of, known_classes
 from penstock.log.boundary_calls import Messages
+from penstock.log.decider import Decider
+from penstock.log.decisions import current_state, save_if_due
 from penstock.log.declare import declare_missing
+from penstock.log.guard import Guard
 from penstock.log.read import check_interval
 from penstock.log.runs import RunsTransactions
 from penstock.log.waiter import Waiter
@@ -83,6 +89,11 @@ class Worker:
     raises, the partition is tried again as `on_failure` says, and then parked with its error. So is
     one whose worker died or hung that often.
 
+    A `Decider` in place of a handler gets the messages as commands, one after the other. Its state
+    is that of the partition's messages of the types `decides_on`; each outcome changes it for the
+    next command. All outcomes are appended at once, with the acknowledgement. When a command fails,
+    the outcomes of those before it are appended, and it is tried again alone.
+
     The lease is extended for as long as the handler runs. Under asyncio this needs the event loop:
     a plain handler that blocks the loop for longer than the lease loses its claim.
 
@@ -97,10 +108,11 @@ class Worker:
         self,
         store: RunsTransactions,
         group_id: str,
-        handler: ClaimHandler,
+        handler: ClaimHandler | Decider[Any, Any],
         *,
         partition_by: str | Sequence[str],
         handled_types: Sequence[MessageType],
+        decides_on: Sequence[MessageType] | None = None,
         worker_id: str | None = None,
         batch_size: int = 100,
         lease: Duration = 30.0,
@@ -109,10 +121,10 @@ class Worker:
         polling_interval_ms: int = 100,
     ) -> None:
         _check_store(store)
-        check_handler(handler, "Worker")
         check_interval(polling_interval_ms)
         worker_id = f"{this_process()}:{next(_numbers)}" if worker_id is None else worker_id
         attributes = claims.partition_attributes(partition_by)
+        self._handle_claim = self._handling(handler, decides_on, attributes)
         self._claim_next = claims.claim_next(
             store.context,
             group_id,
@@ -130,7 +142,6 @@ class Worker:
         self._lease = claims.checked_lease(lease)
         self._store = store
         self._groups = Groups(store)
-        self._handler = handler
         self._policy = checked_policy(on_failure, FailurePolicy.park())
         if not self._policy.parks:
             raise ValidationError("on_failure", on_failure, "a FailurePolicy.park(...)")
@@ -227,7 +238,7 @@ class Worker:
         try:
             self._in_hand = claim
             try:
-                self._settle(claim, run_handler(self._handler, claim))
+                self._handle_claim(claim)
             finally:
                 self._in_hand = None
             self._conflicts.pop(claim.offset_id, None)
@@ -251,14 +262,58 @@ class Worker:
                 self._give_back(claim)
             raise
 
-    def _settle(self, claim: Claim, outcome: Outcome) -> None:
-        """Append what the handler returned and acknowledge the claim, in one transaction."""
-        messages = _listed(outcome)
+    def _handling(
+        self,
+        handler: ClaimHandler | Decider[Any, Any],
+        decides_on: Sequence[MessageType] | None,
+        attributes: Sequence[str],
+    ) -> Callable[[Claim], None]:
+        """Return what handles a claim and settles it."""
+        if isinstance(handler, Decider):
+            return partial(self._decide, PartitionDecider(handler, decides_on, attributes))
+        check_handler(handler, "Worker")
+        if decides_on is not None:
+            raise ValidationError("decides_on", decides_on, "given together with a Decider only")
+        return partial(self._call, handler)
+
+    def _call(self, handler: ClaimHandler, claim: Claim) -> None:
+        messages = _listed(run_handler(handler, claim))
+        self._settle(claim, messages, claim.guard)
+
+    def _decide(self, decider: PartitionDecider, claim: Claim) -> None:
+        """Decide the messages of a claim, and settle as many as can be appended together."""
+        store = self._store
+        begin = current_state(store, decider.decider, decider.guard(claim), keep=True)
+        decided = decider.decide(store.context, begin, claim.messages)
+        count = len(decided.outcomes)
+        if count == 0 and decided.error is not None:
+            raise decided.error
+        while True:
+            last = claim.messages[count - 1].global_position
+            try:
+                self._settle(claim, decided.first(count), begin.guard, last)
+                break
+            except (ConcurrencyError, StaleClaim, UnavailableError, *NOT_THE_HANDLER):
+                raise
+            except Exception:  # an outcome cannot be appended: settle those before it
+                if count == 1:
+                    raise
+                count //= 2
+        save_if_due(store, decider.decider, begin)
+
+    def _settle(
+        self,
+        claim: Claim,
+        messages: list[Message | TypedMessage],
+        guard: Guard,
+        position: int | None = None,
+    ) -> None:
+        """Append an outcome and acknowledge the claim, up to a position, in one transaction."""
         declare_missing(self._store, classes_of(messages))  # not from within a transaction
         with self._store.transaction() as transaction:
             if messages:
-                transaction.append(messages, guard=claim.guard)
-            transaction.groups.ack(claim)
+                transaction.append(messages, guard=guard)
+            transaction.groups.ack(claim, position)
 
     def _decide_again(self, claim: Claim, error: ConcurrencyError) -> None:
         """Give the partition back: at first without delay, then with one, so that others go first.

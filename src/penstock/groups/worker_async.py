@@ -16,6 +16,8 @@ import logging
 import time
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
+from functools import partial
+from typing import Any
 
 from penstock.database.waiters import TYPES, of_group, of_type
 from penstock.errors import (
@@ -31,11 +33,15 @@ from penstock.errors import (
 )
 from penstock.groups import claims
 from penstock.groups.claims import Claim, ClaimOrder
+from penstock.groups.deciding import PartitionDecider
 from penstock.groups.groups_async import AsyncGroups
 from penstock.log.append import several
 from penstock.log.boundary import MessageType, classes_of, known_classes
 from penstock.log.boundary_calls_async import Messages
+from penstock.log.decider import Decider
+from penstock.log.decisions_async import current_state, save_if_due
 from penstock.log.declare_async import declare_missing
+from penstock.log.guard import Guard
 from penstock.log.read import check_interval
 from penstock.log.runs_async import AsyncRunsTransactions
 from penstock.log.waiter_async import AsyncWaiter
@@ -82,6 +88,11 @@ class AsyncWorker:
     raises, the partition is tried again as `on_failure` says, and then parked with its error. So is
     one whose worker died or hung that often.
 
+    A `Decider` in place of a handler gets the messages as commands, one after the other. Its state
+    is that of the partition's messages of the types `decides_on`; each outcome changes it for the
+    next command. All outcomes are appended at once, with the acknowledgement. When a command fails,
+    the outcomes of those before it are appended, and it is tried again alone.
+
     The lease is extended for as long as the handler runs. Under asyncio this needs the event loop:
     a plain handler that blocks the loop for longer than the lease loses its claim.
 
@@ -96,10 +107,11 @@ class AsyncWorker:
         self,
         store: AsyncRunsTransactions,
         group_id: str,
-        handler: ClaimHandler,
+        handler: ClaimHandler | Decider[Any, Any],
         *,
         partition_by: str | Sequence[str],
         handled_types: Sequence[MessageType],
+        decides_on: Sequence[MessageType] | None = None,
         worker_id: str | None = None,
         batch_size: int = 100,
         lease: Duration = 30.0,
@@ -108,10 +120,10 @@ class AsyncWorker:
         polling_interval_ms: int = 100,
     ) -> None:
         _check_store(store)
-        check_handler(handler, "Worker")
         check_interval(polling_interval_ms)
         worker_id = f"{this_process()}:{next(_numbers)}" if worker_id is None else worker_id
         attributes = claims.partition_attributes(partition_by)
+        self._handle_claim = self._handling(handler, decides_on, attributes)
         self._claim_next = claims.claim_next(
             store.context,
             group_id,
@@ -129,7 +141,6 @@ class AsyncWorker:
         self._lease = claims.checked_lease(lease)
         self._store = store
         self._groups = AsyncGroups(store)
-        self._handler = handler
         self._policy = checked_policy(on_failure, FailurePolicy.park())
         if not self._policy.parks:
             raise ValidationError("on_failure", on_failure, "a FailurePolicy.park(...)")
@@ -228,7 +239,7 @@ class AsyncWorker:
         try:
             self._in_hand = claim
             try:
-                await self._settle(claim, await run_handler(self._handler, claim))
+                await self._handle_claim(claim)
             finally:
                 self._in_hand = None
             self._conflicts.pop(claim.offset_id, None)
@@ -252,14 +263,58 @@ class AsyncWorker:
                 await self._give_back(claim)
             raise
 
-    async def _settle(self, claim: Claim, outcome: Outcome) -> None:
-        """Append what the handler returned and acknowledge the claim, in one transaction."""
-        messages = await _listed(outcome)
+    def _handling(
+        self,
+        handler: ClaimHandler | Decider[Any, Any],
+        decides_on: Sequence[MessageType] | None,
+        attributes: Sequence[str],
+    ) -> Callable[[Claim], Awaitable[None]]:
+        """Return what handles a claim and settles it."""
+        if isinstance(handler, Decider):
+            return partial(self._decide, PartitionDecider(handler, decides_on, attributes))
+        check_handler(handler, "Worker")
+        if decides_on is not None:
+            raise ValidationError("decides_on", decides_on, "given together with a Decider only")
+        return partial(self._call, handler)
+
+    async def _call(self, handler: ClaimHandler, claim: Claim) -> None:
+        messages = await _listed(await run_handler(handler, claim))
+        await self._settle(claim, messages, claim.guard)
+
+    async def _decide(self, decider: PartitionDecider, claim: Claim) -> None:
+        """Decide the messages of a claim, and settle as many as can be appended together."""
+        store = self._store
+        begin = await current_state(store, decider.decider, decider.guard(claim), keep=True)
+        decided = decider.decide(store.context, begin, claim.messages)
+        count = len(decided.outcomes)
+        if count == 0 and decided.error is not None:
+            raise decided.error
+        while True:
+            last = claim.messages[count - 1].global_position
+            try:
+                await self._settle(claim, decided.first(count), begin.guard, last)
+                break
+            except (ConcurrencyError, StaleClaim, UnavailableError, *NOT_THE_HANDLER):
+                raise
+            except Exception:  # an outcome cannot be appended: settle those before it
+                if count == 1:
+                    raise
+                count //= 2
+        await save_if_due(store, decider.decider, begin)
+
+    async def _settle(
+        self,
+        claim: Claim,
+        messages: list[Message | TypedMessage],
+        guard: Guard,
+        position: int | None = None,
+    ) -> None:
+        """Append an outcome and acknowledge the claim, up to a position, in one transaction."""
         await declare_missing(self._store, classes_of(messages))  # not from within a transaction
         async with self._store.transaction() as transaction:
             if messages:
-                await transaction.append(messages, guard=claim.guard)
-            await transaction.groups.ack(claim)
+                await transaction.append(messages, guard=guard)
+            await transaction.groups.ack(claim, position)
 
     async def _decide_again(self, claim: Claim, error: ConcurrencyError) -> None:
         """Give the partition back: at first without delay, then with one, so that others go first.

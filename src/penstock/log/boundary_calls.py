@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from penstock.errors import ValidationError
+from penstock.errors import UnavailableError, ValidationError
 from penstock.log import append, boundary
 from penstock.log.append import Appended
 from penstock.log.boundary import MessageType, classes_of, watched_classes
 from penstock.log.decider import Command, Decider
+from penstock.log.decisions import current_state, save_if_due
 from penstock.log.declare import declare_missing, index_slice
 from penstock.log.guard import Guard
 from penstock.log.runs import Runs
@@ -83,11 +84,25 @@ class BoundaryCalls(Runs):
         Returns None if the decider returned no events. Raises `ConcurrentAppendError` if another
         writer appended to the boundary meanwhile.
         """
+        return self._decide(decider, command, boundary.as_guard(conditions), keep=False)
+
+    def _decide(
+        self, decider: Decider[Any, Command], command: Command, guard: Guard, *, keep: bool
+    ) -> Appended | None:
+        """Decide a command once. `keep` the state, unless an open transaction was read, too."""
         if not isinstance(decider, Decider):
             raise ValidationError("decider", decider, "a Decider")
-        messages, guard = self.read(conditions)
-        events = decider.events(messages, command)
-        return self.append(events, guard) if events else None
+        current = current_state(self, decider, guard, keep=keep)
+        try:
+            events = decider.decided(current.state, command)
+            appended = self.append(events, current.guard) if events else None
+        except Exception as error:
+            if keep and not isinstance(error, UnavailableError):
+                save_if_due(self, decider, current)
+            raise
+        if keep:
+            save_if_due(self, decider, current)
+        return appended
 
     def declare(
         self,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from penstock.errors import ValidationError
+from penstock.errors import UnavailableError, ValidationError
 from penstock.log import append, boundary
 from penstock.log.append import Appended
 from penstock.log.boundary import MessageType, classes_of, watched_classes
 from penstock.log.decider import Command, Decider
+from penstock.log.decisions_async import current_state, save_if_due
 from penstock.log.declare_async import declare_missing, index_slice
 from penstock.log.guard import Guard
 from penstock.log.runs_async import AsyncRuns
@@ -84,11 +85,25 @@ class AsyncBoundaryCalls(AsyncRuns):
         Returns None if the decider returned no events. Raises `ConcurrentAppendError` if another
         writer appended to the boundary meanwhile.
         """
+        return await self._decide(decider, command, boundary.as_guard(conditions), keep=False)
+
+    async def _decide(
+        self, decider: Decider[Any, Command], command: Command, guard: Guard, *, keep: bool
+    ) -> Appended | None:
+        """Decide a command once. `keep` the state, unless an open transaction was read, too."""
         if not isinstance(decider, Decider):
             raise ValidationError("decider", decider, "a Decider")
-        messages, guard = await self.read(conditions)
-        events = decider.events(messages, command)
-        return await self.append(events, guard) if events else None
+        current = await current_state(self, decider, guard, keep=keep)
+        try:
+            events = decider.decided(current.state, command)
+            appended = await self.append(events, current.guard) if events else None
+        except Exception as error:
+            if keep and not isinstance(error, UnavailableError):
+                await save_if_due(self, decider, current)
+            raise
+        if keep:
+            await save_if_due(self, decider, current)
+        return appended
 
     async def declare(
         self,

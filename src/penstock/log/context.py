@@ -21,6 +21,7 @@ from penstock.errors import (
     ValidationError,
     first_line,
 )
+from penstock.log.state_cache import StateCache
 from penstock.message import Message, RecordedMessage, check_text
 from penstock.message.serializer import Serializer, encode_object
 from penstock.message.typed import TypedMessage
@@ -56,6 +57,8 @@ class LogContext:
     #: and those whose older messages are indexed, so that a read or a guard finds them. That may
     #: have to wait for older transactions
     indexed: set[type[TypedMessage]] = field(default_factory=set, compare=False)
+    #: the states of the boundaries that this store decided on last
+    states: StateCache = field(default_factory=StateCache, compare=False)
 
     def require_penstock(self, what: str) -> None:
         """Raise `UnsupportedEdition` on a genuine Message DB."""

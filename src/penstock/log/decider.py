@@ -5,18 +5,25 @@
 A decider is pure. `store.decide(seats, command, conditions)` decides a command on messages of
 the log, and appends the outcome under a guard. `given(...).when(...).then(...)` tests a decider
 without a database.
+
+A store keeps the states of the boundaries that it decided on last, and with `snapshot_every` the
+database keeps them, too: see `decision.py`. So that a function which changes a state in place does
+no harm, `evolve` and `decide` get a copy of it, by `copy.deepcopy`. A state that is expensive to
+copy can define `__deepcopy__` and return itself, if neither function changes it.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 from penstock.errors import ValidationError
+from penstock.log.state_codec import StateCodec
 from penstock.loops.concurrency import is_coroutine_function
-from penstock.message import Message, RecordedMessage
+from penstock.message import Message, RecordedMessage, check_text
 from penstock.message.typed import TypedMessage, find_class
 
 State = TypeVar("State")
@@ -29,28 +36,64 @@ class Decider(Generic[State, Command]):
     """An initial state, how an event changes it, and which events a command leads to.
 
     `evolve` and `decide` are plain functions, for async stores too: they only compute.
+
+    With `snapshot_every`, the state of a boundary is saved in the database each time that so many
+    messages of it were read. The snapshots of a decider are found by its `name`, which must be
+    unique, and its `version`: change the version when `initial`, `evolve` or the state change.
     """
 
     initial: State
     evolve: Callable[[State, Any], State]
     decide: Callable[[State, Command], Iterable[Event]]
+    _: KW_ONLY
+    name: str | None = None
+    version: int | str = 1
+    snapshot_every: int | None = None
+    #: the type of the state, such as `set[UUID]`, if that of `initial` does not say it all
+    state_type: Any = None
 
     def __post_init__(self) -> None:
-        """Refuse anything but plain functions."""
+        """Refuse anything but plain functions, and snapshots that could not be saved."""
         for name, function in (("evolve", self.evolve), ("decide", self.decide)):
             if not callable(function) or is_coroutine_function(function):
                 raise ValidationError(name, function, "a plain function")
+        if self.name is not None:
+            check_text("name", self.name)
+        if isinstance(self.version, bool) or not isinstance(self.version, int | str):
+            raise ValidationError("version", self.version, "a whole number or a text")
+        check_text("version", str(self.version))
+        if self.snapshot_every is not None:
+            every = self.snapshot_every
+            if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+                expected = "a whole number of messages of at least 1"
+                raise ValidationError("snapshot_every", every, expected)
+            if self.name is None:
+                raise ValidationError("name", self.name, "given together with snapshot_every")
+            self.codec.encode(self.initial, "initial")
+
+    @cached_property
+    def codec(self) -> StateCodec:
+        """Encodes and decodes the states of snapshots."""
+        return StateCodec(type(self.initial) if self.state_type is None else self.state_type)
 
     def state(self, events: Iterable[Any]) -> State:
         """Return the state after these events. `evolve` gets recorded messages as typed ones."""
-        state = copy.deepcopy(self.initial)  # `evolve` may change it in place
+        return self.evolved(self.initial, events)
+
+    def evolved(self, state: State, events: Iterable[Any]) -> State:
+        """Return the state after these events too. The given one stays as it is."""
+        state = copied(state)  # `evolve` may change it in place
         for event in events:
-            state = self.evolve(state, _typed(event))
+            state = self.evolve(state, typed_event(event))
         return state
 
     def events(self, past: Iterable[Any], command: Command) -> list[Event]:
         """Return the events that the command leads to, after these past ones."""
-        return list(self.decide(self.state(past), command))
+        return self.decided(self.state(past), command)
+
+    def decided(self, state: State, command: Command) -> list[Event]:
+        """Return the events that the command leads to, in this state, which stays as it is."""
+        return list(self.decide(copied(state), command))
 
     def given(self, *events: Event) -> Given[State, Command]:
         """Start a test: these events have happened."""
@@ -98,7 +141,16 @@ class Outcome:
             )
 
 
-def _typed(event: Any) -> Any:
+def copied(state: State) -> State:
+    """Return a copy of a state, which may be changed in place."""
+    try:
+        return copy.deepcopy(state)
+    except Exception as error:
+        raise ValidationError("state", state, "one that copy.deepcopy can copy") from error
+
+
+def typed_event(event: Any) -> Any:
+    """Return a recorded message as an instance of its class, if this process has one."""
     if isinstance(event, RecordedMessage) and (found := find_class(event.type)) is not None:
         return found.from_recorded(event)
     return event

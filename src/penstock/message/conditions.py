@@ -8,7 +8,9 @@ its type.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -41,6 +43,22 @@ def checked_condition(type: str, name: str, value: str) -> QueryCondition:
     object.__setattr__(made, "name", name)
     object.__setattr__(made, "value", value)
     return made
+
+
+def matches(conditions: Iterable[QueryCondition], type: str, data: Mapping[str, Any]) -> bool:
+    """Whether a message matches, as `penstock.matching_positions` finds it in the log.
+
+    `data` is as in JSON. An attribute that is not text, a whole number or a boolean is refused.
+    """
+    wanted: dict[str, set[str | None]] = {}
+    for one in conditions:
+        if one.type == type and one.name is None:
+            return True
+        if one.type == type and one.name is not None and data.get(one.name) is not None:
+            wanted.setdefault(one.name, set()).add(one.value)
+    return bool(wanted) and all(
+        attribute_text(name, data[name]) in values for name, values in wanted.items()
+    )
 
 
 def attribute_text(name: str, value: object) -> str:

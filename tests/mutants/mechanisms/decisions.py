@@ -277,9 +277,9 @@ IN_PYTHON = (
         (
             Edit(
                 "log/boundary_calls.py",
-                "        messages, guard = self.read(conditions)\n",
-                "        read = self.read(conditions)\n"
-                "        messages, guard = self.__dict__.setdefault('first', read)\n",
+                "        current = current_state(self, decider, guard, keep=keep)\n",
+                "        read = current_state(self, decider, guard, keep=keep)\n"
+                "        current = self.__dict__.setdefault('first', read)\n",
             ),
         ),
         (f"{DECIDER}::test_a_conflict_is_decided_again_and_given_up_in_the_end",),
@@ -301,15 +301,17 @@ IN_PYTHON = (
     ),
     Mutant(
         "state-of-the-last-decision",
-        "If a decision began with the state that the last one ended with",
+        "If an event that fails, or the next decision, found the state changed in place",
         (
             Edit(
-                "log/decider.py",
-                "state = copy.deepcopy(self.initial)",
-                "state = self.initial",
+                "log/decider.py", "        state = copied(state)  # `evolve`", "        # `evolve`"
             ),
         ),
-        (f"{DECIDER}::test_what_one_command_made_of_the_state_is_not_there_for_the_next",),
+        (
+            f"{DECIDER}::test_what_one_command_made_of_the_state_is_not_there_for_the_next",
+            "tests/log/test_decisions.py::TestKeptStates"
+            "::test_an_event_that_cannot_be_evolved_leaves_the_state_as_it_was",
+        ),
     ),
     Mutant(
         "attributes-as-text",

@@ -588,11 +588,11 @@ EXACTLY_ONCE: tuple[Mutant, ...] = (
                 WORKER,
                 """        with self._store.transaction() as transaction:
             if messages:
-                transaction.append(messages, guard=claim.guard)
-            transaction.groups.ack(claim)""",
+                transaction.append(messages, guard=guard)
+            transaction.groups.ack(claim, position)""",
                 """        if messages:
-            self._store.append(messages, guard=claim.guard)
-        self._groups.ack(claim)""",
+            self._store.append(messages, guard=guard)
+        self._groups.ack(claim, position)""",
             ),
         ),
         (f"{WORKERS}test_a_claim_that_was_taken_over_appends_nothing",),
@@ -619,7 +619,7 @@ EXACTLY_ONCE: tuple[Mutant, ...] = (
         (
             Edit(
                 WORKER,
-                "transaction.append(messages, guard=claim.guard)",
+                "transaction.append(messages, guard=guard)",
                 "transaction.append(messages)",
             ),
         ),

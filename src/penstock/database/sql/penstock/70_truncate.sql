@@ -41,6 +41,8 @@ begin
   -- deliveries were truncated with the log, and can be published again; so with their remaining slices
   delete from penstock.deliveries;
   delete from penstock.staged_slices;
+  -- decisions begin with the initial state; a snapshot that is saved too late has the old incarnation
+  delete from penstock.decider_snapshots;
   -- retention had removed positions of the truncated log
   delete from penstock.retentions;
   -- the archive held messages of the truncated log: the next run makes another
