@@ -10,10 +10,20 @@ import pytest
 
 import penstock
 from penstock import Message, Store
-from penstock.database.waiters import EVERYTHING, of_category, of_topic, of_type, written
+from penstock.database.waiters import (
+    EVERYTHING,
+    LOG,
+    of_category,
+    of_group,
+    of_stream,
+    of_topic,
+    of_type,
+    written,
+)
 from penstock.database.wake_ups import (
     LONGEST_GAP_OF_A_NAME,
     LONGEST_PAYLOAD,
+    MOST_PARTIAL_LOOKS,
     SHORTEST_GAP,
     Gap,
     Pace,
@@ -200,21 +210,54 @@ class TestSafetyLook:
     def test_finds_a_message_of_a_writer_that_does_not_ring(self, database_url: str) -> None:
         with store_with(database_url, Pace()) as reader:
             listening(reader)
-            log, outbox = Bell(reader, "nothing"), Bell(reader, "nothing", bounded=False)
+            log, outbox = Bell(reader, LOG), Bell(reader, "nothing", bounded=False)
+            wanted = [of_category("queue"), of_type("T"), of_stream("queue-1")]
+            bells = [log, outbox, *(Bell(reader, one) for one in wanted)]
             with psycopg.connect(database_url) as other:
-                other.execute("select message_store.write_message(%s, 'order-1', 'T', '{}')", (
+                other.execute("select message_store.write_message(%s, 'queue-1', 'T', '{}')", (
                     "9b5f8a39-7a3a-4d1a-9d3c-0d2a0a7c7f10",))  # fmt: skip
 
-            assert log.wait()
-            assert outbox.wait()
+            assert all(one.wait() for one in bells)
             assert not log.is_rung
+
+    def test_wakes_nobody_who_waits_for_other_messages(self, store: Store) -> None:
+        mine, other = Bell(store, of_category("order")), Bell(store, of_category("account"))
+        topic = Bell(store, of_topic("mail"), bounded=False)
+
+        wake_ups_of(store).waiters.look([LOG, of_category("order"), of_type("Placed")])
+
+        assert [one.one.is_woken for one in (mine, other, topic)] == [True, False, True]
+
+    def test_wakes_all_when_too_much_was_written_to_say_what(self, database_url: str) -> None:
+        with store_with(database_url, Pace()) as reader:
+            listening(reader)
+            bell = Bell(reader, of_category("order"))
+            with psycopg.connect(database_url) as other:
+                other.execute(
+                    "insert into message_store.messages (stream_name, position, type)"
+                    " select 'queue-1', n, 'T' from generate_series(0, 20000) n"
+                )
+
+            assert bell.wait()
+
+    def test_wakes_all_some_looks_after_a_change(self, database_url: str) -> None:
+        with store_with(database_url, Pace(look=0.05)) as reader:
+            listening(reader)
+            bell = Bell(reader, of_group("seats"))
+            looks(reader, MOST_PARTIAL_LOOKS + 2)
+            bell.reset()
+            with psycopg.connect(database_url) as other:
+                other.execute("select pg_current_xact_id()")
+
+            assert bell.wait()
+            assert not bell.is_rung
 
     def test_wakes_nobody_who_reads_the_log_for_a_change_of_other_tables(
         self, database_url: str
     ) -> None:
         with store_with(database_url, Pace()) as reader:
             listening(reader)
-            log, outbox = Bell(reader, "nothing"), Bell(reader, "nothing", bounded=False)
+            log, outbox = Bell(reader, LOG), Bell(reader, "nothing", bounded=False)
             with psycopg.connect(database_url) as other:
                 other.execute(
                     "insert into penstock.outbox (id, topic, payload, encoding)"
@@ -227,9 +270,12 @@ class TestSafetyLook:
     def test_finds_what_an_open_writer_held_back(self, database_url: str) -> None:
         with store_with(database_url, Pace()) as reader, psycopg.connect(database_url) as late:
             listening(reader)
-            bell = Bell(reader, "nothing")
-            late.execute("select message_store.write_message(%s, 'order-1', 'T', '{}')", (
+            bell = Bell(reader, of_category("order"))
+            late.execute("select message_store.write_message(%s, 'account-1', 'T', '{}')", (
                 "9b5f8a39-7a3a-4d1a-9d3c-0d2a0a7c7f11",))  # fmt: skip
+            with psycopg.connect(database_url) as other:
+                other.execute("select message_store.write_message(%s, 'order-1', 'T', '{}')", (
+                    "9b5f8a39-7a3a-4d1a-9d3c-0d2a0a7c7f12",))  # fmt: skip
             looks(reader, 2)
             while_open = bell.one.is_woken
 

@@ -7,7 +7,7 @@ if they have one in common.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from penstock.message import names
 
@@ -69,7 +69,8 @@ class Registration:
         self.wanted = frozenset(wanted)
         #: ends its sleep; any thread may call it
         self.wake = wake
-        #: whether it reads up to the watermark, so that nothing is new while that stays
+        #: whether it reads up to the watermark, so that a message of a wanted name has to be
+        #: written for it to find something new
         self.bounded = bounded
         #: whether it was woken since it has reset this, and whether something was rung for
         self.is_woken = self.is_rung = False
@@ -114,10 +115,22 @@ class Waiters:
             one.is_woken = one.is_rung = True
             one.wake()
 
-    def look(self, *, log_changed: bool, anything_changed: bool) -> None:
-        """Wake those for which there may be something new."""
+    def look(self, written: Collection[str]) -> None:
+        """Wake those that do not read up to the watermark, and those of the names written."""
         with self._lock:
-            found = [one for one in self._all if (log_changed if one.bounded else anything_changed)]
-        for one in found:
-            one.is_woken = True
-            one.wake()
+            found = {one for one in self._all if not one.bounded}
+            for name in written:
+                found |= self._by_name.get(name, set())
+        _wake(found)
+
+    def look_fully(self) -> None:
+        """Wake all of them."""
+        with self._lock:
+            found = set(self._all)
+        _wake(found)
+
+
+def _wake(found: Iterable[Registration]) -> None:
+    for one in found:
+        one.is_woken = True
+        one.wake()

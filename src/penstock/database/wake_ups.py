@@ -16,8 +16,12 @@ delay, never a message. How it is kept:
   it comes between the look and the sleep.
 * The thread looks for all waiters together, about once a second. It reads the server's snapshot and
   the watermark. Every commit changes the snapshot, and every message that becomes readable changes
-  the watermark: if they are as they were at the look before, there is nothing to look for. If a
-  waiter then finds something that nobody rang for, the next looks are more frequent.
+  the watermark: if they are as they were at the look before, there is nothing to look for. If the
+  watermark has moved, it reads which names were written, and wakes those that wait for them: the
+  cost of a look does not grow with the waiters that have nothing to do. Those that wait for
+  something else than messages are woken by every commit. Some looks after a change all waiters are
+  woken, for what this does not show, such as a partition that was released. If a waiter then finds
+  something that nobody rang for, the next looks are more frequent.
 * A waiter that the thread has not looked for in time looks itself. Waiters poll until notifications
   are known to arrive, and after the connection was lost. When notifications arrive again, all
   waiters look once.
@@ -57,12 +61,15 @@ LONGEST_PAYLOAD = 7_900  # bytes; PostgreSQL refuses 8,000
 #: between two notifications; between any two, and between two for the same name, of a store that
 #: writes all the time
 SHORTEST_GAP, LONGEST_GAP, LONGEST_GAP_OF_A_NAME = 0.005, 0.02, 0.1
+#: how many looks after a change pass until all waiters are woken
+MOST_PARTIAL_LOOKS = 4
 #: how many names have a gap of their own
 MOST_GAPS = 1_000
 #: between two attempts to connect
 SHORTEST_RETRY, LONGEST_RETRY = 0.1, 5.0
 
 _LOOK: LiteralString = "select pg_current_snapshot()::text, penstock.watermark()"
+_WRITTEN: LiteralString = "select penstock.names_written(%s, %s)"
 _LOOK_AT_MESSAGE_DB: LiteralString = "select pg_current_snapshot()::text, 0::bigint"
 #: A notification gives its transaction an id, and so its commit would wait for the disk, with the
 #: lock on the whole server. There is nothing to keep on disk.
@@ -149,6 +156,7 @@ class WakeUps:
         self._token = ""  # of the notification to oneself
         self._probe_ends, self._arrives = 0.0, False
         self._seen: tuple[Any, ...] | None = None
+        self._partial_looks = 0  # since all waiters were woken
         self._looked_at = 0.0
         self._look_pause, self._next_look = self.pace.look, 0.0
 
@@ -343,14 +351,26 @@ class WakeUps:
         if self._seen is None:
             self.is_listening = True
             self.waiters.ring([EVERYTHING])
-        else:
-            self.waiters.look(
-                log_changed=found[1] != self._seen[1], anything_changed=found != self._seen
-            )
+        elif found != self._seen or self._partial_looks:
+            self._wake(connection, found[1])
         with self._lock:
             self._seen, self._looked_at = found, now
             self._next_look = time.monotonic() + self._look_pause
             self._look_pause = min(2 * self._look_pause, self.pace.look)
+
+    def _wake(self, connection: psycopg.Connection[Any], watermark: int) -> None:
+        """Wake those for which there may be something new, after a change."""
+        assert self._seen is not None, "there was a look before"
+        written: list[str] | None = []
+        if watermark > self._seen[1]:  # in a statement after the one that read it
+            row = connection.execute(_WRITTEN, (self._seen[1], watermark)).fetchone()
+            written = row[0] if row is not None else None
+        self._partial_looks += 1
+        if written is None or self._partial_looks > MOST_PARTIAL_LOOKS:
+            self._partial_looks = 0
+            self.waiters.look_fully()
+        else:
+            self.waiters.look(written)
 
     def _give_up_listening(self, now: float) -> None:
         if self._probe_ends and now >= self._probe_ends:

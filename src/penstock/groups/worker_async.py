@@ -146,9 +146,7 @@ class AsyncWorker:
             raise ValidationError("on_failure", on_failure, "a FailurePolicy.park(...)")
         self._polling_interval = polling_interval_ms / 1000
         self._stopping = StopEvent()
-        self._waiter = AsyncWaiter(
-            store, [of_group(group_id), TYPES, *map(of_type, self._types)], bounded=False
-        )
+        self._waiter = AsyncWaiter(store, [of_group(group_id), TYPES, *map(of_type, self._types)])
         self._was_idle = True
         self._in_hand: Claim | None = None  # its lease is extended
         self._outage = Outage(f"worker {worker_id}", logger)
