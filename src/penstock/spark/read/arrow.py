@@ -38,7 +38,7 @@ from penstock.lake.archive_range import ArchiveFile
 from penstock.spark.connections import CONNECT_TIMEOUT, DatabaseRef, connected
 from penstock.spark.read.archived import read_archived
 from penstock.spark.read.plan import VALUE_ERRORS, ReadPlan, raise_wrong_value
-from penstock.spark.read.seam import archive_location
+from penstock.spark.read.seam import archive_location, moved_since
 from penstock.spark.read.splits import Split
 from penstock.spark.target import Target
 
@@ -56,8 +56,10 @@ BATCH_BYTES = 2 * 1024 * 1024
 class PlannedFiles:
     """The files of the archive for a split, found by the driver, while the archive is as it was."""
 
-    location: str
+    location: str | None
     files: tuple[ArchiveFile, ...]
+    #: what the archive had at this earlier location is left out; then `files` are not used
+    without: str | None = None
 
 
 def read_batches(
@@ -135,9 +137,12 @@ def _archived_batches(
     planned: PlannedFiles | None,
 ) -> Iterator[pa.RecordBatch]:
     files = planned.files if planned is not None and planned.location == location else None
+    known = None
+    if planned is not None and planned.without is not None:
+        files, known = moved_since(target, split.after, split.until, location, planned.without)
     with ExitStack() as opened:
         connect = cache(lambda: opened.enter_context(connected(database)))
-        yield from read_archived(connect, target, plan, split, location, files=files)
+        yield from read_archived(connect, target, plan, split, location, files=files, known=known)
 
 
 @contextmanager

@@ -67,6 +67,27 @@ def archived_messages(
             yield found
 
 
+def moved_since(
+    target: Target, after: int, until: int, location: str, earlier: str
+) -> tuple[tuple[ArchiveFile, ...], Any]:
+    """Return the files that the archive did not have at an earlier location, within a range.
+
+    A compaction writes old messages to new files. So the second result are the positions of the
+    messages which the archive had already, in files that are no longer part of it.
+    """
+    if location == earlier:
+        return (), np.empty(0, np.int64)
+    now, then = (files_of(archived_range(target, after, until, one)) for one in (location, earlier))
+    axis = "position" if target.stream else "global_position"
+    gone = [one for one in then if one not in now]
+    known = [
+        batch.column(axis).to_numpy()
+        for batch in archived_messages(target, after, until, earlier, [axis], gone)
+    ]
+    new = tuple(one for one in now if one not in then)
+    return new, np.concatenate([np.empty(0, np.int64), *known])
+
+
 def archived_positions(target: Target, after: int, until: int, location: str, most: int) -> Any:
     """Return the first positions of the archived messages of a range, at most so many, in order."""
     axis = "position" if target.stream else "global_position"
