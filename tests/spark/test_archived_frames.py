@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
@@ -75,7 +76,7 @@ def test_a_stream_from_the_beginning_sees_every_message_once_in_order(
 class TestSparkReadsTheFilesItself:
     """`Frames`: Spark's own Parquet reader for what is archived, our source for the rest."""
 
-    READS = (
+    READS: tuple[dict[str, Any], ...] = (
         {},
         {"types": ["Paid"], "columns": ["type", "time"]},
         {"after": 3, "until": 27, "columns": ["id", "metadata"]},
@@ -93,7 +94,7 @@ class TestSparkReadsTheFilesItself:
     def frames(self, spark: SparkSession, store: Store) -> list[DataFrame]:
         read = Frames(store, spark).read
         return [
-            *(read.category("order", **options) for options in self.READS),  # type: ignore[arg-type]
+            *(read.category("order", **options) for options in self.READS),
             read.category("$all"),
             read.category("order", "time timestamp_ntz, data struct<n: long>"),
             read.stream("order-1"),

@@ -148,7 +148,8 @@ def plan_splits(
         files, _ = moved_since(target, after, until, location, without)
     elif location is not None:
         files = files_of(archived_range(target, after, until, location))
-    splits = find_splits(connection, target, after, until, most, files)
+    counted = () if target.attributes else files  # the index counts archived messages, too
+    splits = find_splits(connection, target, after, until, most, counted)
     return [
         SplitPartition(
             target, one, complete, _planned(target, one, location, files, without), point
