@@ -29,8 +29,8 @@ NOTES = [
     f"own, while {WRITERS} processes write one message at a time. In turns, the archive is stopped "
     "(SIGSTOP) or goes on.",
     "The table with its indexes is measured before, and after as many messages were written as a "
-    "twentieth of the log. A page of an index is used again when nothing of it is left, and the last "
-    "message of each stream stays: so it is measured once more when the indexes are rebuilt.",
+    "twentieth of the log. A page of an index is used again when nothing of it is left, and the "
+    "last message of each stream stays: so it is measured once more with the indexes rebuilt.",
 ]
 _SIZE = "select pg_total_relation_size('message_store.messages')"
 
