@@ -259,6 +259,20 @@ class TestReaders:
         assert asyncio.run(read()) == before
 
 
+#: ten messages to a stream, whose last one stays
+FILL = """
+insert into message_store.messages (stream_name, type, position, data)
+select '{stream}-' || n / 10, 'Filled', n % 10, jsonb_build_object('text', repeat('x', 500))
+from generate_series(0, {count} - 1) n
+"""
+
+
+def size_of_table(connection: psycopg.Connection[tuple[int]]) -> int:
+    row = connection.execute("select pg_relation_size('message_store.messages')").fetchone()
+    assert row is not None
+    return row[0]
+
+
 class TestMoving:
     def test_through_the_admin(self, store: Store) -> None:
         fill(store)
@@ -356,6 +370,21 @@ class TestMoving:
         rows = catalog(store).load_table("penstock.archive").scan().to_arrow()
 
         assert len(digest_of(rows.sort_by("global_position"))) == 32
+
+    def test_new_messages_take_the_space_of_those_that_moved(self, store: Store) -> None:
+        url = store.settings.conninfo()
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(FILL.format(stream="large", count=4000))
+            before = size_of_table(connection)
+
+            def write(moved: int) -> None:
+                connection.execute(FILL.format(stream=f"later{moved}", count=700))
+
+            archive(
+                store.context, "large", Keep(count=0), batch_size=1000, max_load=1, progress=write
+            )
+
+            assert size_of_table(connection) <= before
 
     def test_truncate_forgets_the_archive(self, store: Store) -> None:
         fill(store)

@@ -5,13 +5,19 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+import penstock
 from penstock import Store
+from penstock.errors import ArchiveUnreachable
+from penstock.lake import catalog
+from penstock.lake.compaction import compact
 from penstock.log.retention import Keep
+from penstock.spark import Frames
 from tests.log.archiving import archived, store_with_warehouse
 from tests.spark.frames import in_order, last_line, load
 
@@ -65,3 +71,93 @@ def test_a_stream_from_the_beginning_sees_every_message_once_in_order(
     ).foreachBatch(see).trigger(availableNow=True).start().awaitTermination()
 
     assert seen == list(range(1, COUNT + 1))
+
+
+class TestSparkReadsTheFilesItself:
+    """`Frames`: Spark's own Parquet reader for what is archived, our source for the rest."""
+
+    READS: tuple[dict[str, Any], ...] = (
+        {},
+        {"types": ["Paid"], "columns": ["type", "time"]},
+        {"after": 3, "until": 27, "columns": ["id", "metadata"]},
+        {"after": 35},
+        {"after": "latest"},
+        {"until": 2},
+    )
+
+    @pytest.fixture
+    def store(self, store: Store) -> Store:
+        for number in range(4):
+            store.write_message(f"order-{number}", "Paid", metadata={"by": "me"})
+        return store
+
+    def frames(self, spark: SparkSession, store: Store) -> list[DataFrame]:
+        read = Frames(store, spark).read
+        return [
+            *(read.category("order", **options) for options in self.READS),
+            read.category("$all"),
+            read.category("order", "time timestamp_ntz, data struct<n: long>"),
+            read.stream("order-1"),
+            read.stream("order-1", after=2, until=6, columns=["position", "data"]),
+        ]
+
+    def test_frames_are_the_same_before_and_after(self, spark: SparkSession, store: Store) -> None:
+        before = [(one.schema, in_some_order(one)) for one in self.frames(spark, store)]
+        archived(store, "order", Keep(count=10))
+
+        frames = self.frames(spark, store)
+
+        assert [(one.schema, in_some_order(one)) for one in frames] == before
+        assert [reads_files(one) for one in frames] == [
+            True, True, True, False, False, True, True, False, True, True
+        ]  # fmt: skip
+
+    def test_messages_that_are_archived_before_the_action_are_in_the_frame_once(
+        self, spark: SparkSession, store: Store
+    ) -> None:
+        archived(store, "order", Keep(count=30))
+        frames = [Frames(store, spark).read.category("order") for _ in range(2)]
+        assert all(map(reads_files, frames))
+        archived(store, "order", Keep(count=20), batch_size=5)
+
+        after_a_run = in_order(frames[0])
+        compact(catalog(store), "penstock.archive", small_files=2)
+        archived(store, "order", Keep(count=10))
+
+        expected = list(range(1, COUNT + 5))
+        assert [row.global_position for row in after_a_run] == expected
+        assert [row.global_position for row in in_order(frames[1])] == expected
+        assert frames[0].where("type = 'Paid'").count() == 4
+
+    @pytest.mark.parametrize(("folder", "is_plain"), [("a%20b", True), ("lake*", False)])
+    def test_files_that_spark_would_take_for_a_pattern_are_read_by_the_source(
+        self, spark: SparkSession, store: Store, tmp_path: Path, folder: str, is_plain: bool
+    ) -> None:
+        url, warehouse = store.settings.conninfo(), f"file://{tmp_path}/{folder}"
+        with penstock.connect(url, warehouse=warehouse) as other:
+            archived(other, "order")
+
+            found = Frames(other, spark).read.category("order")
+
+            assert reads_files(found) is is_plain
+            assert found.count() == COUNT + 4
+
+    def test_without_its_files_a_frame_fails_at_once(
+        self, spark: SparkSession, store: Store, tmp_path: Path
+    ) -> None:
+        archived(store, "order", Keep(count=10))
+        shutil.move(tmp_path / "lake", tmp_path / "away")
+
+        with pytest.raises(ArchiveUnreachable):
+            Frames(store, spark).read.category("order")
+
+        assert Frames(store, spark).read.category("order", after=35).count() == COUNT + 4 - 35
+
+
+def reads_files(frame: DataFrame) -> bool:
+    plan = frame._jdf.queryExecution().executedPlan().toString()
+    return "parquet" in plan.lower()
+
+
+def in_some_order(frame: DataFrame) -> list[str]:
+    return sorted(map(str, frame.collect()))

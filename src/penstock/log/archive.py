@@ -22,6 +22,7 @@ from penstock.database.operation import Operation, Row, call, only_value
 from penstock.database.pool import connect
 from penstock.errors import ArchiveRunning, NoWarehouse, ValidationError
 from penstock.log.context import LogContext, check_position
+from penstock.log.freed_space import FreedSpace
 from penstock.log.retention import Bounds, Keep, find_bounds
 from penstock.log.write import check_category
 from penstock.settings import Settings
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from penstock.lake.changes import TableChange
 
 BATCH_SIZE = 50_000  # messages moved in one transaction
-MAX_LOAD = 0.5
+MAX_LOAD = 0.25
 _LOCK = 1885693291  # class of the advisory locks of runs
 _SEPARATOR, _NULL = "\x1f", "\x1e"
 
@@ -83,6 +84,7 @@ def archive(
         if not ignore_consumers:
             execute(connection, refuse_unread(category, bounds))
         mover = _Mover(settings, connection, category)
+        freed = FreedSpace(connection, batch_size)
         walked_to: int | None = None
         while True:
             began = time.monotonic()
@@ -90,6 +92,7 @@ def archive(
             if batch.positions:
                 mover.move(batch.positions)
                 moved, segments = moved + len(batch.positions), segments + 1
+                freed.moved(len(batch.positions))
                 progress(moved)
             walked_to = batch.walked_to
             if walked_to is None:
@@ -221,9 +224,9 @@ def messages_at(positions: Sequence[int]) -> Operation[list[Row]]:
     return call(
         "messages_to_archive",
         "select global_position, stream_name, position, id::text, type, data::text, metadata::text,"
-        " time from message_store.messages where global_position = any (%s)"
+        " time from message_store.messages where global_position = any (%s::bigint[])"
         " order by global_position",
-        (list(positions),),
+        (_array(positions),),
         lambda rows: rows,
     )
 
@@ -232,10 +235,15 @@ def move_to_archive(category: str, positions: Sequence[int], digest: str) -> Ope
     """Delete messages and record the segment, if they are those of the digest."""
     return call(
         "archive",
-        "select penstock.move_to_archive(%s, %s, %s,"
+        "select penstock.move_to_archive(%s, %s::bigint[], %s,"
         " (select n.nspname from pg_class c join pg_namespace n on n.oid = c.relnamespace"
         " where c.oid = to_regclass('iceberg_tables')))",
-        (category, list(positions), digest),
+        (category, _array(positions), digest),
         lambda rows: None,
         category_name=category,
     )
+
+
+def _array(positions: Sequence[int]) -> str:
+    """Return an array as PostgreSQL reads it: psycopg takes its time to adapt so many numbers."""
+    return f"{{{','.join(map(str, positions))}}}"

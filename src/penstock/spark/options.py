@@ -20,7 +20,7 @@ _SPARK_OPTIONS = {"checkpointlocation", "path", "queryname", "name", "outputmode
 _READ = {
     "url", "category", "stream", "attributes", "types", "after", "until", "partitions", "columns",
     "maxrowsperbatch", "onwrongtype", "failondataloss", "onrestore", "lakeoptions",
-    "replica", "maxreplicalag", "replicafallback",
+    "replica", "maxreplicalag", "replicafallback", "withoutarchive",
 }  # fmt: skip
 _WRITE = {"url", "delivery", "order_by", "orderby", "atomic", "rowspertransaction"}
 LATEST = "latest"
@@ -47,6 +47,8 @@ class ReadOptions:
     replica: Mapping[str, Any]
     #: how to sign in to the warehouse of the archive
     lake_options: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
+    #: the location of an earlier state of the archive; what it had then is left out
+    without_archive: str | None = None
 
     def signed_in(self, lake_options: Mapping[str, str]) -> ReadOptions:
         """Return the same for a target that can be read in the archive."""
@@ -81,6 +83,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         on_restore=_number(given, "onRestore", -1),
         replica=_replica(given),
         lake_options=_texts(given, "lakeOptions"),
+        without_archive=given.get("withoutarchive"),
     )
 
 

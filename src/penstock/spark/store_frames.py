@@ -16,19 +16,17 @@ from typing import Any, Literal, TypedDict, Unpack
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
-from pyspark.sql.types import StructType
 
 from penstock.database.interceptor import overrides
 from penstock.errors import UnsupportedBySpark, ValidationError
 from penstock.log.context import LogContext
 from penstock.message.serializer import JsonSerializer
 from penstock.settings import Settings
+from penstock.spark.history import Schema, load_frame
 from penstock.spark.options import read_options, replica_options, write_options
 from penstock.spark.session import activate
 from penstock.store import Store
 from penstock.store_async import AsyncStore
-
-Schema = str | StructType | None
 
 
 class ReadArguments(TypedDict, total=False):
@@ -133,10 +131,11 @@ class FrameReader:
 
     def _load(self, name: str, target: object, schema: Schema, options: ReadArguments) -> DataFrame:
         chosen = {**self._given, **_options({name: target, **options})}
+        if not self._streaming:
+            return load_frame(self._spark, chosen, schema)
         read_options(chosen)  # raises here, and not inside Spark
         activate(self._spark)
-        reader = self._spark.readStream if self._streaming else self._spark.read
-        loading = reader.format("penstock").options(**chosen)
+        loading = self._spark.readStream.format("penstock").options(**chosen)
         return (loading if schema is None else loading.schema(schema)).load()
 
 

@@ -27,6 +27,8 @@ class Target:
     types: tuple[str, ...] = ()
     #: of the attributes, as JSON: known once the database has said which types declare them
     conditions: str | None = None
+    #: the positions of the messages with the attributes that are archived: known to a task
+    archived: tuple[int, ...] = ()
     #: how to sign in to the warehouse of the archive
     lake_options: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
 
@@ -85,6 +87,16 @@ class Target:
         if filtered and self.types:
             rows += sql.SQL(" and m.type = any ({})").format(list(self.types))
         return rows
+
+    def positions(self, after: int, until: int, *, filtered: bool = True) -> sql.Composed:
+        """Return the same for their numbers alone; of attributes, also of archived messages."""
+        if not self.attributes:
+            return self.rows(after, until, filtered=filtered)
+        found = sql.SQL(
+            "from penstock.matching_positions({conditions}::jsonb, {after}) as m(global_position)"
+            " where m.global_position <= {until}"
+        )
+        return found.format(conditions=self.conditions, after=after, until=until)
 
     def _range(self) -> sql.SQL:
         """Return the template of a range, which names fields of the target."""

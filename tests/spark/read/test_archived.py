@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import ArrayType, MapType, StringType, StructType
 
 import penstock
-from penstock import Message, Store
+from penstock import Message, Store, TypedMessage
 from penstock.errors import ArchiveUnreachable, WrongValue
 from penstock.log.retention import Keep
 from penstock.spark.connections import connected, run
@@ -53,6 +53,14 @@ TYPED = struct(
 )  # fmt: skip
 
 
+class Lent(TypedMessage, type="archived.lent"):
+    book: str | None = None
+
+
+class Returned(TypedMessage, type="archived.returned"):
+    book: str | None = None
+
+
 @dataclass(frozen=True)
 class Twins:
     """Two stores with the same messages; a part of the second's is archived."""
@@ -75,6 +83,9 @@ def twins(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         for number in range(30):
             store.append([Message("Sold", {"number": number})])
         store.write_message("other-1", "Seen", {"n": 1})
+        store.declare(Lent, Returned)
+        for number in range(12):
+            store.append([Lent(book=f"b{number % 3}"), Returned(book=f"b{number % 4}")])
     second = server.create_database(first)
     warehouse = tmp_path_factory.mktemp("lake")
     with (
@@ -83,6 +94,8 @@ def twins(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     ):
         archived(other, "account", Keep(count=60), batch_size=50)
         archived(other, "Sold", batch_size=20)
+        archived(other, "archived.lent", Keep(count=3))
+        archived(other, "archived.returned", batch_size=5)
         assert len(in_table(other)) < 100
         yield Twins(plain, other, warehouse)
     for name in (first, second):
@@ -130,6 +143,33 @@ class TestTwins:
         assert found.num_rows == 1
         assert found.equals(expected)
 
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"attributes": '{"book": "b1"}'},
+            {"attributes": '{"book": ["b0", "b2"]}', "columns": "type,data"},
+            {"attributes": '{"book": "b3"}'},
+            {"attributes": '{"book": "b1"}', "after": "245", "until": "255"},
+            {"attributes": '{"book": "b1"}', "types": "archived.returned"},
+        ],
+        ids=str,
+    )
+    def test_messages_are_found_by_their_attributes(
+        self, twins: Twins, how: Reading, options: dict[str, str]
+    ) -> None:
+        expected, found = (how(url, None, **options) for url in twins.urls)
+
+        assert expected.num_rows > 0
+        assert in_some_order(found) == in_some_order(expected)
+
+    def test_a_stream_by_attributes_reads_each_message_once(self, twins: Twins) -> None:
+        plain, found = (
+            batch_ends(url, 2, attributes='{"book": ["b1", "b3"]}') for url in twins.urls
+        )
+
+        assert found == plain
+        assert len(found) == 5
+
     def test_typed_fields_are_the_same(self, twins: Twins, how: Reading) -> None:
         expected, found = (how(url, TYPED, category="account") for url in twins.urls)
 
@@ -139,11 +179,11 @@ class TestTwins:
     def test_many_tasks_share_the_archive(self, twins: Twins) -> None:
         reader = reader_of(twins.urls[1], None, category="$all")
         target = reader.options.target
-        splits = [SplitPartition(target, Split(low, low + 50)) for low in range(0, 250, 50)]
+        splits = [SplitPartition(target, Split(low, low + 50)) for low in range(0, 300, 50)]
 
         found = [batch for one in splits for batch in reader.read(one)]
 
-        assert sorted(positions(found)) == list(range(1, 242))
+        assert sorted(positions(found)) == list(range(1, 266))
 
     def test_a_stream_of_small_batches_reads_every_message_once_in_order(
         self, twins: Twins
@@ -151,7 +191,7 @@ class TestTwins:
         plain, found = (batch_ends(url, 23) for url in twins.urls)
 
         assert found == plain
-        assert len(found) == 11
+        assert len(found) == 12
 
     @pytest.mark.parametrize("types", [(), ("Paid",)])
     def test_what_is_planned_by_count_is_the_same(
@@ -312,9 +352,9 @@ def planned(url: str, target: Target) -> list[Any]:
     return found
 
 
-def batch_ends(url: str, most: int) -> list[list[int]]:
+def batch_ends(url: str, most: int, **options: str) -> list[list[int]]:
     """Return the positions of each batch of a stream."""
-    source = PenstockDataSource({"url": url, "category": "$all"})
+    source = PenstockDataSource({"url": url, **(options or {"category": "$all"})})
     schema: StructType = source.schema()
     reader = source.streamReader(schema)
     start, found = reader.initialOffset(), []

@@ -22,7 +22,7 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
 import psycopg
@@ -38,7 +38,7 @@ from penstock.lake.archive_range import ArchiveFile
 from penstock.spark.connections import CONNECT_TIMEOUT, DatabaseRef, connected
 from penstock.spark.read.archived import read_archived
 from penstock.spark.read.plan import VALUE_ERRORS, ReadPlan, raise_wrong_value
-from penstock.spark.read.seam import archive_location
+from penstock.spark.read.seam import archive_location, archived_matches, moved_since
 from penstock.spark.read.splits import Split
 from penstock.spark.target import Target
 
@@ -56,8 +56,10 @@ BATCH_BYTES = 2 * 1024 * 1024
 class PlannedFiles:
     """The files of the archive for a split, found by the driver, while the archive is as it was."""
 
-    location: str
+    location: str | None
     files: tuple[ArchiveFile, ...]
+    #: what the archive had at this earlier location is left out; then `files` are not used
+    without: str | None = None
 
 
 def read_batches(
@@ -115,6 +117,8 @@ def _read(
             snapshot(database, point) as statement,
         ):
             location = find_location(statement, target, split)
+            if location is not None and target.attributes:
+                target = with_archived(statement, target, split)
             with read_query(statement, plan.query(rows).as_string()) as reader:
                 for batch in reader:
                     if batch.num_rows:
@@ -135,9 +139,12 @@ def _archived_batches(
     planned: PlannedFiles | None,
 ) -> Iterator[pa.RecordBatch]:
     files = planned.files if planned is not None and planned.location == location else None
+    known = None
+    if planned is not None and planned.without is not None:
+        files, known = moved_since(target, split.after, split.until, location, planned.without)
     with ExitStack() as opened:
         connect = cache(lambda: opened.enter_context(connected(database)))
-        yield from read_archived(connect, target, plan, split, location, files=files)
+        yield from read_archived(connect, target, plan, split, location, files=files, known=known)
 
 
 @contextmanager
@@ -161,12 +168,18 @@ def snapshot(database: DatabaseRef, point: ReadPoint | None = None) -> Iterator[
 
 def find_location(statement: adbc.AdbcStatement, target: Target, split: Split) -> str | None:
     """Return where the archive is if the split reaches into it."""
-    if target.attributes:
-        return None
     query = sql.SQL("select {}").format(archive_location(target, split.after, split.until))
     with read_query(statement, query.as_string()) as reader:
         [location] = reader.read_all().column(0).to_pylist()
     return None if location is None else str(location)
+
+
+def with_archived(statement: adbc.AdbcStatement, target: Target, split: Split) -> Target:
+    """Return a target of attributes that knows which of its messages are archived."""
+    query = archived_matches(target, split.after, split.until)
+    with read_query(statement, query.as_string()) as reader:
+        [positions] = reader.read_all().column(0).to_pylist()
+    return replace(target, archived=tuple(positions))
 
 
 @contextmanager

@@ -7,15 +7,17 @@ wrong moment (see `arrow`), and nothing restarts the user's application.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
+from penstock.database.operation import call, only_value
 from penstock.spark.connections import Connection, run
 from penstock.spark.read.archived import read_archived
 from penstock.spark.read.binary_rows import BATCH_ROWS, read_columns
 from penstock.spark.read.plan import VALUE_ERRORS, ReadPlan, raise_wrong_value
-from penstock.spark.read.seam import find_archive
+from penstock.spark.read.seam import archived_matches, find_archive
 from penstock.spark.read.splits import Split
 from penstock.spark.target import Target
 
@@ -51,5 +53,9 @@ def _archived(
         connection, find_archive(target, split.after, split.until)
     )  # after the rows: nothing is missed
     if location is not None:
+        if target.attributes:
+            query = archived_matches(target, split.after, split.until)
+            found = run(connection, call("archived_matches", query, None, only_value))
+            target = replace(target, archived=tuple(found))
         known = np.concatenate([one.to_numpy() for one in read] or [np.empty(0, np.int64)])
         yield from read_archived(lambda: connection, target, plan, split, location, known=known)

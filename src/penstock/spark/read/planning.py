@@ -187,10 +187,13 @@ def _page(
 def _parts(target: Target, after: int, until: int, most: int) -> dict[str, Any]:
     return {
         "axis": target.axis,
-        "rows": target.rows(after, until),
+        "rows": target.positions(after, until),
         "order": target.order,
         "most": most,
-        "location": archive_location(target, after, until),
+        # the index of attributes has those of archived messages, too
+        "location": sql.SQL("null::text")
+        if target.attributes
+        else archive_location(target, after, until),
     }
 
 

@@ -57,7 +57,7 @@ from penstock.spark.read import planning
 from penstock.spark.read.arrow import PlannedFiles, read_batches
 from penstock.spark.read.columns import read_plan
 from penstock.spark.read.planning import Offset
-from penstock.spark.read.seam import archived_range, find_archive
+from penstock.spark.read.seam import archived_range, find_archive, moved_since
 from penstock.spark.read.splits import Split, find_splits
 from penstock.spark.target import Target
 
@@ -135,26 +135,39 @@ def plan_splits(
     *,
     complete: bool = False,
     point: ReadPoint | None = None,
+    without: str | None = None,
 ) -> list[SplitPartition]:
     """Return what each task reads of a range, at most so many tasks.
 
-    `point` is where they read a replica, and was taken after the end of the range.
+    `point` is where they read a replica, and was taken after the end of the range. What the archive
+    had at the location `without` is left out.
     """
     location = run(connection, find_archive(target, after, until)) if after < until else None
-    files: list[ArchiveFile] = []
-    if location is not None:
+    files: Sequence[ArchiveFile] = ()
+    if location is not None and without is not None:
+        files, _ = moved_since(target, after, until, location, without)
+    elif location is not None:
         files = files_of(archived_range(target, after, until, location))
-    splits = find_splits(connection, target, after, until, most, files)
+    counted = () if target.attributes else files  # the index counts archived messages, too
+    splits = find_splits(connection, target, after, until, most, counted)
     return [
-        SplitPartition(target, one, complete, _planned(target, one, location, files), point)
+        SplitPartition(
+            target, one, complete, _planned(target, one, location, files, without), point
+        )
         for one in splits
     ]
 
 
 def _planned(
-    target: Target, split: Split, location: str | None, files: Sequence[ArchiveFile]
+    target: Target,
+    split: Split,
+    location: str | None,
+    files: Sequence[ArchiveFile],
+    without: str | None,
 ) -> PlannedFiles | None:
     """Return the files that a split needs, while the archive is as it is now."""
+    if without is not None:
+        return PlannedFiles(location, (), without)
     if location is None:
         return None
     where = archived_range(target, split.after, split.until, location)
@@ -175,7 +188,10 @@ class BatchReader(_Reader, DataSourceReader):
             until = head if options.until is None else min(head, options.until)
             check_replica(connection, self.database)
             point = take_point(connection, self.database)
-            found = plan_splits(connection, target, first, until, options.partitions, point=point)
+            found = plan_splits(
+                connection, target, first, until, options.partitions, point=point,
+                without=options.without_archive,
+            )  # fmt: skip
         # for an empty list Spark would call read() with no partition
         return found or [SplitPartition(target, Split(first, first), point=point)]
 

@@ -77,7 +77,7 @@ def find_splits(
     ).format(
         [number / steps for number in range(1, steps)],
         target.axis,
-        target.rows(after, until, filtered=False),
+        target.positions(after, until, filtered=False),
     )
     is_long = not target.attributes and until - after > SHORT_RANGE
     found = _sampled(connection, query, most) if is_long else None
