@@ -78,6 +78,19 @@ SLOW = (
 )  # fmt: skip
 
 
+#: the expression of `make test-quick`
+QUICK = "not spark and not slow"
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """The quick tests need not import the modules that have none of them."""
+    path = collection_path.relative_to(config.rootpath).as_posix()
+    is_left_out = config.option.markexpr == QUICK and f"{path}/".startswith(
+        tuple(one if one.endswith("/") else f"{one}/" for one in (*SPARK, *SLOW))
+    )
+    return is_left_out or None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests, and run the longest first, so that no worker is left with one at the end.
 

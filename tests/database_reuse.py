@@ -1,10 +1,11 @@
 """Databases are used again after a test: deleting rows is far cheaper than a new database.
 
-Only rows are deleted, and the triggers that come with the first declared message type. A database
-is used again if its catalogs are then those of the template it was copied from, the template's own
-rows have not changed, and it has not grown much; any other is dropped. So a test may do anything to
-its database. After a test with Spark or processes it gets another name before it is used again:
-what such a test left running no longer finds it.
+Only rows are deleted, the triggers that come with the first declared message type, and the tables
+of Iceberg's catalog that come with the first table of a lake. A database is used again if its
+catalogs are then those of the template it was copied from, the template's own rows have not
+changed, and it has not grown much; any other is dropped. So a test may do anything to its database.
+After a test with Spark or processes it gets another name before it is used again: what such a test
+left running no longer finds it.
 
 One connection to each database is kept to do this, since in a new session the first look at a
 catalog or table costs most of all.
@@ -60,6 +61,11 @@ _DETACH_ATTRIBUTE_TRIGGERS: LiteralString = "; ".join(
     f"drop trigger if exists penstock_{name} on message_store.messages"
     for name in ("index_attributes", "forget_attributes", "index_applied", "forget_applied")
 )
+#: the first table of a lake creates those of Iceberg's catalog
+_LAKE_CATALOG: tuple[LiteralString, ...] = (
+    "public.iceberg_tables", "public.iceberg_namespace_properties",
+)  # fmt: skip
+_DROP_LAKE_CATALOG: LiteralString = "drop table if exists " + ", ".join(_LAKE_CATALOG)
 #: settings of the database are in a catalog of the whole server
 _SETTINGS: LiteralString = """
 select count(*) from pg_db_role_setting s join pg_database d on d.oid = s.setdatabase
@@ -104,6 +110,9 @@ class FreshState:
         tables = {name: size for is_catalog, name, size in written if not is_catalog}
         if "pg_catalog.pg_trigger" in changed:
             connection.execute(_DETACH_ATTRIBUTE_TRIGGERS)
+        if "pg_catalog.pg_class" in changed:
+            connection.execute(_DROP_LAKE_CATALOG)
+            tables = {name: tables[name] for name in tables if name not in _LAKE_CATALOG}
         if (
             sum(tables.values()) > GROWN
             or connection.execute(_SETTINGS).fetchone() != (0,)

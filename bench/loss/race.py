@@ -55,7 +55,8 @@ class Side(Protocol):
 
 def race(side: str, url: str, seconds: float) -> Raced:
     """Write from all sides while others read, and return how much was written and missed."""
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([f"bench.loss.{side}"])
     shared = context.Barrier(WRITERS + READERS), context.Event(), context.Lock()
     with ProcessPoolExecutor(
         WRITERS + READERS, mp_context=context, initializer=_share, initargs=shared

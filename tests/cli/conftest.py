@@ -9,13 +9,18 @@ import struct
 import subprocess
 import termios
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
+import typer.testing
 from typer.testing import CliRunner, Result
 
 from penstock.cli.app import app
 from tests.forked_python import ForkedProcess, penstock_server, spark_server
+
+# To build all commands from their functions takes longer than to run one.
+typer.testing._get_command = cache(typer.testing._get_command)  # type: ignore[attr-defined]
 
 Run = Callable[..., Result]
 Start = Callable[..., ForkedProcess]

@@ -133,6 +133,20 @@ select pg_backend_pid(), current_setting('application_name'), current_user,
 """
 
 
+def test_a_database_with_the_catalog_of_a_lake_is_as_a_fresh_one(
+    fresh: FreshState, cleaner: psycopg.Connection[Any]
+) -> None:
+    with psycopg.connect(cleaner.info.dsn, autocommit=True) as connection:
+        for name in ("iceberg_tables", "iceberg_namespace_properties"):
+            connection.execute(f"create table {name} (id text primary key)".encode())
+            connection.execute(f"insert into {name} values ('one')".encode())
+
+    restored = fresh.restore(cleaner)
+
+    assert restored
+    assert fresh == FreshState.of(cleaner.info.dsn)
+
+
 def test_a_session_of_a_store_is_used_again_in_the_state_of_a_new_one(
     server: Server, database_url: str
 ) -> None:

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import Server
-from tests.docs.example_processes import ExampleProcesses
 from tests.docs.pages import ROOT, imports_spark
 from tests.docs.running import check_lines
 from tests.docs.spark_examples import SparkExamples
-from tests.forked_python import spark_server
+from tests.forked_python import penstock_server, spark_server
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 ON_SPARK = [one for one in EXAMPLES if imports_spark(one.read_text(encoding="utf-8"))]
 OUTPUT = "\n# Output:\n"
-
-
-@pytest.fixture(scope="module")
-def examples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExampleProcesses]:
-    processes = ExampleProcesses(tmp_path_factory.mktemp("examples"))
-    yield processes
-    processes.close()
 
 
 @pytest.fixture(scope="module")
@@ -44,12 +38,12 @@ def spark_examples(
     ids=lambda example: str(example.name),
 )
 def test_an_example_prints_what_it_says_also_the_second_time(
-    example: Path, database_url: str, examples: ExampleProcesses
+    example: Path, database_url: str, tmp_path: Path
 ) -> None:
     expected = _expected_output(example)
 
-    first = examples.run(example, database_url)
-    second = examples.run(example, database_url)
+    first = _run(example, database_url, tmp_path)
+    second = _run(example, database_url, tmp_path)
 
     check_lines(example.name, first, expected)
     check_lines(f"{example.name}, the second time,", second, expected)
@@ -67,6 +61,21 @@ def test_an_example_on_spark_prints_what_it_says_also_the_second_time(
 
     check_lines(example.name, first, expected)
     check_lines(f"{example.name}, the second time,", second, expected)
+
+
+def _run(example: Path, url: str, folder: Path) -> str:
+    """Run an example and return what it printed. It has to end well, without an error text."""
+    process = penstock_server().start(
+        str(example),
+        cwd=folder,
+        env={**os.environ, "PENSTOCK_URL": url},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    output, errors = process.communicate(timeout=250)
+    assert (process.returncode, errors) == (0, "")
+    return output
 
 
 def _expected_output(example: Path) -> list[str]:

@@ -72,10 +72,10 @@ class Caller:
 
     @contextmanager
     def not_counting(self) -> Iterator[None]:
-        """Count no pages in this block."""
-        self.counts = False
+        """Count no pages in this block, where each call is a transaction by itself."""
+        self.counts, self.connection.autocommit = False, True
         yield
-        self.counts = True
+        self.counts, self.connection.autocommit = True, False
 
     def read(self) -> int:
         """Return how many pages this session has read and not reported yet."""
@@ -395,7 +395,7 @@ def test_a_backlog_without_workers_costs_a_claim_nothing(
 ) -> None:
     both = Caller(database_url, types=("device.seen", "device.removed"))
     seen = Caller(database_url)
-    both.counts = False
+    both.counts, both.connection.autocommit = False, True
     both.claim()
     read = []
     for count in (FEW, MANY):
@@ -421,7 +421,7 @@ def test_a_long_feed_of_a_type_that_a_claim_does_not_name_is_not_read(
 ) -> None:
     both = Caller(database_url, types=("device.seen", "device.removed"))
     seen = Caller(database_url, counted=ENTRIES)
-    both.counts = False
+    both.counts, both.connection.autocommit = False, True
     both.claim()
     read = []
     for count in (FEW, MANY):

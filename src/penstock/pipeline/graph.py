@@ -8,9 +8,9 @@ declaration has its file and line, so that a mistake is reported there.
 
 from __future__ import annotations
 
-import inspect
 import math
 import re
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -427,5 +427,5 @@ def _types(given: Types, queues: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
 
 def _caller(depth: int) -> str:
     """Return file and line of the declaration, so many calls above."""
-    frame = inspect.stack()[depth]
-    return f"{Path(frame.filename).name}:{frame.lineno}"
+    frame = sys._getframe(depth)  # `inspect.stack()` reads the source of every frame
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
