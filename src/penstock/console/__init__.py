@@ -1,0 +1,1 @@
+"""The console: a web page that shows a store, and acts on it."""
