@@ -28,7 +28,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.errors import ValidationError
 
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 #: the longest body of a POST: an edited message is the largest
 MOST_BYTES = 24 * 1024 * 1024
 _BROWSER = "penstock_browser"
