@@ -166,7 +166,8 @@ def _arrow(one: Arrow, places: Mapping[str, tuple[float, float]]) -> Markup:
     (x1, y1), (x2, y2) = places[one.source], places[one.target]
     x1, y1, y2 = x1 + _BOX_WIDTH, y1 + _BOX_HEIGHT / 2, y2 + _BOX_HEIGHT / 2
     bend = max(40.0, (x2 - x1) / 2)
-    curve = f"M{x1:.0f},{y1:.0f} C{x1 + bend:.0f},{y1:.0f} {x2 - bend:.0f},{y2:.0f} {x2 - 2:.0f},{y2:.0f}"
+    start, end = f"M{x1:.0f},{y1:.0f}", f"{x2 - 2:.0f},{y2:.0f}"
+    curve = f"{start} C{x1 + bend:.0f},{y1:.0f} {x2 - bend:.0f},{y2:.0f} {end}"
     label = Markup("")
     if one.label:
         label = Markup('<text class="edge-label" x="{:.0f}" y="{:.0f}">{}</text>').format(

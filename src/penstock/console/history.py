@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 #: how long figures are kept, and how far apart two samples are at least
 SECONDS, APART = 3600.0, 5.0
@@ -58,7 +59,7 @@ class History:
         samples = list(self.samples)
         points = [
             (after.at, max(0.0, (after.head - before.head) / (after.at - before.at)))
-            for before, after in zip(samples, samples[1:], strict=False)
+            for before, after in pairwise(samples)
         ]
         return Series("messages per second", tuple(points))
 

@@ -37,6 +37,8 @@ KEEP_ALIVE = 15.0
 class Viewer:
     """A stream of events: of each name, only the newest that was not sent yet."""
 
+    #: the path at which its console is mounted
+    root: str
     waiting: dict[str, str] = field(default_factory=dict)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -59,8 +61,8 @@ class Page:
 class Live:
     """The shared poll, its viewers, and the history of the figures."""
 
-    def __init__(self, poll: Callable[[], Awaitable[Any]], show: Callable[[Live], str]) -> None:
-        #: `poll` reads the figures, `show` makes the HTML of them that every page has
+    def __init__(self, poll: Callable[[], Awaitable[Any]], show: Callable[[str], str]) -> None:
+        #: `poll` reads the figures; `show` makes HTML of them, for a console mounted at a path
         self._poll, self._show = poll, show
         self.history = History()
         #: what the last poll has read
@@ -69,17 +71,21 @@ class Live:
         #: why the database cannot be read; None if it can
         self.away: str | None = None
         self._state = ""
+        self._read_at = float("-inf")
+        self._reading = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._kept = False
         self._closed = False
 
-    async def watch(self, key: str, render: Callable[[], Awaitable[str]]) -> AsyncIterator[bytes]:
+    async def watch(
+        self, key: str, root: str, render: Callable[[], Awaitable[str]]
+    ) -> AsyncIterator[bytes]:
         """Yield the events of a page, until the viewer leaves."""
-        viewer, page = Viewer(), self.pages.setdefault(key, Page(render))
+        viewer, page = Viewer(root), self.pages.setdefault(key, Page(render))
         page.viewers.add(viewer)
         self._start()
-        if self._state:
-            viewer.push("state", self._state)
+        if self.figures is not None:
+            viewer.push("state", self.state(root))
         try:
             yield b"retry: 2000\n\n"
             while not self._closed:
@@ -120,7 +126,7 @@ class Live:
     async def look(self) -> None:
         """Read the figures and the watched pages once, and push what has changed."""
         try:
-            self.figures = await self._poll()
+            await self._read()
             self._change_state(None)
             for page in sorted(self.pages.values(), key=lambda one: one.rendered_at)[:PAGES]:
                 await self._renew(page)
@@ -146,16 +152,29 @@ class Live:
         if away is not None:
             for page in self.pages.values():
                 page.shown = ""  # pushed again when the database is back
-        state = self.state()
+        state = self.state("")
         if state == self._state:
             return
         self._state = state
         for viewer in self._viewers():
-            viewer.push("state", state)
+            viewer.push("state", self.state(viewer.root))
 
-    def state(self) -> str:
+    def state(self, root: str) -> str:
         """Return the HTML that every page has: figures, and whether the database can be read."""
-        return self._show(self)
+        return self._show(root)
+
+    async def fresh(self) -> Any:
+        """Return the figures: those of the last poll, if it is not long ago."""
+        if self.away is not None or time.monotonic() - self._read_at > INTERVAL:
+            async with self._reading:
+                if self.away is not None or time.monotonic() - self._read_at > INTERVAL:
+                    await self._read()
+        return self.figures
+
+    async def _read(self) -> None:
+        self.figures = await self._poll()
+        self._read_at = time.monotonic()
+        self.away = None
 
     def _viewers(self) -> list[Viewer]:
         return [viewer for page in self.pages.values() for viewer in page.viewers]

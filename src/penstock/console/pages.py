@@ -11,14 +11,13 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlencode
 
 import msgspec
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
-from jinja2.runtime import Context
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from penstock.console import drawing
+from penstock.console import drawing, pictures
+from penstock.console.addresses import link, reader_link
 
 FOLDER = Path(__file__).parent
 #: values of a JSON tree, characters of one text, and characters of JSON that a page shows
@@ -28,8 +27,8 @@ _NODES, _LONGEST, _MOST = 400, 4_000, 200_000
 class _Environment(Environment):
     def getattr(self, obj: Any, attribute: str) -> Any:
         """Return a field of a plain value: `page.items` is a field here, not the dict's method."""
-        if isinstance(obj, dict):
-            return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
+        if isinstance(obj, dict) and attribute in obj:
+            return obj[attribute]
         return super().getattr(obj, attribute)
 
 
@@ -46,12 +45,14 @@ class Pages:
         )
         self._environment.filters.update(
             number=number, when=when, seconds=seconds, json=json_text, tree=tree, short=short,
-            bytes=bytes_text, rate=rate,
+            bytes=bytes_text, rate=rate, compact=compact,
         )  # fmt: skip
         self._environment.globals.update(
             link=link,
+            reader_link=reader_link,
             chart=drawing.chart,
-            graph=drawing.graph,
+            pipeline_graph=pictures.pipeline_graph,
+            join_picture=pictures.join_picture,
             **constants,
         )
         self._environment.globals["ui"] = self._environment.get_template("ui.html").module
@@ -66,21 +67,9 @@ class Pages:
         return "".join(found.blocks[block](found.new_context(dict(values)))).strip()
 
 
-@pass_context
-def link(context: Context, path: str, **query: object) -> str:
-    """Return the address of a page of the console: `path` is already quoted, with `seg`."""
-    given = {name: value for name, value in query.items() if value is not None and value != ""}
-    return f"{context['base']}{path}" + (f"?{urlencode(given, doseq=True)}" if given else "")
-
-
-def path(template: str, *names: object) -> str:
-    """Return a path with names in the place of `{}`, quoted."""
-    return template.format(*(quote(str(name), safe="") for name in names))
-
-
 def number(value: float | None, digits: int = 0) -> str:
     """Return a number with thousands separators."""
-    return "–" if value is None else f"{value:,.{digits}f}"
+    return "—" if value is None else f"{value:,.{digits}f}"
 
 
 def rate(value: float | None) -> str:
@@ -91,7 +80,7 @@ def rate(value: float | None) -> str:
 def seconds(value: float | None) -> str:
     """Return a duration in its two largest units: 1 h 5 min."""
     if value is None:
-        return "–"
+        return "—"
     if value < 1:
         return "0 s" if value <= 0 else f"{max(1, round(value * 1000))} ms"
     if value < 10:
@@ -121,7 +110,7 @@ def bytes_text(value: int) -> str:
 def when(value: datetime | str | None) -> Markup:
     """Return a time: UTC here, and in the viewer's zone by console.js."""
     if value is None:
-        return Markup('<span class="muted">–</span>')
+        return Markup('<span class="muted">—</span>')
     moment = datetime.fromisoformat(value) if isinstance(value, str) else value
     moment = moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
     utc = f"{moment:%Y-%m-%d %H:%M:%S}"
@@ -134,6 +123,11 @@ def short(value: object, most: int = 80) -> str:
     """Return a text of one line, cut."""
     text = " ".join(str(value).split())
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def compact(value: Any) -> str:
+    """Return a value as JSON in one line."""
+    return msgspec.json.encode(value).decode()
 
 
 def json_text(value: Any) -> str:

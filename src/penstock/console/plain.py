@@ -21,8 +21,6 @@ import msgspec
 from penstock.errors import ValidationError
 
 HIDDEN = "•••"
-#: levels of nested values that are shown
-_DEEPEST = 100
 #: the fields of our own values that hold what applications write
 _WRITTEN = frozenset(
     ("data", "metadata", "payload", "attributes", "rows", "rows_in", "rows_out", "follow_up")
@@ -44,29 +42,50 @@ class Plain:
         names = "|".join(re.escape(name) for name in sorted(self.hidden))
         self._in_keys = re.compile(rf"(^|\|)({names}):((?:[^|\\]|\\.)*)") if names else None
 
-    def __call__(self, value: Any, *, written: bool = False, depth: int = 0) -> Any:
+    def __call__(self, value: Any, *, written: bool = False) -> Any:
         """Return the value as dicts, lists, texts, numbers and times."""
-        if value is None or isinstance(value, str | int | float | bool | datetime):
+        if isinstance(value, str):
+            return self._text(value) if written and self.hidden else value
+        if value is None or isinstance(value, int | float | bool | datetime):
             return value
-        if depth > _DEEPEST:
-            return "… nested deeper than the console shows"
         if isinstance(value, Mapping):
-            return {str(name): self._field(name, one, written, depth) for name, one in value.items()}
+            return {str(name): self._field(name, one, written) for name, one in value.items()}
         if is_dataclass(value):
             return {
-                one.name: self._field(one.name, getattr(value, one.name), written, depth)
+                one.name: self._field(one.name, getattr(value, one.name), written)
                 for one in fields(value)
             }
         if isinstance(value, list | tuple | set | frozenset):
-            return [self(one, written=written, depth=depth + 1) for one in value]
+            return [self(one, written=written) for one in value]
         return _leaf(value)
 
-    def _field(self, name: object, value: Any, written: bool, depth: int) -> Any:
+    def _field(self, name: object, value: Any, written: bool) -> Any:
         if written and name in self.hidden:
             return HIDDEN
         if name in _KEYS and isinstance(value, str) and self._in_keys is not None:
             return self._in_keys.sub(rf"\1\2:{HIDDEN}", value)
-        return self(value, written=written or name in _WRITTEN, depth=depth + 1)
+        return self(value, written=written or name in _WRITTEN)
+
+    def _text(self, text: str) -> str:
+        """Return a text; of JSON that was stored as text, without the fields that are hidden."""
+        if not text.lstrip().startswith(("{", "[")):
+            return text
+        try:
+            return msgspec.json.encode(self(msgspec.json.decode(text), written=True)).decode()
+        except msgspec.DecodeError:
+            # cut, or not JSON: it cannot be told what is in it
+            return HIDDEN if any(name in text for name in self.hidden) else text
+
+    def whole(self, content: bytes, *, written: bool = False) -> bytes:
+        """Return JSON without the fields that are hidden; what is not JSON as it is."""
+        if not self.hidden:
+            return content
+        try:
+            return msgspec.json.encode(self(msgspec.json.decode(content), written=written))
+        except RecursionError:
+            raise ValidationError("data", "•••", "JSON that is not nested so deeply") from None
+        except msgspec.DecodeError:
+            return self(content.decode(errors="replace"), written=True).encode()
 
     def check_visible(self, name: str) -> None:
         """Refuse to search by a hidden field: its values could be guessed."""

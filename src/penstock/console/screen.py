@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from starlette.datastructures import QueryParams
+from starlette.datastructures import ImmutableMultiDict
 
 from penstock.errors import ValidationError
 from penstock.message import as_uuid
@@ -28,20 +28,21 @@ _MOST = 2**63 - 1
 
 @dataclass(frozen=True)
 class Ask:
-    """What a viewer asks a screen for: the parts of the path, and the query."""
+    """What a viewer asks a screen for.
+
+    Names are in the query, not in the path: they can have any characters, such as a slash.
+    """
 
     store: AsyncStore
     live: Live
     plain: Plain
-    path: str
-    parts: Mapping[str, Any] = field(default_factory=dict)
-    query: QueryParams = field(default_factory=QueryParams)
+    query: ImmutableMultiDict[str, Any]
     #: `Pipeline`s that the application has given
     pipelines: tuple[Any, ...] = ()
 
     def text(self, name: str, default: str | None = None) -> str | None:
         """Return a parameter, or `default` if it is missing or empty."""
-        return self.parts.get(name) or (self.query.get(name) or "").strip() or default
+        return (self.query.get(name) or "").strip() or default
 
     def need(self, name: str) -> str:
         """Return a parameter that must be there."""
@@ -107,3 +108,8 @@ class Screen:
     parameters: Mapping[str, str] = field(default_factory=dict)
     #: whether the template has a block `live` that is pushed when it changes
     live: bool = True
+
+    @property
+    def api(self) -> str:
+        """The address of the same values as JSON."""
+        return "/api/overview" if self.path == "/" else f"/api{self.path}"

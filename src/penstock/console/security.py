@@ -78,7 +78,7 @@ class Gate:
         request = Request(scope, receive)
         cookie = request.cookies.get(_BROWSER, "")
         fresh = "" if len(cookie) == 43 else secrets.token_urlsafe(32)
-        scope.setdefault("state", {})["csrf"] = _derived(cookie if not fresh else fresh, "csrf")
+        scope.setdefault("state", {})["csrf"] = _derived(fresh or cookie, "csrf")
         answer = self._app
         try:
             answer = self._check(request) or self._app
@@ -203,5 +203,3 @@ def _set_cookie(answer: Response, request: Request, name: str, value: str) -> No
         samesite="strict",
         secure=request.url.scheme == "https",
     )
-
-
