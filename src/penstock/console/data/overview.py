@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import LiteralString
 
-from penstock.console.data.pages import Count
+import penstock
+from penstock.admin.checks import server_checks
+from penstock.admin.readers import HealthFigure, health
+from penstock.console.data.pages import Count, bounded, query
+from penstock.database import pool
+from penstock.database.edition import SCHEMA_VERSION
+from penstock.log import overview as operations
+from penstock.log.overview import OpenWriter, Status, shortened
+from penstock.loops.concurrency_async import run_in_thread
+from penstock.settings import Settings
 from penstock.store_async import AsyncStore
 
 
@@ -98,9 +108,43 @@ class Finding:
     advice: str
 
 
+#: of the readers and of what failed, that an overview has
+MOST = 100
+_FIGURES: LiteralString = """
+select clock_timestamp(),
+  (select greatest(c.reltuples, 0)::bigint from pg_catalog.pg_class c
+   where c.oid = 'message_store.messages'::regclass)"""
+_OF_PENSTOCK: LiteralString = """,
+  (select array[coalesce(sum(s.messages_in), 0), coalesce(sum(s.messages_out), 0)]::bigint[]
+   from penstock.processors p
+   cross join lateral penstock.latest_processor_progress(p.pipeline, p.processor) s)"""
+
+
 async def overview(store: AsyncStore) -> Overview:
     """Return the state of a store. The cost does not grow with the log."""
-    raise NotImplementedError
+    has_penstock = store.context.edition.has_watermark
+    sql = _FIGURES + (_OF_PENSTOCK if has_penstock else ", array[0, 0]::bigint[]")
+    time, estimated, processed = await store.run(query("overview", sql, (), lambda rows: rows[0]))
+    status = await store.run(bounded(operations.status(store.context)))
+    figures = await store.run(bounded(health(store.context))) if has_penstock else []
+    readers, troubles = _lags(figures), _troubles(figures)
+    return Overview(
+        time=time,
+        where=store.context.settings.where(),
+        standby=status.standby,
+        last_position=status.head,
+        watermark=status.watermark,
+        behind=status.behind,
+        held_back_by=tuple(_holding_back(one) for one in status.open_writers),
+        readers=tuple(readers[:MOST]),
+        reader_count=len(readers),
+        troubles=tuple(troubles[:MOST]),
+        trouble_count=len(troubles),
+        estimated_messages=estimated,
+        archived_messages=status.archived_messages,
+        processor_messages=(processed[0], processed[1]),
+        versions=_versions(status),
+    )
 
 
 async def findings(store: AsyncStore) -> tuple[Finding, ...]:
@@ -108,4 +152,64 @@ async def findings(store: AsyncStore) -> tuple[Finding, ...]:
 
     It opens a connection: call it once a minute, not with every look.
     """
-    raise NotImplementedError
+    return await run_in_thread(lambda: _checked(store.context.settings))
+
+
+def _checked(settings: Settings) -> tuple[Finding, ...]:
+    with pool.connect(settings) as connection:
+        found = list(server_checks(connection, settings.where()))
+    return tuple(Finding(name, *one) for name, one in found)
+
+
+def _holding_back(one: OpenWriter) -> HoldingBack:
+    return HoldingBack(
+        pid=one.pid,
+        role=one.role,
+        application=one.application_name,
+        state=one.state,
+        seconds=None if one.age is None else one.age.total_seconds(),
+        bound=one.bound,
+        statement=None if one.last_statement is None else shortened(one.last_statement, 1_000),
+    )
+
+
+def _lags(figures: Iterable[HealthFigure]) -> list[ReaderLag]:
+    lags = [
+        ReaderLag(kind, _name(one), one.value, one.subject)
+        for one in figures
+        for kind, _, measure in [one.name.partition(".")]
+        if measure == "lag" and kind != "watermark"
+    ]
+    return sorted(lags, key=lambda one: (-one.seconds, one.kind, one.name))
+
+
+def _name(figure: HealthFigure) -> str:
+    if topic := figure.detail.get("oldest_topic"):
+        return str(topic)
+    separator = "." if "pipeline" in figure.subject else "-"
+    return separator.join(figure.subject.values())
+
+
+def _troubles(figures: Iterable[HealthFigure]) -> list[Trouble]:
+    troubles = [
+        Trouble(
+            one.name,
+            Count(int(one.value), bool(one.detail.get("at_least"))),
+            one.subject,
+            one.detail.get("error"),
+        )
+        for one in figures
+        if one.name.endswith((".parked", ".failed")) and one.value > 0
+    ]
+    return sorted(troubles, key=lambda one: (one.name != "processor.failed", -one.count.value))
+
+
+def _versions(status: Status) -> Versions:
+    return Versions(
+        penstock=penstock.__version__,
+        client_schema=SCHEMA_VERSION,
+        schema=status.schema_version,
+        message_store=status.message_store_version,
+        postgresql=status.server_version,
+        edition=status.edition.value,
+    )

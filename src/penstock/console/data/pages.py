@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, LiteralString, TypeVar
@@ -28,6 +28,8 @@ COUNT_UP_TO = 1_000
 LOOK_AT = 5_000
 #: of what is shown of one message
 MOST_VALUES = 2_000
+MOST_IN_ONE = 500  # of one list or object
+MOST_TEXT = 100_000
 LONGEST_TEXT = 2_000
 MOST_DEPTH = 50
 
@@ -73,11 +75,11 @@ class Shown:
 def query(
     name: str,
     sql: LiteralString,
-    arguments: tuple[Any, ...],
+    arguments: tuple[Any, ...] | Mapping[str, Any],
     decode: Callable[[list[Row]], Result],
 ) -> Operation[Result]:
     """Return a read of the console's: it uses indexes, and has five seconds."""
-    return bounded(call(name, sql, arguments, decode))
+    return bounded(call(name, sql, arguments, decode))  # type: ignore[arg-type]
 
 
 def bounded(operation: Operation[Result]) -> Operation[Result]:
@@ -140,6 +142,7 @@ class _Budget:
 
     def __init__(self, most: int) -> None:
         self.left = most
+        self.text_left = MOST_TEXT
         self.cut = False
 
     def cut_to(self, value: Any, depth: int) -> Any:
@@ -148,25 +151,32 @@ class _Budget:
             return self._text(value)
         if isinstance(value, bytes):
             return self._text(value.hex())
-        if isinstance(value, dict | list) and depth >= MOST_DEPTH:
+        if isinstance(value, dict | list | tuple) and depth >= MOST_DEPTH:
             self.cut = True
             return "…"
         if isinstance(value, dict):
             return {
                 self._text(name): self.cut_to(one, depth + 1)
-                for name, one in value.items()
-                if self._has_room()
+                for number, (name, one) in enumerate(value.items())
+                if self._has_room(number)
             }
         if isinstance(value, list | tuple):
-            return [self.cut_to(one, depth + 1) for one in value if self._has_room()]
+            return [
+                self.cut_to(one, depth + 1)
+                for number, one in enumerate(value)
+                if self._has_room(number)
+            ]
         return str(value) if isinstance(value, UUID | datetime) else value
 
-    def _has_room(self) -> bool:
-        self.cut |= self.left <= 0
-        return self.left > 0
+    def _has_room(self, number: int) -> bool:
+        has_room = self.left > 0 and self.text_left > 0 and number < MOST_IN_ONE
+        self.cut |= not has_room
+        return has_room
 
     def _text(self, text: str) -> str:
-        if len(text) <= LONGEST_TEXT:
+        most = min(LONGEST_TEXT, max(self.text_left, 0))
+        self.text_left -= min(len(text), most)
+        if len(text) <= most:
             return text
         self.cut = True
-        return text[:LONGEST_TEXT] + "…"
+        return text[:most] + "…"
