@@ -12,7 +12,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from penstock.console.history import SECONDS, Series
+from penstock.console.history import SECONDS
 
 #: points of a line, at most
 _POINTS = 180
@@ -20,13 +20,13 @@ _WIDTH, _HEIGHT = 600, 120
 _BOX_WIDTH, _BOX_HEIGHT, _GAP_X, _GAP_Y, _MARGIN = 208, 84, 96, 28, 16
 
 
-def chart(series: Sequence[Series], about: str, *, fill: bool = False) -> Markup:
-    """Return lines over the last hour. The highest value is at the top."""
+def chart(series: Sequence[Mapping[str, Any]], about: str, *, fill: bool = False) -> Markup:
+    """Return lines over the last hour, of `Series` as plain values."""
     end = time.time()
     start = end - SECONDS
-    top = _ceiling(max((value for one in series for _, value in one.points), default=0.0))
+    top = _ceiling(max((value for one in series for _, value in one["points"]), default=0.0))
     lines = Markup("").join(
-        _line(_thinned(one.points), start, top, f"s{index}", fill)
+        _line(_thinned(one["points"]), start, top, f"s{index}", fill)
         for index, one in enumerate(series)
     )
     grid = Markup("").join(
@@ -197,8 +197,3 @@ def _box(one: Box, x: float, y: float) -> Markup:
 
 def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-def as_values(series: Iterable[Series]) -> list[dict[str, Any]]:
-    """Return series for the JSON of a screen."""
-    return [{"name": one.name, "points": one.points} for one in series]

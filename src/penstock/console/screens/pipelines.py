@@ -18,8 +18,14 @@ async def pipelines(ask: Ask) -> Mapping[str, Any]:
 async def pipeline(ask: Ask) -> Mapping[str, Any]:
     """Return a pipeline's graph, with the state of its processors."""
     name = ask.need("pipeline")
+    graph = await data.graph(ask.store, name, ask.pipelines)
     return {
-        "graph": await data.graph(ask.store, name, ask.pipelines),
+        "graph": graph,
+        "rates": {
+            one.name: ask.live.rates.of((name, one.name), one.processor.messages_in)
+            for one in graph.nodes
+            if one.processor is not None
+        },
         "from_scratch": actions.from_scratch_command(name),
     }
 
