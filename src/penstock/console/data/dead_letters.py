@@ -16,6 +16,8 @@ from datetime import datetime
 from typing import Any, LiteralString
 from urllib.parse import quote, unquote
 
+import msgspec
+
 from penstock.console.data import parked_messages
 from penstock.console.data.actions import drop_outbox, resume_partition, retry_outbox
 from penstock.console.data.errors_queues import errors_in, errors_queues_of, retry_error, settle
@@ -465,8 +467,6 @@ async def whole(store: AsyncStore, key: str) -> bytes:
     kind, *parts = parse_key(key)
     if kind == "outbox":
         return await whole_payload(store, parts[0])
-    import msgspec
-
     if kind == "parked":
         position = _position(key, parts[2])
         one = await parked_messages.find(store, parts[0], parts[1], position)
