@@ -104,7 +104,9 @@ select n.name, (
     and l.classid = %s::bigint::oid and l.objsubid = 2 and l.granted
     and l.objid = hashtext(n.name)::oid)
 from unnest(%s::text[]) as n(name)"""
-    runs = dict(await store.run(query("runs", sql, (RUN, list(by_name)), list)))
+    runs: dict[str, str | None] = dict(
+        await store.run(query("runs", sql, (RUN, list(by_name)), list))
+    )
     return tuple(
         PipelineRow(
             pipeline=name,
@@ -132,11 +134,23 @@ async def processors(store: AsyncStore, pipeline: str | None = None) -> tuple[Pr
 def _processor(one: ProcessorStatus) -> Processor:
     tailers = tuple(Tailer(t.queue, t.position, counted(t.lag)) for t in one.tailers)
     return Processor(
-        *(one.pipeline, one.processor, one.kind, one.generation, one.rebuilding, one.steps),
-        *(one.messages_in, one.messages_out, one.last_step_at, one.last_step_seconds),
-        *(one.error, one.error_at, one.retired_at, tailers, _sum(t.lag for t in tailers)),
-        max((t.seconds_behind for t in one.tailers), default=0.0),
-        one.running,
+        pipeline=one.pipeline,
+        processor=one.processor,
+        kind=one.kind,
+        generation=one.generation,
+        rebuilding=one.rebuilding,
+        steps=one.steps,
+        messages_in=one.messages_in,
+        messages_out=one.messages_out,
+        last_step_at=one.last_step_at,
+        last_step_seconds=one.last_step_seconds,
+        error=one.error,
+        error_at=one.error_at,
+        retired_at=one.retired_at,
+        tailers=tailers,
+        lag=_sum(t.lag for t in tailers),
+        seconds_behind=max((t.seconds_behind for t in one.tailers), default=0.0),
+        running=one.running,
     )
 
 

@@ -5,8 +5,8 @@ What links them, and how it is found:
 - *causation*: `causation_id` in a message's metadata is the id of the message, or of the outbox
   message, that caused it. Upwards it is an index look-up. Downwards there is no index: the next
   20,000 messages after the first cause are looked at.
-- *correlation*: an outbox message has a correlation id, which is that of the messages, or the id of
-  one. Of the outbox those are looked at whose ids (UUIDs of version 7) are of the time of the trace.
+- *correlation*: an outbox message has a correlation id, which is that of the messages, or the id
+  of one. Of the outbox those are looked at whose ids (UUIDs of version 7) have the trace's time.
 - *joined*, *follow-up*: a message of the outbox is a step of a join, or follows from one.
 - *read by*: a step of a pipeline has read the message: the range of its Snapshot has it. Which of
   the step's outputs follow from which of its inputs, only their causation tells: without one, they
@@ -29,7 +29,7 @@ from penstock.console.data.log import position_at, recorded
 from penstock.console.data.outbox_rows import COLUMNS, OutboxRow, as_row
 from penstock.console.data.pages import query
 from penstock.console.data.steps import FoundStep, step_of_delivery
-from penstock.console.data.trace_tree import MOST_NODES, CausedMessage, TraceNode, Tree
+from penstock.console.data.trace_tree import MOST_NODES, CausedMessage, TraceNode, Tree, as_caused
 from penstock.errors import JoinNotFound, MessageNotFound, ValidationError
 from penstock.message import RecordedMessage, as_uuid
 from penstock.store_async import AsyncStore
@@ -60,9 +60,15 @@ async def trace(store: AsyncStore, key: int | str | UUID) -> Trace:
     store.context.require_penstock("a trace")
     first = await _asked_for(store, key)
     tree = Tree(store, asked_for=_id(first))
-    root = await _first_cause(tree, first)
+    causes = await _causes(tree, first)
+    root = causes[-1] if causes else first
     await _look_ahead(tree, root, first)
-    node = await _root_node(tree, root)
+    for one in (first, *causes[:-1]):  # they may be further away than what was looked at
+        if isinstance(one, RecordedMessage):
+            tree.add(as_caused(one))
+        elif isinstance(one, OutboxRow):
+            tree.add_outbox(one)
+    node = await _root_node(tree, root, first)
     return Trace(node, tuple(tree.not_looked_at))
 
 
@@ -94,17 +100,19 @@ async def _outbox_message(store: AsyncStore, id: UUID) -> OutboxRow | None:
     return as_row(rows[0]) if rows else None
 
 
-async def _first_cause(tree: Tree, first: Found) -> Found:
-    """Return the last of the causes above what was asked for, or that itself."""
+async def _causes(tree: Tree, first: Found) -> list[Found]:
+    """Return the causes above what was asked for, the nearest first."""
+    causes: list[Found] = []
     seen, current = {_id(first)}, first
     for _ in range(MOST_CAUSES):
         cause = await _cause(tree, current)
         if cause is None or _id(cause) in seen:
-            return current
+            return causes
         seen.add(_id(cause))
+        causes.append(cause)
         current = cause
     tree.note(f"only the {MOST_CAUSES} nearest causes were looked at")
-    return current
+    return causes
 
 
 async def _cause(tree: Tree, of: Found) -> Found | None:
@@ -222,20 +230,16 @@ def _begin(found: Found) -> datetime:
     return found.row.created_at if isinstance(found, JoinDetail) else found.created_at
 
 
-async def _root_node(tree: Tree, root: Found) -> TraceNode:
+async def _root_node(tree: Tree, root: Found, first: Found) -> TraceNode:
     if isinstance(root, RecordedMessage):
-        delivery = (root.metadata or {}).get("delivery")
-        message = CausedMessage(
-            *(str(root.id), root.global_position, root.type, root.stream_name, root.position),
-            *(root.time, root.causation_id, root.correlation_id, delivery),
-        )
-        node = await tree.message(message, "", certain=True, is_root=True)
+        node = await tree.message(as_caused(root), "", certain=True, is_root=True)
     elif isinstance(root, OutboxRow):
         node = await tree.outbox_message(root, "", certain=True)
     elif isinstance(root, JoinDetail):
-        node = await tree.join(root.row, "", with_steps=True)
+        node = await tree.join(root.row, "")
     else:
-        node = await tree.step(root, "")
+        output = [as_caused(first)] if isinstance(first, RecordedMessage) else []
+        node = await tree.step(root, "", output)
     if node is None:  # cannot be: the tree is empty
         raise MessageNotFound(_id(root), "it has no trace")
     return node

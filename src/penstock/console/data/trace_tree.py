@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -10,12 +10,12 @@ from uuid import UUID
 from penstock.console.data import lake
 from penstock.console.data.joins import LOOK_AT as MOST_JOINS
 from penstock.console.data.joins import JoinRow, join, joins_of
-from penstock.console.data.log import utc
+from penstock.console.data.log import MessageRow, utc
 from penstock.console.data.outbox import outbox_message
 from penstock.console.data.outbox_rows import OutboxRow
 from penstock.console.data.steps import FoundStep, Tailing, outputs_of, step_that_read, tailings
 from penstock.errors import LakeError, OutboxMessageNotFound
-from penstock.message import names
+from penstock.message import RecordedMessage, names
 from penstock.store_async import AsyncStore
 
 MOST_NODES = 500
@@ -67,6 +67,35 @@ class CausedMessage:
     delivery: str | None
 
 
+def as_caused(one: RecordedMessage) -> CausedMessage:
+    """Return a message that was read, as far as a trace needs it."""
+    return CausedMessage(
+        id=str(one.id),
+        global_position=one.global_position,
+        type=one.type,
+        stream_name=one.stream_name,
+        position=one.position,
+        time=one.time,
+        cause=one.causation_id,
+        correlation=one.correlation_id,
+        delivery=(one.metadata or {}).get("delivery"),
+    )
+
+
+def _as_output(row: MessageRow, delivery: str) -> CausedMessage:
+    return CausedMessage(
+        id=str(row.id),
+        global_position=row.global_position,
+        type=row.type,
+        stream_name=row.stream_name,
+        position=row.position,
+        time=row.time,
+        cause=row.causation_id,
+        correlation=row.correlation_id,
+        delivery=delivery,
+    )
+
+
 class Tree:
     """What was found, and what of it has its place in the tree."""
 
@@ -89,8 +118,14 @@ class Tree:
 
     def add(self, message: CausedMessage) -> None:
         """Keep a message, to be placed under its cause."""
-        self._by_cause.setdefault(message.cause or "", []).append(message)
-        self._ids.add(message.id)
+        if message.id not in self._ids:
+            self._by_cause.setdefault(message.cause or "", []).append(message)
+            self._ids.add(message.id)
+
+    def add_outbox(self, message: OutboxRow) -> None:
+        """Keep an outbox message, to be placed under what it is correlated with."""
+        if message.id not in {one.id for one in self.outbox}:
+            self.outbox.append(message)
 
     def _place(self, kind: str, id: str) -> bool:
         """Whether there is a place for a node: each has one, and the tree has an end."""
@@ -111,9 +146,7 @@ class Tree:
         self._ids.add(one.id)
         caused = self._by_cause.get(one.id, [])
         children = [await self.step(step, "read by", caused) for step in await self._read_by(one)]
-        children += [
-            await self.message(child, "causation", certain=True) for child in caused[:MOST_CHILDREN]
-        ]
+        children += await self._messages(caused, "causation", certain=True)
         children += [
             await self.outbox_message(child, "correlation", certain=child.correlation_id == one.id)
             for child in self.outbox
@@ -121,18 +154,31 @@ class Tree:
             or (is_root and child.correlation_id == one.correlation)
         ]
         if is_root:  # of what is correlated, that whose cause is not known
-            children += [
-                await self.message(child, "correlation", certain=False)
+            correlated = [
+                child
                 for cause, several in self._by_cause.items()
-                for child in several[:MOST_CHILDREN]
+                for child in several
                 if cause not in self._ids and child.correlation in (one.id, one.correlation)
             ]
-        moment = one.time if one.time.tzinfo is not None else utc(one.time)
+            children += await self._messages(correlated, "correlation", certain=False)
         return TraceNode(
-            *("message", one.id, one.type, one.stream_name, moment, one.global_position),
-            *(link, certain, one.id == self.asked_for, _present(children)),
-            max(0, len(caused) - MOST_CHILDREN),
+            kind="message",
+            id=one.id,
+            title=one.type,
+            subtitle=one.stream_name,
+            time=one.time if one.time.tzinfo is not None else utc(one.time),
+            global_position=one.global_position,
+            link=link,
+            certain=certain,
+            asked_for=one.id == self.asked_for,
+            children=_present(children),
+            more=max(0, len(caused) - MOST_CHILDREN),
         )
+
+    async def _messages(
+        self, several: Sequence[CausedMessage], link: str, *, certain: bool
+    ) -> list[TraceNode | None]:
+        return [await self.message(one, link, certain=certain) for one in several[:MOST_CHILDREN]]
 
     async def _read_by(self, one: CausedMessage) -> list[FoundStep]:
         """Return the steps that have read a message, as far as they are found."""
@@ -140,20 +186,18 @@ class Tree:
             self._tailings = await tailings(self.store)
         queues = (names.category(one.stream_name), one.stream_name)
         readers = [reader for reader in self._tailings if reader.queue in queues]
-        if not readers:
-            return []
-        self._read += 1
+        self._read += bool(readers)
         if self._read > MOST_READ:
-            self.note(f"for the first {MOST_READ} messages only, the steps that read them")
+            self.note(f"steps were looked up for the first {MOST_READ} messages only")
             return []
         steps = []
         for reader in readers:
             at = one.global_position if reader.of_category else one.position
             if reader.position < at:
                 self.note(f"{reader.name} has not read {one.global_position} yet")
-            elif (
-                step := await step_that_read(self.store, reader, at, one.global_position)
-            ) is None:
+                continue
+            step = await step_that_read(self.store, reader, at, one.global_position)
+            if step is None:
                 self.note(f"the step of {reader.name} that read {one.global_position} is not found")
             else:
                 steps.append(step)
@@ -162,34 +206,37 @@ class Tree:
     async def step(
         self, found: FoundStep, link: str, caused: Iterable[CausedMessage] = ()
     ) -> TraceNode | None:
-        """Return the node of a step: the outputs that a message caused, and those without cause."""
+        """Return the node of a step: the outputs that a message caused, and those without cause.
+
+        Without a link it is the root: then all its outputs.
+        """
         step = found.step
-        mine = [one for one in caused if one.delivery == step.delivery]
         if not self._place("step", f"{found.name} {step.delivery}"):
             return None
-        children = [
-            await self.message(one, "causation", certain=True) for one in mine[:MOST_CHILDREN]
-        ]
+        mine = [one for one in caused if one.delivery == step.delivery]
+        how = "causation" if link else "same step"
+        children = await self._messages(mine, how, certain=bool(link))
         outputs = await outputs_of(self.store, step, MOST_OUTPUTS)
-        for row in outputs:
-            if row.causation_id is None or not link:
-                output = CausedMessage(
-                    *(str(row.id), row.global_position, row.type, row.stream_name, row.position),
-                    *(row.time, row.causation_id, row.correlation_id, step.delivery),
-                )
-                children.append(await self.message(output, "same step", certain=False))
+        without_cause = [
+            _as_output(row, step.delivery)
+            for row in outputs
+            if row.causation_id is None or not link
+        ]
+        children += await self._messages(without_cause, "same step", certain=False)
         children += await self._commits(found)
         ranges = [f"{queue} after {low} to {high}" for queue, (low, high) in step.ranges.items()]
         return TraceNode(
-            *(
-                "step",
-                step.delivery,
-                found.name,
-                "read " + ", ".join(ranges) if ranges else "source",
-            ),
-            *(step.committed_at or step.begun_at, step.attempt_position or step.snapshot_position),
-            *(link, True, step.delivery == self.asked_for, _present(children)),
-            max(0, step.published - len(outputs)),
+            kind="step",
+            id=step.delivery,
+            title=found.name,
+            subtitle=f"read {', '.join(ranges)}" if ranges else "read no queue",
+            time=step.committed_at or step.begun_at,
+            global_position=step.attempt_position or step.snapshot_position,
+            link=link,
+            certain=True,
+            asked_for=False,
+            children=_present(children),
+            more=max(0, step.published - len(outputs)),
         )
 
     async def _commits(self, found: FoundStep) -> list[TraceNode | None]:
@@ -205,8 +252,15 @@ class Tree:
             return []
         return [
             TraceNode(
-                *("commit", f"{table} {one.snapshot_id}", table, f"{one.added_rows or 0:,} rows"),
-                *(one.committed_at, None, "wrote", True, False),
+                kind="commit",
+                id=f"{table} {one.snapshot_id}",
+                title=table,
+                subtitle=f"{one.added_rows or 0:,} rows added",
+                time=one.committed_at,
+                global_position=None,
+                link="wrote",
+                certain=True,
+                asked_for=False,
             )
             for table, one in commits
             if self._place("commit", f"{table} {one.snapshot_id}")
@@ -219,37 +273,54 @@ class Tree:
             return None
         self._ids.add(id)
         caused = self._by_cause.get(id, [])
-        children = [
-            await self.message(child, "causation", certain=True) for child in caused[:MOST_CHILDREN]
+        children = await self._messages(caused, "causation", certain=True)
+        children += [
+            await self.join(found, "joined")
+            for found in await joins_of(self.store, one.id)
+            if one.id not in (found.follow_up_id, found.wait_id)
         ]
-        for found in await joins_of(self.store, one.id):
-            if one.id not in (found.follow_up_id, found.wait_id):
-                children.append(await self.join(found, "joined"))
         self.note(f"joins of finished steps: among the newest {MOST_JOINS} of each status")
         return TraceNode(
-            *("outbox", id, one.topic, one.state, one.created_at, None, link, certain),
-            *(id == self.asked_for, _present(children), max(0, len(caused) - MOST_CHILDREN)),
+            kind="outbox",
+            id=id,
+            title=one.topic,
+            subtitle=one.state,
+            time=one.created_at,
+            global_position=None,
+            link=link,
+            certain=certain,
+            asked_for=id == self.asked_for,
+            children=_present(children),
+            more=max(0, len(caused) - MOST_CHILDREN),
         )
 
-    async def join(self, one: JoinRow, link: str, *, with_steps: bool = False) -> TraceNode | None:
-        """Return the node of a join, with what follows from it, and with its steps."""
-        if not self._place("join", str(one.join_id)):
+    async def join(self, one: JoinRow, link: str) -> TraceNode | None:
+        """Return the node of a join, with what follows from it. The root has its steps, too."""
+        id = str(one.join_id)
+        if not self._place("join", id):
             return None
         detail = await join(self.store, one.join_id)
-        steps = [step.message_id for step in detail.steps if step.topic is not None]
-        children = []
-        for id in steps[:MOST_CHILDREN] if with_steps else []:
-            if (message := await self._outbox(id)) is not None:
-                children.append(await self.outbox_message(message, "step", certain=True))
+        steps = [] if link else [one.message_id for one in detail.steps if one.topic is not None]
+        children = [
+            await self.outbox_message(message, "step", certain=True)
+            for step in steps[:MOST_CHILDREN]
+            if (message := await self._outbox(step)) is not None
+        ]
         if detail.follow_up is not None:
             children.append(await self.outbox_message(detail.follow_up, "follow-up", certain=True))
-        said = (
-            f"{one.completed_steps} of {one.expected_steps} steps done, {one.failed_steps} failed"
-        )
+        done = f"{one.completed_steps} of {one.expected_steps} steps done"
         return TraceNode(
-            *("join", str(one.join_id), one.grouping_key or "join", f"{one.status}: {said}"),
-            *(one.created_at, None, link, True, str(one.join_id) == self.asked_for),
-            _present(children),
+            kind="join",
+            id=id,
+            title=one.grouping_key or "join",
+            subtitle=f"{one.status}: {done}, {one.failed_steps} failed",
+            time=one.created_at,
+            global_position=None,
+            link=link,
+            certain=True,
+            asked_for=id == self.asked_for,
+            children=_present(children),
+            more=max(0, len(steps) - MOST_CHILDREN),
         )
 
     async def _outbox(self, id: UUID) -> OutboxRow | None:
