@@ -215,7 +215,7 @@ async def release_partition(
 
 async def retry_outbox(store: AsyncStore, id: str | UUID) -> None:
     """Make a failed message ready again."""
-    if not await store.outbox.retry_failed([as_uuid(id)]):
+    if not await store.outbox.retry_failed([str(as_uuid(id))]):
         raise await _not_in_state(store, id, "failed")
 
 
