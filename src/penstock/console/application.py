@@ -67,7 +67,10 @@ class Console:
         self.plain = Plain(redact)
         self.pipelines = pipelines
         self.pages = Pages(
-            sections=SECTIONS, version=penstock.__version__, may_act=actions, screens=SCREENS
+            sections=SECTIONS,
+            version=penstock.__version__,
+            may_act=actions,
+            may_edit=actions and not self.plain.hidden,
         )
         self.live = Live(self._poll, self._state)
         self.acting = Acting(self, allowed=actions, user=user)
@@ -189,7 +192,7 @@ class Console:
             "query": request.url.query,
             "screen": screen,
             "csrf": request.scope.get("state", {}).get("csrf", ""),
-            "state": self.live.state(base(request.scope)),
+            "side_state": self.live.state(base(request.scope)),
         }
         return HTMLResponse(self.pages.render(template, {**facts, **frame}), status)
 
