@@ -59,6 +59,7 @@ SLOW = (
     *("tests/compatibility/", "tests/fuzz/", "tests/mutants/", "tests/promises/"),
     *("tests/bench/test_loss.py", "tests/chaos/test_chaos.py"),
     *("tests/cli/test_process.py", "tests/consumers/test_consumer_faults.py"),
+    "tests/console/data/test_costs.py",
     *(f"tests/database/test_{one}.py" for one in (
         "backup", "clock", "embedded", "ending", "failover", "install", "install_on_message_db",
         "reconnect", "security", "upgrade", "versions",
