@@ -7,7 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from penstock.console.backlogs import backlogs
 from penstock.console.data import overview as data
+from penstock.console.data.pages import Count
+from penstock.console.history import APART
 from penstock.console.live import Live
 from penstock.console.screen import Ask, Screen
 from penstock.store_async import AsyncStore
@@ -22,21 +25,32 @@ class Figures:
 
     overview: data.Overview
     findings: tuple[data.Finding, ...]
-    #: by the clock of this process, in seconds
+    #: by the reader's kind and name: how many messages it is behind, of the worst readers
+    behind: Mapping[str, Count]
+    #: by the clock of this process, in seconds: when the doctor and the backlogs were read
     checked_at: float
+    counted_at: float
 
 
 async def poll(store: AsyncStore, live: Live) -> Figures:
     """Read the figures, and add them to the history of the last hour."""
     last: Figures | None = live.figures
+    now = time.monotonic()
     found = await _readers_with_names(store)
-    if last is None or time.monotonic() - last.checked_at > _DOCTOR_EVERY:
-        figures = Figures(found, await data.findings(store), time.monotonic())
-    else:
-        figures = replace(last, overview=found)
-    lags = {f"{one.kind} {one.name}": (0.0, one.seconds) for one in found.readers}
+    figures = last or Figures(found, (), {}, float("-inf"), float("-inf"))
+    if now - figures.checked_at > _DOCTOR_EVERY:
+        figures = replace(figures, findings=await data.findings(store), checked_at=now)
+    if now - figures.counted_at > APART:
+        figures = replace(figures, behind=await backlogs(store, found.readers), counted_at=now)
+    lags = {
+        f"{one.kind} {one.name}": (
+            figures.behind.get(f"{one.kind} {one.name}", Count(0)).value,
+            one.seconds,
+        )
+        for one in found.readers
+    }
     live.history.add(found.last_position, lags)
-    return figures
+    return replace(figures, overview=found)
 
 
 async def _readers_with_names(store: AsyncStore) -> data.Overview:
@@ -56,9 +70,11 @@ async def overview(ask: Ask) -> Mapping[str, Any]:
     history = ask.live.history
     return {
         "overview": figures.overview,
+        "behind": figures.behind,
         "findings": figures.findings,
         "write_rate": history.write_rate(),
-        "lags": history.lag_seconds(),
+        "lag_seconds": history.lag_seconds(),
+        "lag_messages": history.lag_messages(),
     }
 
 
