@@ -1,0 +1,125 @@
+"""One browser, one shop and one console for all tests of this folder; a fresh page for each.
+
+Playwright keeps an event loop running in this thread, in which no async test could run. So all of
+it is of this package: pytest ends it before a test of another folder begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, Playwright, Route, sync_playwright
+
+import penstock
+from penstock import Store
+from tests.conftest import Server
+from tests.console.browser import chromium, shop
+from tests.console.serving import serving
+
+DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
+
+
+@pytest.fixture(scope="package")
+def playwright() -> Iterator[Playwright]:
+    with sync_playwright() as playwright:
+        yield playwright
+
+
+@pytest.fixture(scope="package")
+def browser(playwright: Playwright) -> Iterator[Browser]:
+    try:
+        browser = chromium.launch(playwright)
+    except chromium.NoBrowser as error:
+        pytest.skip(f"no browser: {error}")
+    yield browser
+    browser.close()
+
+
+@pytest.fixture(scope="package")
+def shop_url(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A database of a busy shop. Tests add what they act on, under names of their own."""
+    name = server.create_database(server.template("penstock"))
+    with penstock.connect(server.url(name)) as store:
+        shop.fill(store, tmp_path_factory.mktemp("shop"))
+    yield server.url(name)
+    server.drop_database(name)
+
+
+@pytest.fixture(scope="package")
+def shop_store(shop_url: str) -> Iterator[Store]:
+    with penstock.connect(shop_url) as store:
+        yield store
+
+
+@pytest.fixture(scope="package")
+def console(shop_url: str) -> Iterator[str]:
+    """The address of the shop's console, with actions."""
+    with serving(shop_url, actions=True) as address:
+        yield address
+
+
+class Visitor:
+    """Opens pages, and remembers what a console must not do: errors, and requests to others."""
+
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
+        self.contexts: list[BrowserContext] = []
+        self.complaints: list[str] = []
+        #: what the test does on purpose: a refused request, a database that is away
+        self.expected: tuple[str, ...] = ()
+
+    def open(self, address: str = "", **options: object) -> Page:
+        """Open a page in a browser session of its own."""
+        context = self._browser.new_context(
+            **{"viewport": DESKTOP, "timezone_id": "Asia/Tokyo", **options},  # type: ignore[arg-type]
+        )
+        context.set_default_timeout(20_000)
+        self.contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: self.complaints.append(f"script: {error}"))
+        page.on("console", lambda one: one.type == "error" and self.complaints.append(one.text))
+        page.on("dialog", lambda one: self.complaints.append(f"dialog: {one.message}"))
+        page.route("**/*", self._watch)
+        if address:
+            page.goto(address)
+        return page
+
+    def _watch(self, route: Route) -> None:
+        if urlsplit(route.request.url).hostname not in ("127.0.0.1", "localhost"):
+            self.complaints.append(f"request to another host: {route.request.url}")
+        route.continue_()
+
+    def close(self) -> None:
+        for context in self.contexts:
+            context.close()
+        unexpected = [
+            one for one in self.complaints if not any(known in one for known in self.expected)
+        ]
+        assert not unexpected, unexpected
+
+
+@contextmanager
+def visiting(browser: Browser) -> Iterator[Visitor]:
+    visitor = Visitor(browser)
+    try:
+        yield visitor
+    finally:
+        visitor.close()
+
+
+@pytest.fixture
+def visitor(browser: Browser) -> Iterator[Visitor]:
+    with visiting(browser) as visitor:
+        yield visitor
+
+
+@pytest.fixture
+def page(visitor: Visitor, console: str) -> Page:
+    """The overview of the shop's console, on a desktop."""
+    return visitor.open(console)
+
+
+Open = Callable[..., Page]
