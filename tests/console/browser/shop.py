@@ -1,4 +1,4 @@
-"""The demo's shop in the middle of a busy and unlucky day, without Spark: every screen has something.
+"""The demo's shop on a busy and unlucky day, without Spark: every screen has something to show.
 
 Its files are those of `penstock demo`. What Spark and the pipeline do there is done here by calling
 the same functions of the database.
@@ -122,7 +122,9 @@ def _invoice(store: Store) -> list[RecordedMessage]:
     ranges = {"invoice": (-1, invoices[len(invoices) // 2].global_position)}
     _step(store, "revenue", "projection", ranges, [], len(invoices) // 2)
     _begin(store, "margins", "sink", {"invoice": (-1, invoices[-1].global_position)})
-    error = "SparkRuntimeException: [DIVIDE_BY_ZERO] Division by zero.\n  at margins, shop.py line 71"
+    error = (
+        "SparkRuntimeException: [DIVIDE_BY_ZERO] Division by zero.\n  at margins, shop.py line 71"
+    )
     _on_processor(store, "select penstock.fail_step(%s, %s, '', %s)", "margins", error)
     return orders
 
