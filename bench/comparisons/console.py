@@ -19,11 +19,11 @@ import psutil
 import psycopg
 
 import penstock
+from bench.comparisons.claims import ReadingTaken
 from bench.measuring import Contender, Effort, measure, tell
 from bench.pgbench import WRITE_MESSAGE, transactions_per_second
 from bench.results import Comparison, Figure, Ratio, ratio
 from bench.server import Server, fill, settle
-from penstock import TypedMessage
 
 VIEWERS, WRITERS = 50, 8
 MESSAGES, PARTITIONS = 1_000_000, 100_000
@@ -43,12 +43,6 @@ WRITE_NOTES = [
     f"pgbench writes single messages from {WRITERS} connections as fast as it can, on the same "
     "cores as the console and its viewers.",
 ]
-
-
-class ReadingTaken(TypedMessage, type="reading.taken"):
-    """A message of a partition for each device."""
-
-    device: str
 
 
 def compare(server: Server, effort: Effort) -> Iterator[Comparison]:
