@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import penstock
-from penstock.cli.printing import console, note, print_json, print_table, shown_age
+from penstock.cli.printing import console, note, print_json, print_table
 from penstock.cli.target import Json, command_group, duration, open_existing, selected_settings
 from penstock.errors import SetupError, SparkNotRunning
 from penstock.log.overview import server_time
+from penstock.loops.durations import shown_age
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
