@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,10 +18,13 @@ Make = Callable[[penstock.AsyncStore], Any]
 
 
 @contextmanager
-def serving(url: str, make: Make | None = None, **options: Any) -> Iterator[str]:
+def serving(
+    url: str, make: Make | None = None, settings: Mapping[str, Any] = {}, **options: Any
+) -> Iterator[str]:
     """Serve the console of a database, or what `make` makes of its store, and yield the address.
 
-    The socket listens at once: a request waits until the server is ready.
+    `settings` are those of the store, `options` those of the console. The socket listens at once:
+    a request waits until the server is ready.
     """
     made = make or (lambda store: console.app(store, **options))
     server = uvicorn.Server(
@@ -34,7 +37,7 @@ def serving(url: str, make: Make | None = None, **options: Any) -> Iterator[str]
     )
 
     async def serve() -> None:
-        async with await penstock.connect_async(url) as store:
+        async with await penstock.connect_async(url, **settings) as store:
             server.config.app = lambda: made(store)
             await server.serve([listening])
 

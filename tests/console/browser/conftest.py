@@ -6,12 +6,22 @@ it is of this package: pytest ends it before a test of another folder begins.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, Playwright, Route, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    Playwright,
+    Route,
+    sync_playwright,
+)
 
 import penstock
 from penstock import Store
@@ -38,26 +48,48 @@ def browser(playwright: Playwright) -> Iterator[Browser]:
     browser.close()
 
 
+@dataclass(frozen=True)
+class Shop:
+    """The database of a busy shop. Tests add what they act on, under names of their own."""
+
+    url: str
+    settings: Mapping[str, Any]
+    store: Store
+
+
 @pytest.fixture(scope="package")
-def shop_url(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A database of a busy shop. Tests add what they act on, under names of their own."""
-    name = server.create_database(server.template("penstock"))
-    with penstock.connect(server.url(name)) as store:
-        shop.fill(store, tmp_path_factory.mktemp("shop"))
-    yield server.url(name)
+def the_shop(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    name, folder = (
+        server.create_database(server.template("penstock")),
+        tmp_path_factory.mktemp("shop"),
+    )
+    settings = {"warehouse": f"file://{folder}/lake"}
+    with penstock.connect(server.url(name), **settings) as store:
+        shop.fill(store, folder)
+        yield Shop(server.url(name), settings, store)
     server.drop_database(name)
 
 
-@pytest.fixture(scope="package")
-def shop_store(shop_url: str) -> Iterator[Store]:
-    with penstock.connect(shop_url) as store:
-        yield store
+@pytest.fixture
+def store(the_shop: Shop) -> Store:
+    """The store of the shop."""
+    return the_shop.store
 
 
 @pytest.fixture(scope="package")
-def console(shop_url: str) -> Iterator[str]:
+def console(the_shop: Shop) -> Iterator[str]:
     """The address of the shop's console, with actions."""
-    with serving(shop_url, actions=True) as address:
+    with serving(the_shop.url, settings=the_shop.settings, actions=True) as address:
+        yield address
+
+
+TOKEN = "a token that nobody can guess"
+
+
+@pytest.fixture(scope="package")
+def guarded_console(the_shop: Shop) -> Iterator[str]:
+    """The address of a console that asks for a token."""
+    with serving(the_shop.url, actions=True, token=TOKEN) as address:
         yield address
 
 
@@ -80,7 +112,7 @@ class Visitor:
         self.contexts.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: self.complaints.append(f"script: {error}"))
-        page.on("console", lambda one: one.type == "error" and self.complaints.append(one.text))
+        page.on("console", self._hear)
         page.on("dialog", lambda one: self.complaints.append(f"dialog: {one.message}"))
         page.route("**/*", self._watch)
         if address:
@@ -91,6 +123,10 @@ class Visitor:
         if urlsplit(route.request.url).hostname not in ("127.0.0.1", "localhost"):
             self.complaints.append(f"request to another host: {route.request.url}")
         route.continue_()
+
+    def _hear(self, message: ConsoleMessage) -> None:
+        if message.type == "error":  # a script that failed, a violation of the security policy
+            self.complaints.append(message.text)
 
     def close(self) -> None:
         for context in self.contexts:
@@ -122,4 +158,8 @@ def page(visitor: Visitor, console: str) -> Page:
     return visitor.open(console)
 
 
-Open = Callable[..., Page]
+@pytest.fixture(scope="package")
+def read_only_console(the_shop: Shop) -> Iterator[str]:
+    """The address of a console without actions."""
+    with serving(the_shop.url, settings=the_shop.settings) as address:
+        yield address

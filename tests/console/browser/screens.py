@@ -88,8 +88,8 @@ SCREENS = (
         picture=True,
     ),
     Shown("processor", "/pipelines/processor", "Open snapshot", _processor("invoicing"), True),
-    Shown("tables", "/tables", "shop.revenue"),
-    Shown("table", "/tables/table", "append", lambda _: {"table": "shop.revenue"}),
+    Shown("tables", "/tables", "shop.sale"),
+    Shown("table", "/tables/table", "append", lambda _: {"table": "shop.sale"}),
     Shown("activity", "/activity", "done on the console"),
     Shown("api", "/reference", "/api/overview"),
 )

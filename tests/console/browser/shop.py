@@ -31,13 +31,15 @@ from penstock import (
 from penstock.database.operation import call
 from penstock.demo import files, stock
 from penstock.errors import PermanentFailure
+from penstock.lake.store_catalog import open_catalog
+from tests.lake import sales
 
 ORDERS, CUSTOMERS = 600, 60
 Row = tuple[str, str, Mapping[str, Any], Mapping[str, Any]]
 
 
 def fill(store: Store, folder: Path) -> None:
-    """Fill an empty database."""
+    """Fill an empty database, and its lake."""
     files.generate(folder, ORDERS)
     store.declare(stock.Requested, stock.Reserved, stock.Refused)
     _extract(store, folder)
@@ -46,6 +48,10 @@ def fill(store: Store, folder: Path) -> None:
     _mail(store, orders)
     _read_queues(store)
     _run_outbox(store)
+    lake = open_catalog(store.settings)
+    sales.create(lake)
+    for number in range(3):
+        sales.sell(lake, *range(10 * number, 10 * number + 10))
 
 
 # -- the log -----------------------------------------------------------------------------------
