@@ -1,4 +1,4 @@
-"""What a screen reader, a keyboard and weak eyes need: axe-core's rules, and the keyboard itself."""
+"""What a screen reader, a keyboard and weak eyes need: axe-core's rules, and the keyboard."""
 
 from __future__ import annotations
 

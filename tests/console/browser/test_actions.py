@@ -179,7 +179,7 @@ class TestGroups:
         confirm(page, "release-partition", store, says="clerk")
 
         assert self.status(store, group).claimed == 0
-        with pytest.raises(Exception, match="no longer|stale|claim"):
+        with pytest.raises(Exception, match="claim"):
             store.groups.ack(self.claimed)
 
     def test_stop_and_start(self, page: Page, group: str, store: Store) -> None:

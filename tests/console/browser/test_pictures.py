@@ -1,4 +1,6 @@
-"""Pictures of the screens for the guide: `pytest tests/console/browser/test_pictures.py --pictures`.
+"""Pictures of the screens, for the guide.
+
+    python -m pytest tests/console/browser/test_pictures.py --pictures
 
 Without the option they are made and thrown away: a screen that cannot be drawn is found out.
 """
@@ -65,7 +67,7 @@ def _draw(shown: Shown, address: str, visitor: Visitor, folder: Path) -> None:
 
 
 def _webp(page: Page) -> bytes:
-    """Return what is in the viewport: WebP is a third of PNG, and Playwright has only the latter."""
+    """Return what is in the viewport: Playwright has no WebP, a third of PNG."""
     session = page.context.new_cdp_session(page)
     options: dict[str, Any] = {"format": "webp", "quality": 60}
     picture = session.send("Page.captureScreenshot", options)
