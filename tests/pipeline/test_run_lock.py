@@ -5,9 +5,10 @@ from __future__ import annotations
 import psycopg
 import pytest
 
+from penstock.admin.processors import hold_off
 from penstock.database.execute import execute
 from penstock.errors import PipelineRunning, RunLockLost
-from penstock.pipeline.connection import _PROCESSOR, _RUN, ProcessorLocks, hold_off, lock_run
+from penstock.pipeline.connection import _PROCESSOR, _RUN, ProcessorLocks, lock_run
 from penstock.spark.connections import find_database
 
 HELD = """

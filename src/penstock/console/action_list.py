@@ -9,7 +9,15 @@ from typing import Any
 
 import msgspec
 
-from penstock.console.data import actions, dead_letters, outbox, pipelines, readers
+from penstock.console.data import (
+    actions,
+    dead_letters,
+    joins,
+    outbox,
+    partitions,
+    pipelines,
+    readers,
+)
 from penstock.console.data.dead_letters import Outcome
 from penstock.console.data.readers import Preview
 from penstock.console.screen import Ask, as_whole
@@ -153,7 +161,7 @@ async def _start(ask: Ask, who: str) -> Done:
 
 
 async def _preview_resume(ask: Ask) -> Preview:
-    one = await readers.partition(ask.store, ask.need("group_id"), ask.need("partition_key"))
+    one = await partitions.partition(ask.store, ask.need("group_id"), ask.need("partition_key"))
     details = () if one.error is None else (f"It was parked with: {one.error}",)
     refused = None if one.state == "parked" else f"The partition is {one.state}, not parked."
     return Preview(
@@ -180,7 +188,7 @@ async def _resume_all(ask: Ask, who: str) -> Done:
 
 
 async def _preview_release(ask: Ask) -> Preview:
-    one = await readers.partition(ask.store, ask.need("group_id"), ask.need("partition_key"))
+    one = await partitions.partition(ask.store, ask.need("group_id"), ask.need("partition_key"))
     refused = None if one.state == "claimed" else f"The partition is {one.state}, not claimed."
     details = (
         f"{one.claimed_by} has it since {one.claimed_at:%Y-%m-%d %H:%M:%S} UTC."
@@ -250,7 +258,7 @@ async def _retry_matching(ask: Ask, who: str) -> Done:
 
 
 async def _preview_cancel_join(ask: Ask) -> Preview:
-    found = await outbox.join(ask.store, ask.uuid("id"))
+    found = await joins.join(ask.store, ask.uuid("id"))
     refused = None if found.row.status == "pending" else f"The join is {found.row.status}."
     summary = "Cancels the join: no message follows, and that is final."
     return Preview(summary, found.waits_for, None, refused)

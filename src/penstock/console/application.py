@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -16,23 +15,24 @@ from starlette.applications import Starlette
 from starlette.datastructures import ImmutableMultiDict, QueryParams
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 import penstock
 from penstock.console.actions import Acting
+from penstock.console.addresses import address
 from penstock.console.live import Live, reason
 from penstock.console.pages import FOLDER, Pages
 from penstock.console.plain import Plain
 from penstock.console.screen import Ask, Screen
 from penstock.console.screens import DOWNLOADS, INDEX, SCREENS, SECTIONS, overview
+from penstock.console.screens.log import find
 from penstock.console.security import Gate, Refused, base, read_form
 from penstock.errors import PenstockError, UnavailableError, ValidationError
 from penstock.store_async import AsyncStore
 
-_log = logging.getLogger("penstock.console")
 _SEPARATOR = re.compile(r"(?<!^)(?=[A-Z])")
 
 Opening = AsyncStore | Callable[[], AsyncStore | Awaitable[AsyncStore]]
@@ -43,7 +43,7 @@ def application(store: Opening, *, token: str | None, hosts: Iterable[str], **ho
     if isinstance(hosts, str):
         raise ValidationError("hosts", hosts, "host names, such as ['localhost']")
     console = Console(store, **how)
-    gate = Gate(console.routes(), hosts, token, console.refuse)
+    gate = Gate(console.routes(), hosts, token, console.refuse, console.live.close)
     console.gate = gate
     return gate
 
@@ -86,6 +86,7 @@ class Console:
             routes=[
                 Route("/live", self.stream),
                 Route("/login", self.login, methods=["POST"]),
+                Route("/jump", self.jump),
                 Route("/actions/{action}", self.acting.confirm, methods=["GET"]),
                 Route("/actions/{action}", self.acting.post, methods=["POST"]),
                 *(Route(path, partial(self.download, read)) for path, read in DOWNLOADS.items()),
@@ -159,6 +160,12 @@ class Console:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
+    async def jump(self, request: Request) -> Response:
+        """Redirect to what a text names: a position, an id, a stream, a category or a type."""
+        to = request.query_params.get("to", "").strip()
+        path, query = await find(await self.ask(request.query_params), to)
+        return RedirectResponse(address(base(request.scope), path, query), status_code=303)
+
     async def login(self, request: Request) -> Response:
         """Admit a browser whose form has the token."""
         form = await read_form(request)
@@ -215,8 +222,9 @@ class Console:
                 return self._error(request, error.status_code, _explained(error, request))
         status = _status(error)
         if status == 500:
-            _log.error("%s failed", request.url.path, exc_info=error)
-            return self._error(request, status, "This is a bug in Penstock: see the log.")
+            return self._error(
+                request, status, "This is a bug in Penstock: see the log of the server."
+            )
         return self._error(request, status, reason(error), error)
 
     def _error(

@@ -12,21 +12,24 @@ from typing import Any
 
 from markupsafe import Markup
 
-from penstock.console.history import SECONDS, Series
+from penstock.console.history import SECONDS
 
 #: points of a line, at most
 _POINTS = 180
 _WIDTH, _HEIGHT = 600, 120
+_SPANS = (300.0, 900.0, 1800.0)
 _BOX_WIDTH, _BOX_HEIGHT, _GAP_X, _GAP_Y, _MARGIN = 208, 84, 96, 28, 16
 
 
-def chart(series: Sequence[Series], about: str, *, fill: bool = False) -> Markup:
-    """Return lines over the last hour. The highest value is at the top."""
-    end = time.time()
-    start = end - SECONDS
-    top = _ceiling(max((value for one in series for _, value in one.points), default=0.0))
+def chart(series: Sequence[Mapping[str, Any]], about: str, *, fill: bool = False) -> Markup:
+    """Return lines over the last hour, of `Series` as plain values."""
+    now = time.time()
+    oldest = min((one["points"][0][0] for one in series if one["points"]), default=now)
+    # a short history fills the chart: five minutes at least
+    span = next((one for one in _SPANS if now - oldest <= one), SECONDS)
+    top = _ceiling(max((value for one in series for _, value in one["points"]), default=0.0))
     lines = Markup("").join(
-        _line(_thinned(one.points), start, top, f"s{index}", fill)
+        _line(_thinned(one["points"]), now - span, span, top, f"s{index}", fill)
         for index, one in enumerate(series)
     )
     grid = Markup("").join(
@@ -37,18 +40,23 @@ def chart(series: Sequence[Series], about: str, *, fill: bool = False) -> Markup
         '<figure class="chart"><div class="scale" aria-hidden="true"><span>{}</span>'
         "<span>{}</span><span>0</span></div>"
         '<svg viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" aria-label="{}">{}{}</svg>'
-        '<div class="axis" aria-hidden="true"><span>60 min ago</span><span>30 min</span>'
+        '<div class="axis" aria-hidden="true"><span>{:.0f} min ago</span>'
         "<span>now</span></div></figure>"
-    ).format(_figure(top), _figure(top / 2), _WIDTH, _HEIGHT, about, grid, lines)
+    ).format(_figure(top), _figure(top / 2), _WIDTH, _HEIGHT, about, grid, lines, span / 60)
 
 
 def _line(
-    points: Sequence[tuple[float, float]], start: float, top: float, colour: str, fill: bool
+    points: Sequence[tuple[float, float]],
+    start: float,
+    span: float,
+    top: float,
+    colour: str,
+    fill: bool,
 ) -> Markup:
     if not points:
         return Markup("")
     placed = [
-        (max(0.0, (at - start) / SECONDS * _WIDTH), _HEIGHT - value / top * (_HEIGHT - 4) - 1)
+        (max(0.0, (at - start) / span * _WIDTH), _HEIGHT - value / top * (_HEIGHT - 4) - 1)
         for at, value in points
     ]
     drawn = " ".join(f"{x:.1f},{y:.1f}" for x, y in placed)
@@ -197,8 +205,3 @@ def _box(one: Box, x: float, y: float) -> Markup:
 
 def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-def as_values(series: Iterable[Series]) -> list[dict[str, Any]]:
-    """Return series for the JSON of a screen."""
-    return [{"name": one.name, "points": one.points} for one in series]

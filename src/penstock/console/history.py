@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -88,3 +88,21 @@ class History:
             )
             for name in shown
         ]
+
+
+class Rates:
+    """How fast counters rise that are read now and then."""
+
+    def __init__(self) -> None:
+        self._last: dict[Hashable, tuple[float, int, float | None]] = {}
+
+    def of(self, key: Hashable, total: int) -> float | None:
+        """Return the rise per second since the counter was read last; None the first time."""
+        now = time.monotonic()
+        then, before, rate = self._last.get(key, (now, total, None))
+        if key in self._last and now - then < APART:
+            return rate
+        if now > then:
+            rate = max(0.0, (total - before) / (now - then))
+        self._last[key] = (now, total, rate)
+        return rate

@@ -21,7 +21,7 @@ from typing import Any
 
 import psycopg
 
-from penstock.console.history import History
+from penstock.console.history import History, Rates
 from penstock.errors import PenstockError, UnavailableError, first_line
 from penstock.settings import redact
 
@@ -65,6 +65,7 @@ class Live:
         #: `poll` reads the figures; `show` makes HTML of them, for a console mounted at a path
         self._poll, self._show = poll, show
         self.history = History()
+        self.rates = Rates()
         #: what the last poll has read
         self.figures: Any = None
         self.pages: dict[str, Page] = {}

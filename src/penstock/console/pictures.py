@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from jinja2 import pass_context
@@ -17,10 +18,10 @@ _DASHED = frozenset(("looks up", "errors"))
 
 
 @pass_context
-def pipeline_graph(context: Context, facts: Any) -> Markup:
+def pipeline_graph(context: Context, facts: Any, rates: Mapping[str, float | None]) -> Markup:
     """Return the graph of a pipeline: its processors with their state, queues and tables."""
     base = context["base"]
-    boxes = [_node(base, node) for node in facts["nodes"]]
+    boxes = [_node(base, node, rates.get(node["name"])) for node in facts["nodes"]]
     arrows = [
         Arrow(
             one["source"],
@@ -33,7 +34,7 @@ def pipeline_graph(context: Context, facts: Any) -> Markup:
     return graph(boxes, arrows, f"Graph of the pipeline {facts['pipeline']}")
 
 
-def _node(base: str, node: Any) -> Box:
+def _node(base: str, node: Any, rate: float | None) -> Box:
     one = node["processor"]
     if one is None:
         href = None
@@ -47,21 +48,20 @@ def _node(base: str, node: Any) -> Box:
     return Box(
         node["id"],
         node["name"],
-        _lines(one),
+        _lines(one, rate),
         f"node-processor{failing}",
         address(base, "/pipelines/processor", query),
     )
 
 
-def _lines(one: Any) -> tuple[str, ...]:
+def _lines(one: Any, rate: float | None) -> tuple[str, ...]:
     seconds = one["last_step_seconds"]
     step = "no step yet" if seconds is None else f"last step {seconds:.2f} s"
     lag = one["lag"]
     more = "+" if lag["at_least"] else ""
     flow = f"{one['messages_in']:,} in, {one['messages_out']:,} out"
-    rate = one.get("rate")
-    if rate is not None:
-        flow = f"{rate:,.0f}/s, {one['messages_out']:,} out"
+    if rate:
+        flow = f"{rate:,.0f}/s in, {one['messages_out']:,} out"
     if one["error"]:
         return (one["kind"], f"lag {lag['value']:,}{more}, {step}", one["error"])
     return (one["kind"], flow, f"lag {lag['value']:,}{more}, {step}")
@@ -89,9 +89,13 @@ def join_picture(context: Context, join: Any) -> Markup:
     done = f"{row['completed_steps']:,} of {row['expected_steps']:,} completed"
     failed = f"{row['failed_steps']:,} failed" if row["failed_steps"] else ""
     boxes.append(Box("join", "Join", (row["status"], done, failed), f"join-{row['status']}"))
-    for name, what in (("wait", "waits"), ("follow_up", "follow-up")):
-        if message := join[name]:
-            href = address(base, "/outbox/message", {"id": message["id"]})
-            boxes.append(Box(name, message["topic"], (what, message["state"]), "node-queue", href))
+    for name, id, title, state in (
+        ("wait", row["wait_id"], "join.wait", join["wait_state"]),
+        ("follow-up", row["follow_up_id"], join["follow_up_topic"], join["follow_up_state"]),
+    ):
+        if id is not None:
+            href = address(base, "/outbox/message", {"id": id})
+            lines = (name, state or "cleaned up")
+            boxes.append(Box(name, title or name, lines, "node-queue", href))
             arrows.append(Arrow("join", name))
     return graph(boxes, arrows, f"Join of {row['expected_steps']} steps, {row['status']}")

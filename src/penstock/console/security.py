@@ -59,12 +59,19 @@ class Gate:
     """Lets requests through that may see the console, and adds the headers to every answer."""
 
     def __init__(
-        self, app: ASGIApp, hosts: Iterable[str], token: str | None, refuse: Refuse
+        self,
+        app: ASGIApp,
+        hosts: Iterable[str],
+        token: str | None,
+        refuse: Refuse,
+        end_streams: Callable[[], None] = lambda: None,
     ) -> None:
         if token is not None and len(token) < _SHORTEST_TOKEN:
             expected = f"at least {_SHORTEST_TOKEN} characters that nobody can guess"
             raise ValidationError("token", "•••", expected)
         self._app, self._token, self._refuse = app, token, refuse
+        #: ends the streams of all viewers, so that a server can end
+        self.end_streams = end_streams
         self._hosts = frozenset(one.lower().strip("[]") for one in hosts)
         # cookies of a host are the same on all ports: two consoles must not share one
         self._cookie = f"penstock_{_derived(token or '', 'cookie')[:12]}"

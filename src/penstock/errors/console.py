@@ -21,7 +21,7 @@ class MessageNotFound(ConsoleError):
     template = "there is no message {key!r}: {hint}"
 
 
-class PipelineNotFound(ConsoleError):
+class ProcessorNotFound(ConsoleError):
     """No pipeline or processor of this name has run on this database.
 
     Check the name: `penstock pipelines` lists them.

@@ -132,7 +132,8 @@ async def test_a_join_says_what_it_waits_for(async_store: AsyncStore) -> None:
 
     assert found.waits_for == ("1 step is not finished", "1 step is not attached yet")
     assert {one.topic: one.status for one in found.steps} == {"mail": "completed", "sms": "pending"}
-    assert found.wait_state == "asleep"
+    assert found.wait is not None
+    assert found.wait.state == "asleep"
     assert [one.join_id for one in of_done] == [one.join_id for one in of_wait] == [join_id]
 
 

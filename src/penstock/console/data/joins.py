@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import LiteralString
 from uuid import UUID
 
+from penstock.console.data.outbox_rows import COLUMNS, OutboxRow, as_row
 from penstock.console.data.pages import Page, check_page, page, place, query
 from penstock.database.operation import Row
 from penstock.errors import JoinNotFound, ValidationError
@@ -64,10 +65,9 @@ class JoinDetail:
     more_steps: bool
     #: such as "2 steps are not finished", "1 step is not attached yet"
     waits_for: tuple[str, ...]
-    #: ready, asleep, in_progress, done or failed; None: there is none, or it was cleaned up
-    wait_state: str | None
-    follow_up_state: str | None
-    follow_up_topic: str | None
+    #: None: there is none, or it was cleaned up
+    wait: OutboxRow | None
+    follow_up: OutboxRow | None
 
 
 _COLUMNS: LiteralString = """
@@ -130,28 +130,30 @@ async def join(store: AsyncStore, join_id: str | UUID) -> JoinDetail:
     """Return one join with its steps, or raise `JoinNotFound`."""
     store.context.require_penstock("the outbox")
     sql: LiteralString = f"""
-select {_COLUMNS}, j.metadata,
-  (select case when o.state = 'ready' and o.due is null then 'asleep' else o.state end
-   from penstock.outbox o where o.id = j.wait_id),
-  f.state, f.topic
-from penstock.join_progress j
-left join penstock.outbox f on f.id = j.follow_up_id
-where j.join_id = %s"""  # noqa: S608
+select {_COLUMNS}, j.metadata from penstock.join_progress j where j.join_id = %s"""  # noqa: S608
     rows = await store.run(query("join", sql, (as_uuid(join_id),), list))
     if not rows:
         raise JoinNotFound(str(join_id))
-    row, (metadata, wait_state, follow_up_state, topic) = _join(rows[0]), rows[0][12:]
+    row, metadata = _join(rows[0]), rows[0][12]
     steps = await store.run(query("join_steps", _STEPS, (row.join_id, MOST_STEPS + 1), list))
+    wait, follow_up = await _message(store, row.wait_id), await _message(store, row.follow_up_id)
     return JoinDetail(
         row=row,
         metadata=metadata,
         steps=tuple(Step(*one) for one in steps[:MOST_STEPS]),
         more_steps=len(steps) > MOST_STEPS,
-        waits_for=_waits_for(row, wait_state),
-        wait_state=wait_state,
-        follow_up_state=follow_up_state,
-        follow_up_topic=topic,
+        waits_for=_waits_for(row, wait),
+        wait=wait,
+        follow_up=follow_up,
     )
+
+
+async def _message(store: AsyncStore, id: UUID | None) -> OutboxRow | None:
+    if id is None:
+        return None
+    sql: LiteralString = f"select {COLUMNS} from penstock.outbox o where o.id = %s"  # noqa: S608
+    rows = await store.run(query("outbox_message", sql, (id,), list))
+    return as_row(rows[0]) if rows else None
 
 
 _STEPS: LiteralString = """
@@ -167,7 +169,7 @@ left join lateral (
 order by m.message_id"""
 
 
-def _waits_for(row: JoinRow, wait_state: str | None) -> tuple[str, ...]:
+def _waits_for(row: JoinRow, wait: OutboxRow | None) -> tuple[str, ...]:
     if row.status != "pending":
         return ()
     unfinished = row.attached_steps - row.completed_steps - row.failed_steps
@@ -180,7 +182,7 @@ def _waits_for(row: JoinRow, wait_state: str | None) -> tuple[str, ...]:
     if row.wait_id is None:
         said.append("nothing waits for it: no message follows")
     elif not said:
-        said.append(f"a dispatcher, to resolve its wait, which is {wait_state or 'gone'}")
+        said.append(f"a dispatcher, to resolve its wait, which is {wait.state if wait else 'gone'}")
     return tuple(said)
 
 

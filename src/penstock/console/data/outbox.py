@@ -8,6 +8,7 @@ from typing import Any, LiteralString
 from uuid import UUID
 
 from penstock.console.data.joins import JoinRow, joins_of
+from penstock.console.data.outbox_rows import COLUMNS, OutboxRow, as_row
 from penstock.console.data.pages import (
     LOOK_AT,
     Count,
@@ -21,7 +22,6 @@ from penstock.console.data.pages import (
     place,
     query,
 )
-from penstock.database.operation import Row
 from penstock.errors import OutboxMessageNotFound, ValidationError
 from penstock.message import as_uuid, check_text
 from penstock.outbox.messages import UndecodablePayload, decode_payload
@@ -58,24 +58,6 @@ class Topics:
 
 
 @dataclass(frozen=True, slots=True)
-class OutboxRow:
-    """A message in a list."""
-
-    id: UUID
-    topic: str
-    #: ready, asleep (until it is woken), in_progress, done or failed
-    state: str
-    due: datetime | None
-    correlation_id: str | None
-    attempts: int
-    owner: str | None
-    lease_until: datetime | None
-    last_error: str | None
-    created_at: datetime
-    finished_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
 class Moment:
     """One point of a message's timeline."""
 
@@ -103,11 +85,6 @@ class OutboxDetail:
     joins: tuple[JoinRow, ...]
 
 
-COLUMNS: LiteralString = """
-  o.id, o.topic, case when o.state = 'ready' and o.due is null then 'asleep' else o.state end,
-  penstock.readable_moment(o.due), left(o.correlation_id, 1000), o.attempts, o.owner,
-  penstock.readable_moment(o.lease_until), left(o.last_error, 2000),
-  penstock.readable_moment(o.created_at), penstock.readable_moment(o.finished_at)"""
 STATES = ("ready", "asleep", "in_progress", "done", "failed")
 _TOPICS: LiteralString = """
 with recursive ready as (
@@ -304,11 +281,6 @@ order by {order} offset %(look_at)s - 1 limit 1"""  # noqa: S608
         if rows:
             return Page(found.items, cursor(*rows[0]))
     return found
-
-
-def as_row(row: Row) -> OutboxRow:
-    """Return the message of a row with `COLUMNS`."""
-    return OutboxRow(*row[:11])
 
 
 async def outbox_message(store: AsyncStore, id: str | UUID) -> OutboxDetail:

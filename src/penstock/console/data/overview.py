@@ -135,7 +135,7 @@ async def overview(store: AsyncStore) -> Overview:
         last_position=status.head,
         watermark=status.watermark,
         behind=status.behind,
-        held_back_by=tuple(_holding_back(one) for one in status.open_writers),
+        held_back_by=tuple(holding_back(one) for one in status.open_writers),
         readers=tuple(readers[:MOST]),
         reader_count=len(readers),
         troubles=tuple(troubles[:MOST]),
@@ -161,7 +161,8 @@ def _checked(settings: Settings) -> tuple[Finding, ...]:
     return tuple(Finding(name, *one) for name, one in found)
 
 
-def _holding_back(one: OpenWriter) -> HoldingBack:
+def holding_back(one: OpenWriter) -> HoldingBack:
+    """Return an open writer as it is shown."""
     return HoldingBack(
         pid=one.pid,
         role=one.role,

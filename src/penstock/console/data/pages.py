@@ -79,7 +79,7 @@ def query(
     decode: Callable[[list[Row]], Result],
 ) -> Operation[Result]:
     """Return a read of the console's: it uses indexes, and has five seconds."""
-    return bounded(call(name, sql, arguments, decode))  # type: ignore[arg-type]
+    return bounded(call(name, sql, arguments, decode))
 
 
 def bounded(operation: Operation[Result]) -> Operation[Result]:

@@ -17,8 +17,8 @@ async def boundaries(ask: Ask) -> Mapping[str, Any]:
     if text is not None:
         conditions = data.parse_conditions(text)
         for one in conditions:
-            for name in one.attributes or {}:
-                ask.plain.check_visible(name)
+            if one.name is not None:
+                ask.plain.check_visible(one.name)
         boundary = await data.explore(ask.store, conditions, ask.text("after"), ask.limit())
     declared = await log.declared_types(ask.store)
     return {"conditions": text, "boundary": boundary, "declared": declared}

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.console.data import log as data
+from penstock.console.data import search as search_data
 from penstock.console.screen import Ask, Screen
 from penstock.errors import ValidationError
+from penstock.message import as_uuid
 
 _PAGED = {"after": "the `next` of the page before", "limit": "rows of a page, at most 200"}
 _NAME_VALUE = "name=value"
@@ -38,13 +40,19 @@ async def messages(ask: Ask) -> Mapping[str, Any]:
     if position is None:
         page = await data.messages(ask.store, target, type=type, after=after, limit=ask.limit())
         return {**facts, "page": page, "from": None, "newest_first": True, "after": after}
-    rows = await data.messages_from(ask.store, target, max(1, position), ask.limit())
+    in_stream = "-" in target
+    rows = await data.messages_from(
+        ask.store, target, position if in_stream else max(1, position), ask.limit()
+    )
+    following = None
+    if len(rows) == ask.limit():
+        following = (rows[-1].position if in_stream else rows[-1].global_position) + 1
     rows = tuple(row for row in rows if type is None or row.type == type)
     return {
         **facts,
         "page": {"items": rows, "next": None, "head": None, "archived_to": None},
         "from": position,
-        "next_position": rows[-1].global_position + 1 if rows else None,
+        "next_position": following,
         "newest_first": False,
         "after": None,
     }
@@ -66,13 +74,31 @@ async def search(ask: Ask) -> Mapping[str, Any]:
     }
     found = None
     if any(given.values()):
-        found = await data.search(ask.store, **given, after=ask.text("after"), limit=ask.limit())
+        found = await search_data.search(
+            ask.store, **given, after=ask.text("after"), limit=ask.limit()
+        )
     return {
         **given,
         "attribute": ask.texts("attribute"),
         "found": found,
         "declared": await data.declared_types(ask.store),
     }
+
+
+async def find(ask: Ask, to: str) -> tuple[str, dict[str, str]]:
+    """Return the page of what a text names: a position, an id, a stream, a category or a type."""
+    number = to.replace(",", "")
+    if number.isascii() and number.isdigit():
+        return "/log/message", {"key": number}
+    try:
+        return "/trace", {"key": str(as_uuid(to))}
+    except ValidationError:
+        pass
+    if not to:
+        return "/search", {}
+    if "-" in to or (await data.messages(ask.store, to, limit=1)).items:
+        return "/log/messages", {"target": to}
+    return "/search", {"type": to}
 
 
 async def download(ask: Ask) -> tuple[str, bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from penstock.console.data import joins as join_data
 from penstock.console.data import outbox as data
 from penstock.console.screen import Ask, Screen
 
@@ -33,13 +34,13 @@ async def message(ask: Ask) -> Mapping[str, Any]:
 async def joins(ask: Ask) -> Mapping[str, Any]:
     """Return joins, newest first."""
     status = ask.text("status")
-    page = await data.joins(ask.store, status, ask.text("after"), ask.limit())
+    page = await join_data.joins(ask.store, status, ask.text("after"), ask.limit())
     return {"status": status, "joins": page, "statuses": JOIN_STATES}
 
 
 async def join(ask: Ask) -> Mapping[str, Any]:
     """Return one join with its steps, and what it waits for."""
-    return {"join": await data.join(ask.store, ask.uuid("id"))}
+    return {"join": await join_data.join(ask.store, ask.uuid("id"))}
 
 
 async def download(ask: Ask) -> tuple[str, bytes]:

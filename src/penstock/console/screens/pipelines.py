@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.console.data import actions
+from penstock.console.data import actions, graphs, lake
 from penstock.console.data import pipelines as data
 from penstock.console.screen import Ask, Screen
 
@@ -18,8 +18,14 @@ async def pipelines(ask: Ask) -> Mapping[str, Any]:
 async def pipeline(ask: Ask) -> Mapping[str, Any]:
     """Return a pipeline's graph, with the state of its processors."""
     name = ask.need("pipeline")
+    graph = await graphs.graph(ask.store, name, ask.pipelines)
     return {
-        "graph": await data.graph(ask.store, name, ask.pipelines),
+        "graph": graph,
+        "rates": {
+            one.name: ask.live.rates.of((name, one.name), one.processor.messages_in)
+            for one in graph.nodes
+            if one.processor is not None
+        },
         "from_scratch": actions.from_scratch_command(name),
     }
 
@@ -32,12 +38,12 @@ async def processor(ask: Ask) -> Mapping[str, Any]:
 
 async def tables(ask: Ask) -> Mapping[str, Any]:
     """Return the tables of the lake."""
-    return {"tables": await data.lake_tables(ask.store)}
+    return {"tables": await lake.lake_tables(ask.store)}
 
 
 async def table(ask: Ask) -> Mapping[str, Any]:
     """Return a table of the lake with its snapshots."""
-    found, snapshots = await data.lake_table(ask.store, ask.need("table"))
+    found, snapshots = await lake.lake_table(ask.store, ask.need("table"))
     return {"table": found, "snapshots": snapshots}
 
 

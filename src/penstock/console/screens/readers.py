@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from penstock.console.data import partitions as partition_data
 from penstock.console.data import readers as data
 from penstock.console.screen import Ask, Screen
 
@@ -40,9 +41,14 @@ async def group(ask: Ask) -> Mapping[str, Any]:
     if key is not None:
         for one in found.partition_by:
             ask.plain.check_visible(one)
-        page: Any = {"items": [await data.partition(ask.store, group_id, key)], "next": None}
+        page: Any = {
+            "items": [await partition_data.partition(ask.store, group_id, key)],
+            "next": None,
+        }
     else:
-        page = await data.partitions(ask.store, group_id, state, ask.text("after"), ask.limit())
+        page = await partition_data.partitions(
+            ask.store, group_id, state, ask.text("after"), ask.limit()
+        )
     return {"group": found, "state": state, "asked_for": key, "partitions": page, "states": STATES}
 
 
