@@ -141,7 +141,7 @@ def test_a_graph_can_be_zoomed(visitor: Visitor, console: str) -> None:
 
 
 def test_a_chosen_theme_is_kept(page: Page) -> None:
-    background = "getComputedStyle(document.body).backgroundColor"
+    background = "getComputedStyle(document.documentElement).backgroundColor"
     page.emulate_media(color_scheme="light")
     light = page.evaluate(background)
 

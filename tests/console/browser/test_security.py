@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -14,6 +15,8 @@ from uuid import UUID
 import psycopg
 import pytest
 from playwright.sync_api import expect
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
 
 import penstock
 from penstock import Consumer, FailurePolicy, Message, Store, TypedMessage
@@ -209,8 +212,13 @@ class TestAViewerWithoutRights:
             assert "read-only" in body
 
     def test_sees_no_buttons_there(self, visitor: Visitor, read_only_console: str) -> None:
-        for path in ("/", "/dead-letters", "/outbox/messages?state=failed", "/groups/group?group_id=stock",
-                     "/pipelines/processor?pipeline=shop&processor=margins"):  # fmt: skip
+        for path in (
+            "/",
+            "/dead-letters",
+            "/outbox/messages?state=failed",
+            "/groups/group?group_id=stock",
+            "/pipelines/processor?pipeline=shop&processor=margins",
+        ):
             page = visitor.open(read_only_console + path)
 
             expect(page.locator("[href*='/actions/'], [action*='/actions/']")).to_have_count(0)
@@ -234,11 +242,13 @@ class TestAViewerWithoutRights:
     @pytest.fixture
     def new_role(self, the_shop: Any) -> Iterator[str]:
         with psycopg.connect(the_shop.url, autocommit=True) as connection:
-            connection.execute("create role console_reader login in role penstock_reader")
+            role = sql.Identifier(f"console_reader_{os.getpid()}")
+            create = sql.SQL("create role {} login in role penstock_reader")
+            connection.execute(create.format(role))
             try:
-                yield penstock.Settings.load(the_shop.url, user="console_reader").conninfo()
+                yield make_conninfo(the_shop.url, user=f"console_reader_{os.getpid()}")
             finally:
-                connection.execute("drop role console_reader")
+                connection.execute(sql.SQL("drop role {}").format(role))
 
 
 SCRIPT = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'`{{7*7}}"
@@ -331,7 +341,6 @@ def _addresses(store: Store) -> Iterator[str]:
     message = store.get_stream_messages(f"attack-{SCRIPT}")[0]
     (failed,) = store.outbox.list(state="failed")
     (join,) = store.joins.list()
-    parked = f"parked/attack/{SCRIPT}"
     pages: list[tuple[str, dict[str, Any]]] = [
         ("/", {}), ("/log", {}), ("/log/streams", {"category": "attack"}),
         ("/log/messages", {"target": "$all"}), ("/log/messages", {"target": message.stream_name}),
@@ -345,8 +354,8 @@ def _addresses(store: Store) -> Iterator[str]:
         ("/dead-letters/letter", {"key": f"outbox/{failed.id}"}), ("/pipelines", {}),
         ("/pipelines/pipeline", {"pipeline": SCRIPT}),
         ("/pipelines/processor", {"pipeline": SCRIPT, "processor": SCRIPT}),
-        ("/actions/retry-outbox", {"id": failed.id}), ("/actions/reset-group", {"group_id": SCRIPT}),
+        ("/actions/retry-outbox", {"id": failed.id}),
+        ("/actions/reset-group", {"group_id": SCRIPT}),
     ]  # fmt: skip
-    assert parked
     for path, query in pages:
         yield f"{path}?{urlencode(query)}"
