@@ -20,6 +20,7 @@ from playwright.sync_api import (
     Page,
     Playwright,
     Route,
+    expect,
     sync_playwright,
 )
 
@@ -30,6 +31,9 @@ from tests.console.browser import chromium, shop
 from tests.console.serving import serving
 
 DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
+DEFAULTS = {"viewport": DESKTOP, "timezone_id": "Asia/Tokyo", "locale": "en-GB"}
+SLOW = 20_000  # milliseconds, for a machine that is busy with other tests
+expect.set_options(timeout=SLOW)
 
 
 @pytest.fixture(scope="package")
@@ -106,9 +110,9 @@ class Visitor:
     def open(self, address: str = "", **options: object) -> Page:
         """Open a page in a browser session of its own."""
         context = self._browser.new_context(
-            **{"viewport": DESKTOP, "timezone_id": "Asia/Tokyo", **options},  # type: ignore[arg-type]
+            **{**DEFAULTS, **options},  # type: ignore[arg-type]
         )
-        context.set_default_timeout(20_000)
+        context.set_default_timeout(SLOW)
         self.contexts.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: self.complaints.append(f"script: {error}"))
