@@ -25,6 +25,8 @@ from penstock.errors import ValidationError, WriterNotFound
 
 #: dead letters that one action takes
 _MOST = 200
+#: batches of 1,000 messages that one action looks at
+_BATCHES = 100
 
 
 @dataclass(frozen=True)
@@ -245,16 +247,20 @@ async def _preview_retry_matching(ask: Ask) -> Preview:
         *([f"whose error contains “{text}”"] if text else []),
         *([f"that failed since {since:%Y-%m-%d %H:%M:%S} UTC"] if since else []),
     ]
-    details = ("At most 1,000 at once: repeat it if there are more.",)
+    details = ("Each with all its attempts, and in batches: others can act meanwhile.",)
     return Preview(f"Retries every failed message {', '.join(which)}.", details, None)
 
 
 async def _retry_matching(ask: Ask, who: str) -> Done:
-    found = await actions.retry_matching(
-        ask.store, ask.text("topic"), ask.text("error_contains"), ask.moment("failed_since")
-    )
-    more = "; there may be more" if found.more else ""
-    return Done(f"{found.count:,} messages are ready again{more}.")
+    which = ask.text("topic"), ask.text("error_contains"), ask.moment("failed_since")
+    count, after = 0, None
+    for _ in range(_BATCHES):
+        found = await actions.retry_matching(ask.store, *which, after)
+        count, after = count + found.count, found.next
+        if after is None:
+            break
+    more = "; there may be more: repeat it" if after is not None else ""
+    return Done(f"{count:,} messages are ready again{more}.")
 
 
 async def _preview_cancel_join(ask: Ask) -> Preview:
@@ -296,7 +302,7 @@ async def _preview_letters(ask: Ask, verb: str, what: str) -> Preview:
 
 
 async def _retry_letters(ask: Ask, who: str) -> Done:
-    return _counted("retried", await dead_letters.retry(ask.store, _keys(ask)))
+    return _counted("retried", await dead_letters.retry(ask.store, _keys(ask), who))
 
 
 async def _drop_letters(ask: Ask, who: str) -> Done:

@@ -188,7 +188,7 @@ def _arrow(one: Arrow, places: Mapping[str, tuple[float, float]]) -> Markup:
 def _box(one: Box, x: float, y: float) -> Markup:
     lines = Markup("").join(
         Markup('<text class="line-text" x="{:.0f}" y="{:.0f}">{}</text>').format(
-            x + 14, y + 42 + 16 * index, _cut(line, 32)
+            x + 14, y + 42 + 16 * index, _cut(line, 28)
         )
         for index, line in enumerate(one.lines[:3])
     )

@@ -154,9 +154,8 @@ def _branch(name: str | None, value: Any, budget: list[int], depth: int) -> Mark
     inside = Markup("").join(_branches(items, budget, depth))
     # the first levels are open
     shown = Markup(" open") if depth < 2 and len(items) <= 50 else Markup("")
-    summary = Markup('{}<span class="muted">{} {} {}</span>').format(
-        label, brackets, len(items), kind
-    )
+    counted = f"{brackets} {len(items):,} {kind if len(items) > 1 else kind[:-1]}"
+    summary = Markup('{}<span class="muted">{}</span>').format(label, counted)
     return Markup("<details{}><summary>{}</summary>{}</details>").format(shown, summary, inside)
 
 

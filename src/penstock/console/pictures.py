@@ -89,13 +89,9 @@ def join_picture(context: Context, join: Any) -> Markup:
     done = f"{row['completed_steps']:,} of {row['expected_steps']:,} completed"
     failed = f"{row['failed_steps']:,} failed" if row["failed_steps"] else ""
     boxes.append(Box("join", "Join", (row["status"], done, failed), f"join-{row['status']}"))
-    for name, id, title, state in (
-        ("wait", row["wait_id"], "join.wait", join["wait_state"]),
-        ("follow-up", row["follow_up_id"], join["follow_up_topic"], join["follow_up_state"]),
-    ):
-        if id is not None:
-            href = address(base, "/outbox/message", {"id": id})
-            lines = (name, state or "cleaned up")
-            boxes.append(Box(name, title or name, lines, "node-queue", href))
+    for name, what in (("wait", "waits"), ("follow_up", "follow-up")):
+        if message := join[name]:
+            href = address(base, "/outbox/message", {"id": message["id"]})
+            boxes.append(Box(name, message["topic"], (what, message["state"]), "node-queue", href))
             arrows.append(Arrow("join", name))
     return graph(boxes, arrows, f"Join of {row['expected_steps']} steps, {row['status']}")

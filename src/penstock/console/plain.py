@@ -14,6 +14,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from typing import Any
+from urllib.parse import quote, unquote
 from uuid import UUID
 
 import msgspec
@@ -26,7 +27,7 @@ _WRITTEN = frozenset(
     ("data", "metadata", "payload", "attributes", "rows", "rows_in", "rows_out", "follow_up")
 )
 #: the fields that hold attributes as text: `name:value|name:value`
-_KEYS = frozenset(("partition_key", "partition"))
+_KEYS = frozenset(("partition_key", "what", "name"))
 
 
 class Plain:
@@ -62,8 +63,13 @@ class Plain:
     def _field(self, name: object, value: Any, written: bool) -> Any:
         if written and name in self.hidden:
             return HIDDEN
-        if name in _KEYS and isinstance(value, str) and self._in_keys is not None:
-            return self._in_keys.sub(rf"\1\2:{HIDDEN}", value)
+        if isinstance(value, str) and self._in_keys is not None:
+            if name in _KEYS:
+                return self._in_keys.sub(rf"\1\2:{HIDDEN}", value)
+            if name == "key" and value.startswith("partition/"):  # a dead letter's key
+                group, _, key = value.rpartition("/")
+                hidden = self._in_keys.sub(rf"\1\2:{HIDDEN}", unquote(key))
+                return f"{group}/{quote(hidden, safe='')}"
         return self(value, written=written or name in _WRITTEN)
 
     def _text(self, text: str) -> str:

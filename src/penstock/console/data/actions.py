@@ -215,7 +215,7 @@ async def release_partition(
 
 async def retry_outbox(store: AsyncStore, id: str | UUID) -> None:
     """Make a failed message ready again."""
-    if not await store.outbox.retry_failed([as_uuid(id)]):
+    if not await store.outbox.retry_failed([str(as_uuid(id))]):
         raise await _not_in_state(store, id, "failed")
 
 
@@ -269,29 +269,60 @@ async def retry_matching(
     failed_since: datetime | None = None,
     after: str | None = None,
 ) -> Retried:
-    """Retry failed messages that match, among the next 1,000; go on with `next` while there is one.
+    """Retry failed messages that match, about 1,000 of them; go on with `next` while there is one.
 
-    Each call is a transaction. A message that somebody else changes at the moment is left out.
+    Each thousand that it looks at is a transaction, and it looks at 20,000 at most. A message that
+    somebody else changes at the moment is left out.
     """
     for name, text in (("topic", topic), ("error_contains", error_contains)):
         if text is not None:
             check_text(name, text)
     if failed_since is not None and failed_since.tzinfo is None:
         raise ValidationError("failed_since", failed_since, "a datetime with a time zone")
+    wanted = {"topic": topic, "error": error_contains, "since": failed_since}
+    count, end = 0, after
+    for _ in range(20):
+        retried, end = await _retry_next(store, wanted, end)
+        count += retried
+        if end is None or count >= COUNT_UP_TO:
+            break
+    return Retried(count, end is not None, end)
+
+
+async def _retry_next(
+    store: AsyncStore, wanted: Mapping[str, Any], after: str | None
+) -> tuple[int, str | None]:
+    """Retry those that match of the next failed messages; return how many, and where to go on."""
+    of_topic: LiteralString = "true" if wanted["topic"] is None else "o.topic = %(topic)s"
+    beyond: LiteralString = (
+        "true"
+        if after is None
+        else "(o.topic, o.finished_at) >= (%(from_topic)s, %(from_time)s)"
+        " and (o.topic, o.finished_at, o.id) > (%(from_topic)s, %(from_time)s, %(from_id)s)"
+    )
+    sql: LiteralString = f"""
+with looked_at as materialized (
+  select o.id, o.topic, o.finished_at, o.last_error from penstock.outbox o
+  where o.state = 'failed' and {of_topic} and {beyond}
+  order by o.topic, o.finished_at, o.id limit %(most)s
+), wanted as (
+  select o.id from penstock.outbox o join looked_at l on l.id = o.id
+  where o.state = 'failed'
+    and (%(error)s::text is null or strpos(l.last_error, %(error)s) > 0)
+    and (%(since)s::timestamptz is null or l.finished_at >= %(since)s)
+  for update of o skip locked
+)
+select l.topic, l.finished_at, l.id, w.id is not null
+from looked_at l left join wanted w on w.id = l.id
+order by l.topic, l.finished_at, l.id"""  # noqa: S608
     start = place(after, str, datetime, UUID) or (None, None, None)
-    arguments = {
-        "topic": topic,
-        "error": error_contains,
-        "since": failed_since,
-        "most": COUNT_UP_TO,
-        **dict(zip(("from_topic", "from_time", "from_id"), start, strict=True)),
-    }
+    places = dict(zip(("from_topic", "from_time", "from_id"), start, strict=True))
+    arguments = {**wanted, **places, "most": COUNT_UP_TO}
     async with store.transaction() as transaction:
         rows = await transaction.run(query("matching", sql, arguments, list))
-        ids = [id for _, _, id, wanted in rows if wanted]
+        ids = [id for _, _, id, matches in rows if matches]
         count = await transaction.outbox.retry_failed(ids) if ids else 0
-    more = len(rows) == COUNT_UP_TO
-    return Retried(count, more, cursor(*rows[-1][:3]) if more else None)
+    return count, cursor(*rows[-1][:3]) if len(rows) == COUNT_UP_TO else None
 
 
 async def cancel_join(store: AsyncStore, join_id: str | UUID) -> None:

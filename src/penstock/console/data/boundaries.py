@@ -195,6 +195,6 @@ order by l.decides desc, a.xact_start limit 50"""
 
 
 def _holder(row: Row) -> Holder:
-    *facts, decides, waits, bulk = row
+    pid, application, role, state, seconds, statement, decides, waits, bulk = row
     what = "decides" if decides else "writes in bulk" if bulk else "writes"
-    return Holder(*facts, what, waits)
+    return Holder(pid, application, role, state, seconds, statement, what, waits)

@@ -16,6 +16,8 @@ from datetime import datetime
 from typing import Any, LiteralString
 from urllib.parse import quote, unquote
 
+import msgspec
+
 from penstock.console.data import parked_messages
 from penstock.console.data.actions import drop_outbox, resume_partition, retry_outbox
 from penstock.console.data.errors_queues import errors_in, errors_queues_of, retry_error, settle
@@ -134,10 +136,10 @@ async def dead_letters(
     while True:
         items, following = await _LISTS[current](store, inner, limit, queues)
         later = KINDS[KINDS.index(current) + 1 :]
+        goes_on = kind is None and bool(later)
+        end = cursor(later[0], None) if goes_on and following is None else None
         if following is not None:
             end = cursor(current, following)
-        else:
-            end = cursor(later[0], None) if kind is None and later else None
         if items or following is not None or kind is not None or not later:
             break
         current, inner = later[0], None
@@ -178,11 +180,16 @@ async def _parked(
         shown = left[:limit]
         letters = [
             DeadLetter(
-                _key("parked", category, consumer_id, one.message.global_position),
-                *("parked", f"{category}-{consumer_id}", str(one.message.global_position)),
-                *(one.message.type, one.error, one.attempts, one.parked_at),
-                ("retry", "drop", "edit"),
-                "retry requested" if one.retry_requested else None,
+                key=_key("parked", category, consumer_id, one.message.global_position),
+                kind="parked",
+                where=f"{category}-{consumer_id}",
+                what=str(one.message.global_position),
+                type=one.message.type,
+                error=one.error,
+                attempts=one.attempts,
+                failed_at=one.parked_at,
+                actions=("retry", "drop", "edit"),
+                note="retry requested" if one.retry_requested else None,
             )
             for one in shown
         ]
@@ -465,8 +472,6 @@ async def whole(store: AsyncStore, key: str) -> bytes:
     kind, *parts = parse_key(key)
     if kind == "outbox":
         return await whole_payload(store, parts[0])
-    import msgspec
-
     if kind == "parked":
         position = _position(key, parts[2])
         one = await parked_messages.find(store, parts[0], parts[1], position)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, LiteralString
 
 from penstock.console.data.pages import query
@@ -63,13 +63,14 @@ async def graph(store: AsyncStore, pipeline: str, declared: Iterable[Any] = ()) 
     ids = dict.fromkeys([f"processor:{name}" for name in names])
     ids |= dict.fromkeys(id for edge in edges for id in (edge.source, edge.target))
     columns = _columns(list(ids), edges)
-    nodes = [
-        Node(id, *id.split(":", 1), columns[id], known.get(id.removeprefix("processor:")))
-        for id in ids
-    ]
-    of_queues = [replace(one, processor=None) if one.kind != "processor" else one for one in nodes]
-    ordered = sorted(of_queues, key=lambda one: (one.column, one.kind, one.name))
+    nodes = [_node(id, columns[id], known) for id in ids]
+    ordered = sorted(nodes, key=lambda one: (one.column, one.kind, one.name))
     return Graph(pipeline, tuple(ordered), tuple(edges), declaration is not None)
+
+
+def _node(id: str, column: int, known: Mapping[str, Processor]) -> Node:
+    kind, name = id.split(":", 1)
+    return Node(id, kind, name, column, known.get(name) if kind == "processor" else None)
 
 
 async def _known(store: AsyncStore, pipeline: str, *, optional: bool) -> dict[str, Processor]:

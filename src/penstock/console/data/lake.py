@@ -76,6 +76,28 @@ async def has_lake(store: AsyncStore) -> bool:
     return bool(await store.run(query("has_lake", sql, (), only_value)))
 
 
+async def commits_of(
+    store: AsyncStore, pipeline: str, processor: str, delivery: str
+) -> list[tuple[str, TableSnapshot]]:
+    """Return the snapshots that a step has committed, of the tables that its processor wrote last.
+
+    Each with the name of its table.
+    """
+
+    def look() -> list[tuple[str, TableSnapshot]]:
+        settings = store.context.settings
+        writer = f"{pipeline}.{processor}"
+        written = [one.name for one in _tables(settings) if one.written_by == writer]
+        return [
+            (name, one)
+            for name in written
+            for one in _table(settings, name)[1]
+            if one.delivery == delivery
+        ]
+
+    return await run_in_thread(look)
+
+
 def _tables(settings: Settings) -> tuple[LakeTable, ...]:
     from penstock.lake import tables
 

@@ -198,7 +198,7 @@ async def categories(
             lambda rows: page(
                 rows,
                 limit,
-                lambda row: Category(*row[:2], utc(row[2]), row[3]),
+                lambda row: Category(row[0], row[1], utc(row[2]), row[3]),
                 lambda row: row[:1],
             ),
         )
@@ -317,6 +317,7 @@ def _message_page(rows: list[Row], limit: int, look_at: int, type: str | None) -
     [(looked_at, last, archived_to)] = [(row[3], row[4], row[10]) for row in rows if row[0] is None]
     found = sorted((row for row in rows if row[0] is not None), key=lambda row: -row[10])
     items = tuple(as_row(row) for row in found[:limit])
+    end: str | None
     if len(found) > limit:
         end = cursor(found[limit - 1][10])
     else:

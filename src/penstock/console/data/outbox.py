@@ -239,17 +239,13 @@ async def outbox_messages(
     )
     filtered = topic is not None and not listing.by_topic
     start = place(after, *listing.types)
-    key: LiteralString = ", ".join(  # type: ignore[assignment]
-        f"%(p{number})s" for number in range(len(listing.types))
-    )
+    key: LiteralString = ", ".join(f"%(p{number})s" for number in range(len(listing.types)))
     beyond: LiteralString = (
         "true"
         if start is None
         else f"{listing.bound} and ({listing.key}) {listing.comparison} ({key})"
     )
-    order: LiteralString = ", ".join(  # type: ignore[assignment]
-        f"{one} {listing.order}" for one in listing.key.split(", ")
-    )
+    order: LiteralString = ", ".join(f"{one} {listing.order}" for one in listing.key.split(", "))
     look_at = LOOK_AT if filtered else limit + 1
     sql: LiteralString = f"""
 with looked_at as materialized (

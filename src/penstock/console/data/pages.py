@@ -118,7 +118,7 @@ def place(after: str | None, *types: Any) -> tuple[Any, ...] | None:
     try:
         padded = after + "=" * (-len(after) % 4)
         found = base64.b64decode(padded.encode("ascii"), altchars=b"-_", validate=True)
-        return msgspec.json.decode(found, type=tuple[types])  # type: ignore[valid-type, no-any-return]
+        return msgspec.json.decode(found, type=tuple[types])  # type: ignore[valid-type]
     except (AttributeError, ValueError, binascii.Error, msgspec.MsgspecError):
         expected = "the `next` of a page of the same list"
         raise ValidationError("after", after, expected) from None

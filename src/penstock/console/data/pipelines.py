@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, LiteralString
+from typing import LiteralString
 
 from penstock.admin import processors as operations
 from penstock.admin.processors import RUN, ProcessorStatus
-from penstock.console.data.log import COLUMNS, MessageRow, as_row, messages, utc
+from penstock.console.data.log import MessageRow
 from penstock.console.data.pages import (
     COUNT_UP_TO,
     Count,
     Page,
-    as_shown,
     bounded,
     check_page,
     counted,
-    cursor,
-    place,
     query,
 )
-from penstock.database.operation import Row, only_value
+from penstock.console.data.steps import StepRow, inputs_of, outputs_of, steps
+from penstock.database.operation import only_value
 from penstock.errors import ProcessorNotFound
-from penstock.message import check_text, names
+from penstock.message import check_text
 from penstock.store_async import AsyncStore
 
 #: messages of a step that are shown
@@ -79,26 +77,6 @@ class PipelineRow:
 
 
 @dataclass(frozen=True, slots=True)
-class StepRow:
-    """A step of a processor: what it was to read, and what it has published."""
-
-    #: the hash of its Snapshot: the delivery that is in the metadata of its outputs
-    delivery: str
-    #: by queue: after which position, up to which
-    ranges: Mapping[str, tuple[int, int]]
-    begun_at: datetime | None
-    committed_at: datetime | None
-    published: int
-    first_position: int | None
-    last_position: int | None
-    #: positions of its Snapshot and of its Attempt in the log
-    snapshot_position: int | None
-    attempt_position: int | None
-    tables: Mapping[str, Any]
-    cursor: Any
-
-
-@dataclass(frozen=True, slots=True)
 class ProcessorDetail:
     """A processor with its newest steps and samples."""
 
@@ -126,7 +104,9 @@ select n.name, (
     and l.classid = %s::bigint::oid and l.objsubid = 2 and l.granted
     and l.objid = hashtext(n.name)::oid)
 from unnest(%s::text[]) as n(name)"""
-    runs = dict(await store.run(query("runs", sql, (RUN, list(by_name)), list)))
+    runs: dict[str, str | None] = dict(
+        await store.run(query("runs", sql, (RUN, list(by_name)), list))
+    )
     return tuple(
         PipelineRow(
             pipeline=name,
@@ -154,11 +134,23 @@ async def processors(store: AsyncStore, pipeline: str | None = None) -> tuple[Pr
 def _processor(one: ProcessorStatus) -> Processor:
     tailers = tuple(Tailer(t.queue, t.position, counted(t.lag)) for t in one.tailers)
     return Processor(
-        *(one.pipeline, one.processor, one.kind, one.generation, one.rebuilding, one.steps),
-        *(one.messages_in, one.messages_out, one.last_step_at, one.last_step_seconds),
-        *(one.error, one.error_at, one.retired_at, tailers, _sum(t.lag for t in tailers)),
-        max((t.seconds_behind for t in one.tailers), default=0.0),
-        one.running,
+        pipeline=one.pipeline,
+        processor=one.processor,
+        kind=one.kind,
+        generation=one.generation,
+        rebuilding=one.rebuilding,
+        steps=one.steps,
+        messages_in=one.messages_in,
+        messages_out=one.messages_out,
+        last_step_at=one.last_step_at,
+        last_step_seconds=one.last_step_seconds,
+        error=one.error,
+        error_at=one.error_at,
+        retired_at=one.retired_at,
+        tailers=tailers,
+        lag=_sum(t.lag for t in tailers),
+        seconds_behind=max((t.seconds_behind for t in one.tailers), default=0.0),
+        running=one.running,
     )
 
 
@@ -192,86 +184,3 @@ async def processor(
         sample_in=() if published is None else await inputs_of(store, published, SAMPLE),
         sample_out=() if published is None else await outputs_of(store, published, SAMPLE),
     )
-
-
-_RECORDS: LiteralString = """
-select m.position, m.type, m.data, m.time, m.global_position
-from message_store.messages m
-where m.stream_name = %s and m.position < %s and pg_column_size(m.data) <= 1000000
-order by m.position desc limit %s"""
-
-
-async def steps(
-    store: AsyncStore, stream_name: str, after: str | None, limit: int
-) -> tuple[Page[StepRow], StepRow | None]:
-    """Return the steps that a backing stream records, newest first; and the newest of all."""
-    [below] = place(after, int) or (2**63 - 1,)
-    most = 2 * limit + 2  # a step has two records at most
-    rows = await store.run(query("steps", _RECORDS, (stream_name, below, most), list))
-    found: list[tuple[int, StepRow]] = []
-    attempt: Row | None = None
-    for row in rows:
-        if row[1] == "Snapshot":
-            same = attempt is not None and attempt[2].get("hash") == row[2].get("hash")
-            found.append((row[0], _step(row, attempt if same else None)))
-            attempt = None
-        else:
-            if attempt is not None:  # retention has removed its Snapshot
-                found.append((attempt[0], _step(None, attempt)))
-            attempt = row
-    if attempt is not None and len(rows) < most:
-        found.append((attempt[0], _step(None, attempt)))
-    shown = found[:limit]
-    goes_on = len(found) > limit or len(rows) == most
-    end = cursor(shown[-1][0]) if shown and goes_on else None
-    newest = found[0][1] if found and after is None else None
-    return Page(tuple(one for _, one in shown), end), newest
-
-
-def _step(snapshot: Row | None, attempt: Row | None) -> StepRow:
-    planned: Mapping[str, Any] = {} if snapshot is None else snapshot[2]
-    made: Mapping[str, Any] = {} if attempt is None else attempt[2]
-    return StepRow(
-        delivery=str(planned.get("hash") or made.get("hash")),
-        ranges={queue: (low, high) for queue, (low, high) in planned.get("ranges", {}).items()},
-        begun_at=None if snapshot is None else utc(snapshot[3]),
-        committed_at=None if attempt is None else utc(attempt[3]),
-        published=made.get("published", 0),
-        first_position=made.get("first_position"),
-        last_position=made.get("last_position"),
-        snapshot_position=None if snapshot is None else snapshot[4],
-        attempt_position=None if attempt is None else attempt[4],
-        tables=planned.get("tables", {}),
-        cursor=as_shown(made.get("cursor", planned.get("cursor"))).value,
-    )
-
-
-async def inputs_of(store: AsyncStore, step: StepRow, limit: int) -> tuple[MessageRow, ...]:
-    """Return the last messages that a step has read, at most so many of each queue."""
-    found: list[MessageRow] = []
-    for queue, (low, high) in list(step.ranges.items())[:10]:
-        read = await messages(store, queue, after=cursor(high + 1), limit=limit)
-        axis = "global_position" if names.is_category(queue) else "position"
-        found += (one for one in read.items if getattr(one, axis) > low)
-    return tuple(found)
-
-
-async def outputs_of(store: AsyncStore, step: StepRow, limit: int) -> tuple[MessageRow, ...]:
-    """Return the first messages that a step has published, at most so many."""
-    if step.first_position is None or step.last_position is None:
-        return ()
-    sql: LiteralString = f"""
-select {COLUMNS} from (
-  select m.* from message_store.messages m
-  where m.global_position >= %(first)s and m.global_position <= %(last)s
-  order by m.global_position limit 1000
-) m
-where m.metadata ->> 'delivery' = %(delivery)s order by m.global_position limit %(most)s"""  # noqa: S608
-    arguments = {
-        "first": step.first_position,
-        "last": step.last_position,
-        "delivery": step.delivery,
-        "most": limit,
-    }
-    rows = await store.run(query("outputs", sql, arguments, list))
-    return tuple(as_row(row) for row in rows)

@@ -314,11 +314,18 @@ async def group(store: AsyncStore, group_id: str) -> Group:
 
 
 def _group(row: Row) -> Group:
-    group_id, status, partition_by, types, *counts, routed_to, seconds, created = row
     return Group(
-        *(group_id, status, tuple(partition_by), tuple(types)),
-        *(counted(one) for one in counts),
-        *(routed_to, seconds, created),
+        group_id=row[0],
+        status=row[1],
+        partition_by=tuple(row[2]),
+        handled_types=tuple(row[3]),
+        partitions=counted(row[4]),
+        pending=counted(row[5]),
+        claimed=counted(row[6]),
+        parked=counted(row[7]),
+        routed_to=row[8],
+        seconds_behind=row[9],
+        created_at=row[10],
     )
 
 
@@ -334,6 +341,7 @@ async def preview_seek(
     refused = (
         None if position <= end else f"position {position} is beyond {end}, the end of the log"
     )
+    details: tuple[str, ...]
     if position == now:
         summary, details = f"{whose} is at {position} already: nothing changes", ()
     elif position < now:

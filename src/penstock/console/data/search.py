@@ -9,6 +9,7 @@ of version 7 contains.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, LiteralString
@@ -85,10 +86,9 @@ async def search(
 
 async def _by_id(store: AsyncStore, id: str) -> Found:
     as_uuid(id)
-    try:
+    found: tuple[MessageRow, ...] = ()
+    with suppress(MessageNotFound):
         found = (row_of(await recorded(store, id)),)
-    except MessageNotFound:
-        found = ()
     return Found(found, None, True, "the index of ids; archived messages are not in it")
 
 
@@ -215,7 +215,8 @@ order by 1"""  # noqa: S608
 async def _by_correlation(
     store: AsyncStore, correlation: str, after: str | None, limit: int
 ) -> Found:
-    begins, origin = None, ()
+    begins: int | None = None
+    origin: tuple[MessageRow, ...] = ()
     if after is None:
         begins, origin = await _origin(store, correlation)
     [first] = place(after, int) or (begins,)

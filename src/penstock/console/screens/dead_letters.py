@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from penstock.console.data import dead_letters as data
@@ -11,15 +12,15 @@ from penstock.console.screen import Ask, Screen
 
 async def dead_letters(ask: Ask) -> Mapping[str, Any]:
     """Return a page of dead letters, of one kind or of all."""
-    kind = ask.text("kind")
-    letters = await data.dead_letters(
-        ask.store,
-        kind,
-        ask.text("after"),
-        ask.limit(),
-        errors_queues=tuple(_errors_queues(ask.pipelines)),
-    )
-    return {"kind": kind, "letters": letters, "kinds": data.KINDS}
+    kind, queues = ask.text("kind"), tuple(_errors_queues(ask.pipelines))
+    after, limit = ask.text("after"), ask.limit()
+    found = await data.dead_letters(ask.store, kind, after, limit, errors_queues=queues)
+    letters = list(found.items)
+    while found.next is not None and len(letters) < limit:  # a page ends with its kind
+        left = limit - len(letters)
+        found = await data.dead_letters(ask.store, kind, found.next, left, errors_queues=queues)
+        letters += found.items
+    return {"kind": kind, "letters": replace(found, items=tuple(letters)), "kinds": data.KINDS}
 
 
 async def dead_letter(ask: Ask) -> Mapping[str, Any]:
