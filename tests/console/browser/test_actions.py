@@ -99,7 +99,7 @@ class TestConsumers:
         page.get_by_label("Replay from position").fill("120")
         page.get_by_role("button", name="Replay").first.click()
 
-        confirm(page, "replay-consumer", store, says="120")
+        confirm(page, "replay-consumer", store, says="to 119")
 
         assert self.position(store) == 119
 
@@ -120,8 +120,8 @@ def test_seek_a_queue(visitor: Visitor, console: str, store: Store) -> None:
     with queue.create_consumer("clerk") as session:
         session.poll()
     page = visitor.open(f"{console}/queues")
-    page.get_by_label("Queue").fill("returns")
-    page.get_by_label("Consumer").fill("clerk")
+    page.get_by_role("textbox", name="Queue").fill("returns")
+    page.get_by_role("textbox", name="Consumer").fill("clerk")
     page.get_by_label("Next offset").fill("3")
     page.get_by_role("button", name="Seek").click()
 
@@ -198,7 +198,7 @@ class TestGroups:
 
         confirm(page, "reset-group", store)
 
-        assert self.status(store, group).pending == 3
+        assert self.claim(store, group).replaying
 
     def test_the_second_of_two_people_is_told(
         self, visitor: Visitor, page: Page, group: str, store: Store

@@ -33,7 +33,7 @@ def test_following_can_be_paused(visitor: Visitor, console: str, store: Store) -
 
     expect(other.get_by_role("table")).to_contain_text("letter-2")  # it was pushed to both
     expect(page.get_by_role("table")).not_to_contain_text("letter-2")
-    page.get_by_role("button", name="resume").click()
+    page.get_by_role("button", name="Paused").click()
     expect(page.get_by_role("table")).to_contain_text("letter-2")
 
 
@@ -64,13 +64,13 @@ def test_a_live_page_keeps_what_the_reader_does(
 ) -> None:
     """The field that is being filled in is not replaced by what is pushed."""
     page = visitor.open(f"{console}/log/messages?target=note")
-    page.get_by_label("Type").fill("half a wo")
+    page.get_by_role("textbox", name="Type").fill("half a wo")
 
     store.write_message("note-1", "Written")
 
     expect(page.get_by_role("table")).to_contain_text("note-1")
-    expect(page.get_by_label("Type")).to_have_value("half a wo")
-    expect(page.get_by_label("Type")).to_be_focused()
+    expect(page.get_by_role("textbox", name="Type")).to_have_value("half a wo")
+    expect(page.get_by_role("textbox", name="Type")).to_be_focused()
 
 
 class TestTheDatabaseAway:
