@@ -59,7 +59,7 @@ SPARK = (
 SLOW = (
     *("tests/compatibility/", "tests/fuzz/", "tests/mutants/", "tests/promises/"),
     *("tests/bench/test_loss.py", "tests/chaos/test_chaos.py"),
-    *("tests/cli/test_process.py", "tests/console/browser/"),
+    *("tests/cli/test_process.py", "tests/console/browser/", "tests/console/data/test_costs.py"),
     "tests/consumers/test_consumer_faults.py",
     *(f"tests/database/test_{one}.py" for one in (
         "backup", "clock", "embedded", "ending", "failover", "install", "install_on_message_db",

@@ -170,12 +170,12 @@ async def test_all_parked_partitions_are_resumed(
     assert await async_store.groups.parked("seats") == []
 
 
-async def test_an_open_writer_is_ended(
-    client: httpx2.AsyncClient, database_url: str
-) -> None:
+async def test_an_open_writer_is_ended(client: httpx2.AsyncClient, database_url: str) -> None:
     with psycopg.connect(database_url) as writer:
         pid = writer.info.backend_pid
-        writer.execute("select message_store.write_message(gen_random_uuid()::text, 'a-1', 'A', '{}')")
+        writer.execute(
+            "select message_store.write_message(gen_random_uuid()::text, 'a-1', 'A', '{}')"
+        )
         overview = await client.get("/")
         done = await act(client, "end-writer", pid=str(pid))
 
@@ -279,5 +279,3 @@ async def test_a_role_that_may_only_read_gets_a_clear_answer(
     assert page.status_code == 200
     assert refused.status_code == 403
     assert "permission denied" in refused.text
-
-

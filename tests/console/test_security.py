@@ -36,9 +36,7 @@ async def test_a_host_name_that_is_given_is_served(filled_store: AsyncStore) -> 
 
 @pytest.mark.parametrize("address", ["/", "/log", "/api/overview", "/live", "/actions/reset-group",
                                      "/log/download?key=1", "/nowhere"])  # fmt: skip
-async def test_without_the_token_nothing_is_shown(
-    filled_store: AsyncStore, address: str
-) -> None:
+async def test_without_the_token_nothing_is_shown(filled_store: AsyncStore, address: str) -> None:
     async with asking(filled_store, token=TOKEN, actions=True) as client:
         page = await client.get(address)
         wrong = await client.get(address, params={"token": "x" * 20})

@@ -107,7 +107,7 @@ def processors(
 
     def decode(rows: list[Row]) -> list[ProcessorStatus]:
         return [
-            ProcessorStatus(*facts, tuple(TailerStatus(*one) for one in tailers), running=running)
+            ProcessorStatus(*(*facts, tuple(TailerStatus(*one) for one in tailers), running))
             for *facts, tailers, running in rows
         ]
 

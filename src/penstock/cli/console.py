@@ -9,6 +9,7 @@ import ipaddress
 import secrets
 import socket
 import webbrowser
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
@@ -17,6 +18,7 @@ import typer
 import penstock
 from penstock.cli.printing import note
 from penstock.cli.target import has_database, selected_settings
+from penstock.console import LOOPBACK, app
 from penstock.errors import NotInstalled, SetupError
 from penstock.extras import from_extra
 from penstock.settings import Settings
@@ -72,22 +74,36 @@ def console(
         )
     listening = listen(host, port)
     address = _address(host, listening.getsockname()[1])
-    hosts = [host, *penstock_hosts(), *(served_as or ())]
-    options: dict[str, Any] = {"actions": actions, "token": token, "redact": redact or ()}
     shown = f"{address}?token={quote(token)}" if token else address
-    note(f"console at {shown}{'' if actions else ', read-only'}; Ctrl-C ends it")
-    if open:
-        webbrowser.open(shown)
-    asyncio.run(serve(settings, listening, hosts=hosts, user=_operator, **options))
+
+    def announce() -> None:
+        note(f"console at {shown} {'' if actions else '(read-only)'}; Ctrl-C ends it")
+        if open:
+            webbrowser.open(shown)
+
+    options = {
+        "actions": actions,
+        "token": token,
+        "redact": redact or (),
+        "hosts": [host, *LOOPBACK, *(served_as or ())],
+        "user": _operator,
+    }
+    asyncio.run(_serve(settings, listening, announce, options))
 
 
-async def serve(settings: Settings, listening: socket.socket, **options: Any) -> None:
+async def _serve(
+    settings: Settings,
+    listening: socket.socket,
+    announce: Callable[[], None],
+    options: dict[str, Any],
+) -> None:
     """Serve the console on a socket, until a signal ends it."""
-    from penstock.console import app
     from penstock.console.server import run
 
     async with await penstock.connect_async(settings) as store:
-        await run(app(store, **options), listening)
+        served = app(store, **options)
+        announce()
+        await run(served, listening)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -97,6 +113,7 @@ def listen(host: str, port: int) -> socket.socket:
         listening = socket.socket(family, socket.SOCK_STREAM)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
+        listening.listen()  # from now on, a request waits until it is served
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise SetupError(
@@ -112,13 +129,6 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def penstock_hosts() -> tuple[str, ...]:
-    """Return the names under which this machine is always served."""
-    from penstock.console import LOOPBACK
-
-    return LOOPBACK
 
 
 def _address(host: str, port: int) -> str:

@@ -87,6 +87,8 @@ class Live:
         self._start()
         if self.figures is not None:
             viewer.push("state", self.state(root))
+        if page.shown:
+            viewer.push("live", page.shown)
         try:
             yield b"retry: 2000\n\n"
             while not self._closed:

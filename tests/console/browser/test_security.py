@@ -307,7 +307,7 @@ def _attack(store: Store) -> None:
     store.declare(Attacked)
     stream = f"attack-{SCRIPT}"
     first = Message(SCRIPT, {SCRIPT: [SCRIPT]}, {SCRIPT: SCRIPT, "correlation_id": SCRIPT})
-    store.write_messages(stream, [first, first.follow(SCRIPT, SCRIPT)])
+    store.write_messages(stream, [first, first.follow(SCRIPT, {"text": SCRIPT})])
     store.write_message("attack-1", "Ordered", {"text": SCRIPT})
     store.append(Attacked(victim=SCRIPT))
 

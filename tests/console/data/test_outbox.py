@@ -14,7 +14,7 @@ from penstock.errors import JoinNotFound, OutboxMessageNotFound, ValidationError
 LATER = datetime.now(UTC) + timedelta(days=1)
 
 
-async def _failed(store: AsyncStore, topic: str = "mail", error: str = "no such address") -> str:
+async def failed(store: AsyncStore, topic: str = "mail", error: str = "no such address") -> str:
     id = await store.outbox.enqueue(topic, {"to": "ann"})
     [claimed] = await store.outbox.claim("worker", topics=[topic])
     await store.outbox.fail(claimed, error)
@@ -22,7 +22,7 @@ async def _failed(store: AsyncStore, topic: str = "mail", error: str = "no such 
 
 
 async def test_topics_have_counts_by_state(async_store: AsyncStore) -> None:
-    await _failed(async_store)
+    await failed(async_store)
     await async_store.outbox.enqueue("mail")
     await async_store.outbox.enqueue("bill", due=LATER)
     [done] = await async_store.outbox.claim("worker", topics=["mail"])
@@ -75,14 +75,14 @@ async def test_messages_in_a_state_come_in_pages(
 
 
 async def test_a_message_has_a_timeline(async_store: AsyncStore) -> None:
-    failed = await outbox.outbox_message(async_store, await _failed(async_store))
+    found = await outbox.outbox_message(async_store, await failed(async_store))
     waiting = await outbox.outbox_message(
         async_store, await async_store.outbox.enqueue("mail", "text", due=LATER)
     )
 
-    assert [one.what for one in failed.timeline] == ["enqueued", "claimed", "failed"]
-    assert failed.timeline[-1].detail == "no such address"
-    assert failed.payload.value == {"to": "ann"}
+    assert [one.what for one in found.timeline] == ["enqueued", "claimed", "failed"]
+    assert found.timeline[-1].detail == "no such address"
+    assert found.payload.value == {"to": "ann"}
     assert [(one.what, one.future) for one in waiting.timeline] == [
         ("enqueued", False),
         ("due", True),

@@ -157,7 +157,7 @@ with recursive names(name, others) as (
   (select m.stream_name, case when message_store.category(m.stream_name) = %(category)s
      then 0 else 1 end
    from message_store.messages m
-   where m.stream_name > %(after)s or (%(first)s and m.stream_name = %(after)s)
+   where m.stream_name {beyond} %(after)s
    order by m.stream_name limit 1)
   union all
   select later.stream_name, case when message_store.category(later.stream_name) = %(category)s
@@ -219,6 +219,7 @@ async def streams(
     [name] = place(after, str) or (category,)
     by_bytes = await store.run(query("collation", _BY_BYTES, (), only_value))
     most = limit + OTHERS
+    sql = _STREAMS.replace("{beyond}", ">=" if after is None else ">")
 
     def decode(rows: list[Row]) -> Page[Stream]:
         found = [row for row in rows if row[1] == 0]
@@ -232,12 +233,11 @@ async def streams(
     arguments = {
         "category": category,
         "after": name,
-        "first": after is None,
         "by_bytes": by_bytes,
         "others": OTHERS,
         "most": most if not by_bytes else limit + 2,
     }
-    return await store.run(query("streams", _STREAMS, arguments, decode))
+    return await store.run(query("streams", sql, arguments, decode))
 
 
 def _stream(row: Row) -> Stream:

@@ -29,14 +29,25 @@ class Figures:
 async def poll(store: AsyncStore, live: Live) -> Figures:
     """Read the figures, and add them to the history of the last hour."""
     last: Figures | None = live.figures
+    found = await _readers_with_names(store)
     if last is None or time.monotonic() - last.checked_at > _DOCTOR_EVERY:
-        checked = Figures(await data.overview(store), await data.findings(store), time.monotonic())
+        figures = Figures(found, await data.findings(store), time.monotonic())
     else:
-        checked = replace(last, overview=await data.overview(store))
-    found = checked.overview
+        figures = replace(last, overview=found)
     lags = {f"{one.kind} {one.name}": (0.0, one.seconds) for one in found.readers}
     live.history.add(found.last_position, lags)
-    return checked
+    return figures
+
+
+async def _readers_with_names(store: AsyncStore) -> data.Overview:
+    """Return the state of the store, without the outbox as a reader if nothing is in it."""
+    found = await data.overview(store)
+    named = tuple(one for one in found.readers if one.name)
+    return replace(
+        found,
+        readers=named,
+        reader_count=found.reader_count - (len(found.readers) - len(named)),
+    )
 
 
 async def overview(ask: Ask) -> Mapping[str, Any]:
