@@ -148,7 +148,7 @@ def test_a_forged_host_is_refused(host: str, path: str, console: str) -> None:
     assert status in (400, 421)
     assert "Needs attention" not in body
     assert "last_position" not in body
-    assert "Position" not in body  # nor the figures that every page has
+    assert "<dt>Position" not in body  # nor the figures that every page has
 
 
 class TestAToken:
@@ -164,7 +164,7 @@ class TestAToken:
 
         assert status == 401
         assert "shop" not in body
-        assert "Position" not in body
+        assert "<dt>Position" not in body
 
     def test_that_is_wrong_is_refused(self, guarded_console: str) -> None:
         assert ask(guarded_console, f"/?token={'x' * 29}")[0] == 401
@@ -254,8 +254,8 @@ class TestAViewerWithoutRights:
 SCRIPT = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'`{{7*7}}"
 
 
-class Attacked(TypedMessage, type=f"attacked {SCRIPT}"):
-    """A message whose type and attribute are markup."""
+class Attacked(TypedMessage, type="attacked"):
+    """A message whose attribute is markup."""
 
     victim: str
 
@@ -345,8 +345,8 @@ def _addresses(store: Store) -> Iterator[str]:
         ("/", {}), ("/log", {}), ("/log/streams", {"category": "attack"}),
         ("/log/messages", {"target": "$all"}), ("/log/messages", {"target": message.stream_name}),
         ("/log/message", {"key": message.global_position}), ("/trace", {"key": message.id}),
-        ("/search", {"correlation": SCRIPT}), ("/search", {"type": Attacked.type}),
-        ("/boundaries", {"conditions": Attacked.type}), ("/consumers", {}),
+        ("/search", {"correlation": SCRIPT}), ("/search", {"type": "attacked"}),
+        ("/boundaries", {"conditions": "attacked"}), ("/consumers", {}),
         ("/consumers/consumer", {"category": "attack", "consumer_id": SCRIPT}), ("/queues", {}),
         ("/groups", {}), ("/groups/group", {"group_id": SCRIPT}), ("/outbox", {}),
         ("/outbox/messages", {"topic": SCRIPT}), ("/outbox/message", {"id": failed.id}),
