@@ -22,7 +22,7 @@ ADDRESS = "http://localhost:8765"
 @asynccontextmanager
 async def asking(store: AsyncStore, **options: Any) -> AsyncIterator[httpx2.AsyncClient]:
     """Ask a console of the store, as a browser would."""
-    transport = httpx2.ASGITransport(app=console.app(store, **options))  # type: ignore[arg-type]
+    transport = httpx2.ASGITransport(app=console.app(store, **options))
     async with httpx2.AsyncClient(transport=transport, base_url=ADDRESS) as client:
         yield client
 

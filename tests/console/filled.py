@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
 
 from penstock import Consumer, FailurePolicy, Message, Store, TypedMessage
+from penstock.outbox.messages import JoinId, OutboxMessageId
 
 #: markup in every field that applications write
 SCRIPT = "<script>alert(1)</script>"
@@ -27,9 +27,9 @@ class Filled:
 
     #: global position of the message whose fields have markup
     script: int
-    failed: UUID
-    ready: UUID
-    join: UUID
+    failed: OutboxMessageId
+    ready: OutboxMessageId
+    join: JoinId
 
 
 def fill(store: Store) -> Filled:
@@ -81,7 +81,7 @@ def _group(store: Store) -> None:
     store.groups.ack(done)
 
 
-def _outbox(store: Store) -> tuple[UUID, UUID, UUID]:
+def _outbox(store: Store) -> tuple[OutboxMessageId, OutboxMessageId, JoinId]:
     join = store.joins.start("order-1", 3)
     for number in range(2):
         store.outbox.enqueue("email.send", {"number": number}, joins=[join], correlation_id="c-1")

@@ -67,7 +67,7 @@ async def test_the_store_can_be_opened_by_the_first_request(filled_store: AsyncS
         opened.append(1)
         return filled_store
 
-    transport = httpx2.ASGITransport(app=console.app(open_store))  # type: ignore[arg-type]
+    transport = httpx2.ASGITransport(app=console.app(open_store))
     async with httpx2.AsyncClient(transport=transport, base_url=ADDRESS) as client:
         assert opened == []
         assert (await client.get("/log")).status_code == 200

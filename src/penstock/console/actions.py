@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from starlette.datastructures import FormData
+from starlette.datastructures import ImmutableMultiDict
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -83,7 +83,7 @@ class Acting:
         return f"a viewer at {request.client.host}" if request.client else "a viewer"
 
 
-def _fields(form: FormData, without: tuple[str, ...]) -> dict[str, Any]:
+def _fields(form: ImmutableMultiDict[str, str], without: tuple[str, ...]) -> dict[str, Any]:
     """Return the fields for the record: one value, or a list of them."""
     names = [name for name in dict.fromkeys(form) if name not in (*_OURS, *without)]
     lists = {name: [str(one) for one in form.getlist(name)] for name in names}

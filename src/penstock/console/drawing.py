@@ -136,7 +136,7 @@ def graph(boxes: Sequence[Box], arrows: Sequence[Arrow], about: str) -> Markup:
 def _places(boxes: Sequence[Box], arrows: Sequence[Arrow]) -> dict[str, tuple[float, float]]:
     columns = _columns([one.name for one in boxes], arrows)
     tallest = max((len(column) for column in columns), default=0)
-    places = {}
+    places: dict[str, tuple[float, float]] = {}
     for x, column in enumerate(columns):
         top = (tallest - len(column)) / 2
         for y, name in enumerate(column):

@@ -87,7 +87,7 @@ def seconds(value: float | None) -> str:
         return f"{value:.1f} s"
     whole = int(value)
     units = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
-    parts = []
+    parts: list[str] = []
     for unit, size in units:
         if whole >= size or parts:
             parts.append(f"{whole // size} {unit}")

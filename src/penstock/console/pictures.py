@@ -83,8 +83,8 @@ def join_picture(context: Context, join: Any) -> Markup:
         boxes.append(Box("more", f"{len(steps) - _STEPS:,} more steps", ("listed below",)))
         arrows.append(Arrow("more", "join"))
     if missing > 0:
-        lines = ("expected, not attached yet",)
-        boxes.append(Box("missing", f"{missing:,} missing", lines, "step-missing"))
+        note = ("expected, not attached yet",)
+        boxes.append(Box("missing", f"{missing:,} missing", note, "step-missing"))
         arrows.append(Arrow("missing", "join", dashed=True))
     done = f"{row['completed_steps']:,} of {row['expected_steps']:,} completed"
     failed = f"{row['failed_steps']:,} failed" if row["failed_steps"] else ""

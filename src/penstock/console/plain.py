@@ -91,7 +91,7 @@ class Plain:
         except RecursionError:
             raise ValidationError("data", "•••", "JSON that is not nested so deeply") from None
         except msgspec.DecodeError:
-            return self(content.decode(errors="replace"), written=True).encode()
+            return self._text(content.decode(errors="replace")).encode()
 
     def check_visible(self, name: str) -> None:
         """Refuse to search by a hidden field: its values could be guessed."""

@@ -21,7 +21,7 @@ import secrets
 from collections.abc import Callable, Iterable
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from starlette.datastructures import FormData, Headers, MutableHeaders
+from starlette.datastructures import Headers, ImmutableMultiDict, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -165,7 +165,8 @@ def _path(request: Request) -> str:
 
 def _without_token(request: Request) -> str:
     query = [one for one in parse_qsl(request.url.query, True) if one[0] != "token"]
-    return request.scope["path"] + (f"?{urlencode(query)}" if query else "")
+    path: str = request.scope["path"]
+    return f"{path}?{urlencode(query)}" if query else path
 
 
 def _check_origin(request: Request) -> None:
@@ -175,7 +176,7 @@ def _check_origin(request: Request) -> None:
         raise Refused(403, "This form was not sent by a page of the console.")
 
 
-async def read_form(request: Request) -> FormData:
+async def read_form(request: Request) -> ImmutableMultiDict[str, str]:
     """Return the fields of a form of ours, or refuse it."""
     headers = Headers(scope=request.scope)
     kind = headers.get("content-type", "").partition(";")[0].strip()
@@ -186,8 +187,9 @@ async def read_form(request: Request) -> FormData:
         body += chunk
         if len(body) > MOST_BYTES:
             raise Refused(413, f"The form is longer than {MOST_BYTES:,} bytes.")
-    fields = parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True)
-    form = FormData(fields)
+    form: ImmutableMultiDict[str, str] = ImmutableMultiDict(
+        parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True)
+    )
     given, expected = str(form.get("csrf", "")), str(request.scope["state"]["csrf"])
     if not hmac.compare_digest(given.encode(), expected.encode()):
         raise Refused(

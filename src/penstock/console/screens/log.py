@@ -66,7 +66,7 @@ async def message(ask: Ask) -> Mapping[str, Any]:
 async def search(ask: Ask) -> Mapping[str, Any]:
     """Return messages by id, by correlation, or by type and attributes."""
     attributes = _attributes(ask)
-    given = {
+    given: dict[str, Any] = {
         "type": ask.text("type"),
         "attributes": attributes or None,
         "correlation": ask.text("correlation"),
