@@ -94,10 +94,10 @@ class TestTheKeyboard:
         store.outbox.fail(claimed, "no")
         page = visitor.open(f"{console}/outbox/message?id={id}")
 
-        for name in ("Retry …", "Retry a message"):
+        for name, next in (("Retry …", "**/actions/**"), ("Retry a message", "**/activity/**")):
             _tab_to(page, name)
             page.keyboard.press("Enter")
-            page.wait_for_load_state()
+            page.wait_for_url(next)
 
         expect(page.get_by_role("status")).to_contain_text("ready again")
         assert store.outbox.get(id).state == "ready"
