@@ -30,7 +30,7 @@ MESSAGES, PARTITIONS = 1_000_000, 100_000
 SCRIPT = Path(__file__).parent.parent / "console" / "viewers.py"
 PATHS = (
     *("/", "/log", "/log/messages?target=account", "/consumers", "/groups"),
-    *("/groups/group?group_id=bench", "/groups/partitions?group_id=bench", "/outbox"),
+    *("/groups/group?group_id=bench", "/groups/group?group_id=bench&state=ready", "/outbox"),
     *("/dead-letters", "/pipelines"),
 )
 SETTLED = 3.0  # seconds until all pages have been pushed once
@@ -111,11 +111,11 @@ def _console(url: str) -> Iterator[Console]:
     with subprocess.Popen(
         [sys.executable, "-m", "penstock", "console", "--port", "0"],
         env={**os.environ, "PENSTOCK_URL": url},
-        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
     ) as process:
         try:
-            lines = iter(_pipe(process.stdout).readline, "")
+            lines = iter(_pipe(process.stderr).readline, "")
             found = next(m for m in (re.search(r"http://\S+", line) for line in lines) if m)
             yield Console(found[0], process.pid)
         finally:

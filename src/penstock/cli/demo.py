@@ -50,7 +50,7 @@ def demo(
     with (
         _folder(keep) as folder,
         penstock.connect(folder=folder / "database") as store,
-        _console(store, folder, needed=console_stays) as address,
+        _console(store, needed=console_stays) as address,
     ):
         if address:
             note(f"watch it in a browser: {address}")
@@ -92,37 +92,39 @@ def _folder(keep: bool) -> Iterator[Path]:
 
 
 @contextmanager
-def _console(store: Store, folder: Path, *, needed: bool) -> Iterator[str | None]:
+def _console(store: Store, *, needed: bool) -> Iterator[str | None]:
     """Serve the console, and yield its address; None if its extra is missing and not needed."""
     if not needed and not all(find_spec(name) for name in ("jinja2", "starlette", "uvicorn")):
         yield None
         return
-    log = folder / "console.log"
-    with (
-        log.open("wb") as errors,
-        subprocess.Popen(
-            [sys.executable, "-m", "penstock", "console", "--port", "0"],
-            env={**os.environ, "PENSTOCK_URL": store.settings.conninfo()},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            start_new_session=True,  # Ctrl-C is for us
-        ) as process,
-    ):
+    with subprocess.Popen(
+        [sys.executable, "-m", "penstock", "console", "--port", "0"],
+        env={**os.environ, "PENSTOCK_URL": store.settings.conninfo()},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,  # Ctrl-C is for us
+    ) as process:
         try:
-            yield _address(process, log)
+            yield _address(process)
         finally:
             process.terminate()
 
 
-def _address(process: subprocess.Popen[str], log: Path) -> str:
+def _address(process: subprocess.Popen[str]) -> str:
     """Return the address that the console prints when it listens."""
-    assert process.stdout is not None
-    for line in process.stdout:
+    output = process.stdout
+    assert output is not None
+    lines = []
+    for line in output:
+        lines.append(line)
         if found := re.search(r"http://\S+", line):
+            threading.Thread(
+                target=output.read, daemon=True
+            ).start()  # or it would block in the end
             return found[0]
-    raise SetupError(f"the console did not start:\n{log.read_text(errors='replace').strip()}")
+    raise SetupError(f"the console did not start: {''.join(lines).strip()}")
 
 
 class _ShownProgress(TerminalProgress):
