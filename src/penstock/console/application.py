@@ -184,15 +184,17 @@ class Console:
         *,
         screen: Screen | None = None,
         status: int = 200,
+        refused: bool = False,
     ) -> Response:
-        """Return a page with the navigation around it."""
+        """Return a page with the navigation around it; without figures if the gate refused it."""
         frame = {
             "base": base(request.scope),
             "path": _path(request),
             "query": request.url.query,
             "screen": screen,
             "csrf": request.scope.get("state", {}).get("csrf", ""),
-            "side_state": self.live.state(base(request.scope)),
+            "refused": refused,
+            "side_state": "" if refused else self.live.state(base(request.scope)),
         }
         return HTMLResponse(self.pages.render(template, {**facts, **frame}), status)
 
@@ -212,7 +214,7 @@ class Console:
         if refused.status == 401 and not _wants_json(request):
             facts = {"why": refused.why if request.query_params.get("token") else ""}
             return self.page(request, "login.html", facts, status=401)
-        return self._error(request, refused.status, refused.why)
+        return self._error(request, refused.status, refused.why, refused=True)
 
     async def failed(self, request: Request, error: Exception) -> Response:
         """Answer a request that has raised."""
@@ -231,13 +233,19 @@ class Console:
         return self._error(request, status, reason(error), error)
 
     def _error(
-        self, request: Request, status: int, why: str, error: Exception | None = None
+        self,
+        request: Request,
+        status: int,
+        why: str,
+        error: Exception | None = None,
+        *,
+        refused: bool = False,
     ) -> Response:
         kind = type(error).__name__ if error is not None else "Refused"
         if _wants_json(request):
             return _json({"error": kind, "message": why}, status)
         facts = {"status": status, "why": why, "kind": _SEPARATOR.sub(" ", kind).capitalize()}
-        return self.page(request, "error.html", facts, status=status)
+        return self.page(request, "error.html", facts, status=status, refused=refused)
 
 
 def _status(error: Exception) -> int:

@@ -45,8 +45,9 @@
     showTheme();
   };
 
-  // Live parts: not replaced while the viewer uses them, or has paused them.
+  // Live parts: not replaced while the viewer uses them, or has paused them. They catch up after it.
   let paused = false;
+  let missed = null;
   const inUse = (element) => {
     const selection = document.getSelection();
     if (selection && !selection.isCollapsed && element.contains(selection.anchorNode)) return true;
@@ -58,7 +59,8 @@
   document.addEventListener("htmx:sseBeforeMessage", (event) => {
     const element = event.target;
     if (element.id !== "live") return;
-    if (paused || inUse(element)) { event.preventDefault(); return; }
+    if (paused || inUse(element)) { missed = event.detail.data; event.preventDefault(); return; }
+    missed = null;
     // where the regions were scrolled to, and which parts were open
     keepPlace.set(element, {
       scrolled: all("[role=region]", element).map((one) => [one.scrollLeft, one.scrollTop]),
@@ -75,12 +77,23 @@
     });
     applyZoom();
   });
+  const catchUp = () => {
+    const live = document.getElementById("live");
+    if (missed === null || paused || !live || inUse(live)) return;
+    htmx.swap(live, missed, { swapStyle: "innerHTML" });
+    missed = null;
+    showTimes(live);
+    applyZoom();
+  };
+  document.addEventListener("focusout", () => { setTimeout(catchUp); });
+  document.addEventListener("selectionchange", catchUp);
   document.addEventListener("htmx:sseError", () => { document.getElementById("connection").hidden = false; });
   document.addEventListener("htmx:sseOpen", () => { document.getElementById("connection").hidden = true; });
   const togglePause = (button) => {
     paused = !paused;
     button.setAttribute("aria-pressed", String(paused));
     button.textContent = paused ? "Paused: follow" : "Following live: pause";
+    catchUp();
   };
 
   // The graph of a pipeline.
