@@ -26,6 +26,11 @@ select p.pipeline, p.processor, p.kind, p.generation, p.rebuilding, s.steps, s.m
       select e.key as queue, e.value::bigint as position, w.lag, w.since
       from jsonb_each_text(s.tailers) e
       cross join lateral (
+        -- once, and not for each message: it is volatile
+        select case when message_store.is_category(e.key::varchar)
+          then penstock.category_head(e.key::varchar) end as head offset 0
+      ) h
+      cross join lateral (
         -- what it has not read of a queue, a category or a stream, up to where that is complete
         select least(count(*) + coalesce((
             select sum(a.message_count) from penstock.archive_segments a
@@ -37,7 +42,7 @@ select p.pipeline, p.processor, p.kind, p.generation, p.rebuilding, s.steps, s.m
              and (message_store.category(m.stream_name), m.global_position)
                > (e.key, e.value::bigint)
              and (message_store.category(m.stream_name), m.global_position)
-               <= (e.key, penstock.category_head(e.key::varchar))
+               <= (e.key, h.head)
            order by message_store.category(m.stream_name), m.global_position limit %(most)s)
           union all
           (select m.time from message_store.messages m

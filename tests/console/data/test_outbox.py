@@ -9,6 +9,7 @@ import pytest
 
 from penstock import AsyncStore
 from penstock.console.data import joins, outbox
+from penstock.console.data.outbox_rows import OutboxRow
 from penstock.errors import JoinNotFound, OutboxMessageNotFound, ValidationError
 
 LATER = datetime.now(UTC) + timedelta(days=1)
@@ -59,7 +60,8 @@ async def test_messages_in_a_state_come_in_pages(
     async with async_store.transaction() as transaction:
         await transaction.connection.execute(sql)
 
-    found, after = [], None
+    found: list[OutboxRow] = []
+    after = None
     while True:
         page = await outbox.outbox_messages(async_store, topic, state, after, limit=3)
         assert len(page.items) <= 3
