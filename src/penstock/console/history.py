@@ -75,7 +75,7 @@ class History:
         highest: dict[str, float] = {}
         for sample in self.samples:
             for name, lag in sample.lags.items():
-                highest[name] = max(highest.get(name, 0.0), lag[which])
+                highest[name] = max(highest.get(name, 0.0), lag[1])  # one order for both charts
         shown = sorted(highest, key=lambda name: (-highest[name], name))[:READERS]
         return [
             Series(

@@ -78,9 +78,11 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check a request, then answer it."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
         if scope["type"] != "http":
-            if scope["type"] == "lifespan":
-                await self._app(scope, receive, send)
+            await send({"type": "websocket.close", "code": 1003})
             return
         request = Request(scope, receive)
         cookie = request.cookies.get(_BROWSER, "")
@@ -144,7 +146,8 @@ class Gate:
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers[name] = value
-                headers.setdefault("Cache-Control", "no-store")
+                static = _path(request).startswith("/static/")  # asked again whether it has changed
+                headers.setdefault("Cache-Control", "no-cache" if static else "no-store")
                 if fresh and headers.get("content-type", "").startswith("text/html"):
                     answer = Response()
                     _set_cookie(answer, request, _BROWSER, fresh)

@@ -87,8 +87,23 @@
   };
   document.addEventListener("focusout", () => { setTimeout(catchUp); });
   document.addEventListener("selectionchange", catchUp);
-  document.addEventListener("htmx:sseError", () => { document.getElementById("connection").hidden = false; });
-  document.addEventListener("htmx:sseOpen", () => { document.getElementById("connection").hidden = true; });
+  // The stream of events. A browser has six connections to a host, for all its tabs: a tab that
+  // nobody looks at gives its own back, and opens one again when it is looked at.
+  const away = { source: null, timer: 0, warning: 0 };
+  htmx.createEventSource = (url) => (away.source = new EventSource(url));
+  document.addEventListener("visibilitychange", () => {
+    clearTimeout(away.timer);
+    if (document.hidden) away.timer = setTimeout(() => away.source && away.source.close(), 20000);
+    else if (away.source && away.source.readyState === EventSource.CLOSED) {
+      away.source.onerror(new Event("error")); // htmx opens another
+    }
+  });
+  const warn = (shown) => { document.getElementById("connection").hidden = !shown; };
+  document.addEventListener("htmx:sseError", () => {
+    clearTimeout(away.warning);
+    away.warning = setTimeout(() => warn(!document.hidden), 2500);
+  });
+  document.addEventListener("htmx:sseOpen", () => { clearTimeout(away.warning); warn(false); });
   const togglePause = (button) => {
     paused = !paused;
     button.setAttribute("aria-pressed", String(paused));
