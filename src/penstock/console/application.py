@@ -21,7 +21,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 import penstock
-from penstock.console.actions import Acting
+from penstock.console.actions.acting import Acting
 from penstock.console.addresses import address
 from penstock.console.live import Live, reason
 from penstock.console.pages import FOLDER, Pages
