@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from html import unescape
 
 import httpx2
 import pytest
 
+import penstock
 from penstock import AsyncStore
 from penstock.console.screens import SCREENS
 from tests.console.conftest import asking
@@ -78,6 +80,18 @@ async def test_an_empty_store_says_what_to_do_next(async_store: AsyncStore) -> N
     assert all(page.status_code == 200 for page in pages.values())
     empty = [path for path, page in pages.items() if 'class="empty"' in page.text]
     assert set(empty) >= {"/", "/outbox", "/pipelines", "/tables", "/activity"}
+
+
+async def test_a_genuine_message_db_says_what_it_lacks(new_database: Callable[[str], str]) -> None:
+    async with await penstock.connect_async(new_database("genuine")) as store:
+        await store.write_message("account-1", "Opened")
+        async with asking(store) as client:
+            overview = await client.get("/")
+            missing = [await client.get(one) for one in ("/log", "/groups", "/dead-letters")]
+
+    assert overview.status_code == 200
+    assert [page.status_code for page in missing] == [501, 501, 501]
+    assert "penstock init" in missing[0].text
 
 
 async def test_the_reference_lists_every_screen(client: httpx2.AsyncClient) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -21,8 +21,9 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 import penstock
-from penstock.console.actions import Acting
+from penstock.console.actions.acting import Acting
 from penstock.console.addresses import address
+from penstock.console.failures import explained, heading, kind, status_of
 from penstock.console.live import Live, reason
 from penstock.console.pages import FOLDER, Pages
 from penstock.console.plain import Plain
@@ -30,10 +31,8 @@ from penstock.console.screen import Ask, Screen
 from penstock.console.screens import DOWNLOADS, INDEX, SCREENS, SECTIONS, overview
 from penstock.console.screens.log import find
 from penstock.console.security import Gate, Refused, base, read_form
-from penstock.errors import PenstockError, UnavailableError, ValidationError
+from penstock.errors import PenstockError, ValidationError
 from penstock.store_async import AsyncStore
-
-_SEPARATOR = re.compile(r"(?<!^)(?=[A-Z])")
 
 Opening = AsyncStore | Callable[[], AsyncStore | Awaitable[AsyncStore]]
 
@@ -62,7 +61,7 @@ class Console:
         user: Callable[[Request], str] | None,
         pipelines: tuple[Any, ...],
     ) -> None:
-        self._opening = store
+        self._opening, self._one_opens = store, asyncio.Lock()
         self._store = store if isinstance(store, AsyncStore) else None
         self.plain = Plain(redact)
         self.pipelines = pipelines
@@ -116,9 +115,10 @@ class Console:
 
     async def store(self) -> AsyncStore:
         """Return the store, which the first request that needs it opens."""
-        if self._store is None and not isinstance(self._opening, AsyncStore):
-            opened = self._opening()
-            self._store = await opened if inspect.isawaitable(opened) else opened
+        async with self._one_opens:
+            if self._store is None and not isinstance(self._opening, AsyncStore):
+                opened = self._opening()
+                self._store = await opened if inspect.isawaitable(opened) else opened
         assert self._store is not None
         return self._store
 
@@ -224,8 +224,8 @@ class Console:
             case Refused():
                 return self._error(request, error.status, error.why)
             case HTTPException():
-                return self._error(request, error.status_code, _explained(error, request))
-        status = _status(error)
+                return self._error(request, error.status_code, explained(error, _path(request)))
+        status = status_of(error)
         if status == 500:
             return self._error(
                 request, status, "This is a bug in Penstock: see the log of the server."
@@ -241,33 +241,11 @@ class Console:
         *,
         refused: bool = False,
     ) -> Response:
-        kind = type(error).__name__ if error is not None else "Refused"
+        name = kind(error)
         if _wants_json(request):
-            return _json({"error": kind, "message": why}, status)
-        facts = {"status": status, "why": why, "kind": _SEPARATOR.sub(" ", kind).capitalize()}
+            return _json({"error": name, "message": why}, status)
+        facts = {"status": status, "why": why, "kind": heading(name)}
         return self.page(request, "error.html", facts, status=status, refused=refused)
-
-
-def _status(error: Exception) -> int:
-    match error:
-        case ValidationError():
-            return 400
-        case psycopg.errors.InsufficientPrivilege():
-            return 403
-        case _ if type(error).__name__.endswith("NotFound"):
-            return 404
-        case UnavailableError() | psycopg.OperationalError() | OSError():
-            return 503
-        case PenstockError() | psycopg.Error():
-            return 409
-        case _:
-            return 500
-
-
-def _explained(error: HTTPException, request: Request) -> str:
-    if error.status_code == 404 and error.detail == "Not Found":
-        return f"The console has no page {_path(request)}."
-    return error.detail
 
 
 _BY_PATH = {screen.path: screen for screen in SCREENS}

@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from penstock import Claim, Consumer, FailurePolicy, RecordedMessage, Store, TypedMessage
-from penstock.console.action_list import ACTIONS
+from penstock.console.actions.acting import ACTIONS
 from penstock.database.operation import call, only_value
 from tests.console.browser.conftest import Shop, Visitor
 

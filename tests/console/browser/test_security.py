@@ -20,7 +20,7 @@ from psycopg.conninfo import make_conninfo
 
 import penstock
 from penstock import Consumer, FailurePolicy, Message, Store, TypedMessage
-from penstock.console.action_list import ACTIONS
+from penstock.console.actions.acting import ACTIONS
 from penstock.console.screens import SCREENS
 from tests.console.browser.conftest import TOKEN, Visitor
 from tests.console.serving import serving
