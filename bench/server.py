@@ -142,7 +142,7 @@ class Server:
             "Penstock": f"{penstock.__version__}{_commit()}",
             "PostgreSQL": str(postgres),
             "Python": platform.python_version(),
-            "Message DB": message_db.PACKAGE.rpartition("@")[2],
+            "Message DB": message_db.VERSION,
             **installed,
             **peers.versions(),
         }

@@ -39,6 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--chaos-seconds", type=float, default=5, help="how long a chaos test runs")
     parser.addoption("--chaos-seed", type=int, default=None, help="repeat a chaos test's choices")
     parser.addoption("--chaos-report", action="store_true", help="keep the run in docs/chaos.md")
+    parser.addoption("--pictures", action="store_true", help="keep the console's in docs/images/")
     parser.addoption("--server", type=Path, default=None, help="join the server of this folder")
     parser.addoption(
         "--crash-report",
@@ -58,7 +59,8 @@ SPARK = (
 SLOW = (
     *("tests/compatibility/", "tests/fuzz/", "tests/mutants/", "tests/promises/"),
     *("tests/bench/test_loss.py", "tests/chaos/test_chaos.py"),
-    *("tests/cli/test_process.py", "tests/consumers/test_consumer_faults.py"),
+    *("tests/cli/test_process.py", "tests/console/browser/", "tests/console/data/test_costs.py"),
+    "tests/consumers/test_consumer_faults.py",
     *(f"tests/database/test_{one}.py" for one in (
         "backup", "clock", "embedded", "ending", "failover", "install", "install_on_message_db",
         "reconnect", "security", "upgrade", "versions",

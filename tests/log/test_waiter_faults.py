@@ -18,7 +18,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 import penstock
-from penstock.cli import checks
+from penstock.admin import checks
 from penstock.database.wake_ups import Pace
 from tests.log.waiting import (
     KINDS,

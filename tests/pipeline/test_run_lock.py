@@ -7,16 +7,10 @@ from contextlib import closing
 import psycopg
 import pytest
 
+from penstock.admin.processors import PROCESSOR, RUN, hold_off
 from penstock.database.execute import execute
 from penstock.errors import PipelineRunning, RunLockLost
-from penstock.pipeline.connection import (
-    _PROCESSOR,
-    _RUN,
-    ProcessorLocks,
-    hold_off,
-    lock_run,
-    open_connection,
-)
+from penstock.pipeline.connection import ProcessorLocks, lock_run, open_connection
 from penstock.settings import Settings
 from penstock.spark.connections import DatabaseRef, find_database
 
@@ -85,7 +79,7 @@ def test_a_second_run_is_refused(database_url: str) -> None:
 def test_who_lost_it_to_another_run_gets_an_error(database_url: str) -> None:
     database = find_database(database_url)
     first = lock_run(database, "shop")
-    end_holder(database_url, _RUN)
+    end_holder(database_url, RUN)
     second = lock_run(database, "shop")
 
     with pytest.raises(RunLockLost):
@@ -115,7 +109,7 @@ class TestAProcessor:
         with self.locks(database_url).connection("send") as connection:
             assert connection is not None
 
-            end_holder(database_url, _PROCESSOR)
+            end_holder(database_url, PROCESSOR)
 
             with pytest.raises(psycopg.OperationalError):
                 connection.raw.execute("select 1")

@@ -15,6 +15,7 @@ import typer
 
 import penstock
 from penstock.cli.archive import archive
+from penstock.cli.console import console
 from penstock.cli.consumers import consumers, parked
 from penstock.cli.demo import demo
 from penstock.cli.doctor import doctor
@@ -70,7 +71,7 @@ def main(
 
 #: in the order of the help
 PANELS: dict[str, list[Callable[..., None] | typer.Typer]] = {
-    "Set up": [init, status, doctor, release_writer, version, demo],
+    "Set up": [init, status, doctor, console, release_writer, version, demo],
     "Messages": [write, read, streams, categories, retain, archive, snapshots],
     "Consumers": [consumers, seek, replay, parked, groups],
     "Outbox": [outbox, joins],

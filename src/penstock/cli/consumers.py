@@ -17,9 +17,9 @@ from penstock.cli.printing import (
     print_json,
     print_list,
     print_table,
-    shown_age,
 )
 from penstock.cli.target import Json, Yes, command_group, confirm, open_existing
+from penstock.loops.durations import shown_age
 from penstock.queues.operations import queue_of
 
 Category = Annotated[

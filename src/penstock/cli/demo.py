@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
+import subprocess
+import sys
 import tempfile
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +21,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TimeElapsedColu
 import penstock
 from penstock.cli.pipelines import need_spark
 from penstock.cli.printing import TerminalProgress, console, note, print_table
+from penstock.errors import SetupError
+from penstock.store import Store
 
 KEPT = Path("penstock-demo")
 
@@ -24,10 +32,14 @@ def demo(
     keep: Annotated[
         bool, typer.Option("--keep", help=f"Keep the database, files and report in {KEPT}/.")
     ] = False,
+    console_stays: Annotated[
+        bool, typer.Option("--console", help="Keep the console open at the end, until Ctrl-C.")
+    ] = False,
 ) -> None:
     """Run an example shop on Spark, kill it, recover it, and check the result.
 
-    Takes one to two minutes. Runs on this machine, with an embedded PostgreSQL.
+    Takes one to two minutes. Runs on this machine, with an embedded PostgreSQL. While it runs, the
+    console shows it in a browser, if the extra `console` is installed.
     """
     need_spark()
     from penstock.demo.report import report
@@ -35,7 +47,13 @@ def demo(
     from penstock.demo.story import play
     from penstock.pipeline.drawing import as_svg
 
-    with _folder(keep) as folder, penstock.connect(folder=folder / "database") as store:
+    with (
+        _folder(keep) as folder,
+        penstock.connect(folder=folder / "database") as store,
+        _console(store, needed=console_stays) as address,
+    ):
+        if address:
+            note(f"watch it in a browser: {address}")
         with _ShownProgress() as progress:
             story, findings, truth = play(store, folder, orders, progress)
         print_table(
@@ -47,12 +65,16 @@ def demo(
         )
         page = Path("penstock-demo.html") if not keep else folder / "report.html"
         page.write_text(report(story, findings, truth, as_svg(pipe)), encoding="utf-8")
-    console().print(
-        f"{truth.orders:,} orders, killed with -9 after {story.killed_at:,}, "
-        f"done in {story.seconds:.0f} s. The report: {page}"
-    )
+        console().print(
+            f"{truth.orders:,} orders, killed with -9 after {story.killed_at:,}, "
+            f"done in {story.seconds:.0f} s. The report: {page}"
+        )
+        if console_stays:
+            note(f"the console stays open until Ctrl-C: {address}")
+            with suppress(KeyboardInterrupt):
+                threading.Event().wait()
     if keep:
-        note(f"to explore it: penstock status --folder {folder / 'database'}")
+        note(f"to explore it: penstock console --folder {folder / 'database'}")
     if not findings.all_correct:
         raise typer.Exit(1)
 
@@ -67,6 +89,42 @@ def _folder(keep: bool) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="penstock-demo-") as folder:
         yield Path(folder)
+
+
+@contextmanager
+def _console(store: Store, *, needed: bool) -> Iterator[str | None]:
+    """Serve the console, and yield its address; None if its extra is missing and not needed."""
+    if not needed and not all(find_spec(name) for name in ("jinja2", "starlette", "uvicorn")):
+        yield None
+        return
+    with subprocess.Popen(
+        [sys.executable, "-m", "penstock", "console", "--port", "0"],
+        env={**os.environ, "PENSTOCK_URL": store.settings.conninfo()},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,  # Ctrl-C is for us
+    ) as process:
+        try:
+            yield _address(process)
+        finally:
+            process.terminate()
+
+
+def _address(process: subprocess.Popen[str]) -> str:
+    """Return the address that the console prints when it listens."""
+    output = process.stdout
+    assert output is not None
+    lines = []
+    for line in output:
+        lines.append(line)
+        if found := re.search(r"http://\S+", line):
+            threading.Thread(
+                target=output.read, daemon=True
+            ).start()  # or it would block in the end
+            return found[0]
+    raise SetupError(f"the console did not start: {''.join(lines).strip()}")
 
 
 class _ShownProgress(TerminalProgress):

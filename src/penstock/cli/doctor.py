@@ -16,7 +16,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.checks import STYLES, Finding, ok, problem, server_checks, wake_ups, warning
+from penstock.admin.checks import STYLES, Finding, ok, problem, server_checks, wake_ups, warning
 from penstock.cli.printing import console, counted, printable
 from penstock.cli.target import bare_connection, has_database, place, selected_settings
 from penstock.errors import JavaNotFound, PenstockError, first_line

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import penstock
-from penstock.cli.printing import console, note, print_json, print_table, shown_age
+from penstock.admin.processors import ProcessorStatus, processors
+from penstock.cli.printing import console, note, print_json, print_table
 from penstock.cli.target import Json, command_group, duration, open_existing, selected_settings
 from penstock.errors import SetupError, SparkNotRunning
 from penstock.log.overview import server_time
+from penstock.loops.durations import shown_age
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from penstock.pipeline.status import ProcessorStatus
 
 File = Annotated[
     str,
@@ -135,11 +135,8 @@ def graph(
 
 def overview(json: Json = False) -> None:
     """List the pipelines that have run on this database: their progress, lag and errors."""
-    need_spark()
-    from penstock.pipeline.status import processors
-
     with open_existing() as store:
-        found = processors(store)
+        found = store.run(processors())
         now = store.run(server_time())
     if json:
         print_json(found)

@@ -20,6 +20,8 @@ from rich.progress import Progress, ProgressColumn
 from rich.table import Table
 from rich.text import Text
 
+from penstock.loops.durations import shown_age
+
 T = TypeVar("T")
 
 _UNWRAPPED = 1_000_000
@@ -148,16 +150,3 @@ def counted(number: int, noun: str) -> str:
 def shown_time(time: datetime) -> str:
     """Return a UTC time with milliseconds."""
     return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def shown_age(age: timedelta) -> str:
-    """Return a duration in its two largest units."""
-    seconds = int(age.total_seconds())
-    for unit, size, smaller, smaller_size in _UNITS:
-        if seconds >= size:
-            rest = seconds % size // smaller_size
-            return f"{seconds // size} {unit} {rest} {smaller}"
-    return f"{seconds} s"
-
-
-_UNITS = (("d", 86_400, "h", 3_600), ("h", 3_600, "min", 60), ("min", 60, "s", 1))

@@ -10,9 +10,10 @@ import typer
 from rich.progress import SpinnerColumn, TimeElapsedColumn
 
 from penstock.admin import SlowestReader
-from penstock.cli.printing import TerminalProgress, counted, note, shown_age, shown_time
+from penstock.cli.printing import TerminalProgress, counted, note, shown_time
 from penstock.cli.target import duration, open_existing
 from penstock.log.overview import server_time
+from penstock.loops.durations import shown_age
 
 
 def retain(

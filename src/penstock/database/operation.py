@@ -23,7 +23,7 @@ class Statement(msgspec.Struct, frozen=True):
     """One SQL statement and its arguments; None if the SQL contains its values as literals."""
 
     sql: LiteralString | Composed
-    arguments: tuple[Any, ...] | None = ()
+    arguments: tuple[Any, ...] | Mapping[str, Any] | None = ()
 
 
 class Seam(msgspec.Struct, frozen=True):
@@ -88,7 +88,7 @@ class Operation(msgspec.Struct, Generic[Result_co], frozen=True):
 def call(
     name: str,
     sql: LiteralString | Composed,
-    arguments: tuple[Any, ...] | None,
+    arguments: tuple[Any, ...] | Mapping[str, Any] | None,
     decode: Callable[[list[Row]], Result],
     *,
     rings: frozenset[str] = frozenset(),

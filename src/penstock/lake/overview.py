@@ -40,7 +40,7 @@ def tables(catalog: StoreCatalog) -> Iterator[TableSummary]:
     for name in table_names(catalog):
         with usable(catalog.properties):
             table = catalog.load_table(name)
-        yield _summary(table)
+        yield summary(table)
 
 
 def table_names(catalog: StoreCatalog) -> list[str]:
@@ -51,10 +51,11 @@ def table_names(catalog: StoreCatalog) -> list[str]:
     return sorted(".".join(name) for one in namespaces for name in catalog.list_tables(one))
 
 
-def _summary(table: Table) -> TableSummary:
+def summary(table: Table) -> TableSummary:
+    """Return what the newest snapshot of a table says of it."""
     snapshot = table.current_snapshot()
-    summary = None if snapshot is None else snapshot.summary
-    found = {} if summary is None else summary.additional_properties
+    newest = None if snapshot is None else snapshot.summary
+    found = {} if newest is None else newest.additional_properties
     return TableSummary(
         ".".join(table.name()),
         int(found.get("total-records", 0)),

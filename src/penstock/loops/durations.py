@@ -30,3 +30,16 @@ def seconds(name: str, value: Duration, *, least: float = 0.0, most: float = YEA
             limits = f"of {least:g} seconds or more"
         raise ValidationError(name, value, f"seconds or a timedelta, {limits}")
     return length
+
+
+def shown_age(age: timedelta) -> str:
+    """Return a duration in its two largest units."""
+    seconds = int(age.total_seconds())
+    for unit, size, smaller, smaller_size in _LARGEST_UNITS:
+        if seconds >= size:
+            rest = seconds % size // smaller_size
+            return f"{seconds // size} {unit} {rest} {smaller}"
+    return f"{seconds} s"
+
+
+_LARGEST_UNITS = (("d", 86_400, "h", 3_600), ("h", 3_600, "min", 60), ("min", 60, "s", 1))

@@ -28,6 +28,8 @@ from typing import Any, TypeVar, cast
 
 import psycopg
 
+from penstock.admin.processors import PROCESSOR as _PROCESSOR
+from penstock.admin.processors import RUN as _RUN
 from penstock.database.execute import execute
 from penstock.database.interceptor import Interceptor, intercepted
 from penstock.database.isolation import limits
@@ -40,8 +42,6 @@ from penstock.spark.connections import DatabaseRef, connect, connected
 Result = TypeVar("Result")
 LONGEST_NAME = 63  # bytes of an application_name that PostgreSQL keeps
 POLL_INTERVAL = 0.2  # seconds between two attempts to take a lock
-_RUN = 1885693287  # our third class of advisory locks
-_PROCESSOR = 1885693288  # and our fourth
 log = logging.getLogger(__name__)
 
 
@@ -186,12 +186,6 @@ def try_lock(kind: int, name: str) -> Operation[bool]:
     """Take a lock for the session, if nobody has it. Return whether it was taken."""
     sql = "select pg_try_advisory_lock(%s, hashtext(%s))"
     return call("try_lock", sql, (kind, name), only_value)
-
-
-def hold_off(pipeline: str, processor: str) -> Operation[bool]:
-    """Keep a processor from starting until the transaction ends; False if it runs already."""
-    sql = "select pg_try_advisory_xact_lock(%s, hashtext(%s))"
-    return call("hold_off", sql, (_PROCESSOR, f"{pipeline}.{processor}"), only_value)
 
 
 def holder(kind: int, name: str) -> Operation[tuple[int | None, str]]:

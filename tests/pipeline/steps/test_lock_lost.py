@@ -12,9 +12,10 @@ import psycopg
 import pytest
 from pyspark.sql import DataFrame
 
+from penstock.admin.processors import RUN
 from penstock.errors import PipelineRunning, RunLockLost
 from penstock.pipeline import Pipeline, Runner
-from penstock.pipeline.connection import _RUN, ProcessorLocks
+from penstock.pipeline.connection import ProcessorLocks
 from tests.pipeline.steps.following import Follow
 from tests.pipeline.steps.following import follow as follow  # a fixture
 from tests.pipeline.steps.running import Harness, numbers_in
@@ -105,7 +106,7 @@ def test_one_that_nobody_else_has_taken_is_taken_again(
     assert sink.begun.wait(SECONDS)
 
     end_holder(database_url)
-    wait_until(database_url, HELD, (_RUN,))
+    wait_until(database_url, HELD, (RUN,))
 
     with pytest.raises(PipelineRunning):
         Runner(sink.pipe, harness.store, harness.spark).run_until_idle()
@@ -141,7 +142,7 @@ def take_over(url: str) -> psycopg.Connection[Any]:
     thief: psycopg.Connection[Any] = psycopg.connect(url, autocommit=True, application_name="thief")
     with ThreadPoolExecutor(1) as thread:
         taken = thread.submit(
-            thief.execute, "select pg_advisory_lock(%s, hashtext('shop'))", (_RUN,)
+            thief.execute, "select pg_advisory_lock(%s, hashtext('shop'))", (RUN,)
         )
         wait_until(url, WAITING, (thief.info.backend_pid,), taken)
         end_holder(url)

@@ -1,4 +1,4 @@
-"""The checks of the server and the database by `penstock doctor`.
+"""The checks of the server and the database: `penstock doctor`, and the console's overview.
 
 Each check is a function that returns a finding. A problem prevents Penstock from working or breaks
 one of its promises. A warning does not.
@@ -13,7 +13,6 @@ from typing import Any, LiteralString, NamedTuple
 
 import psycopg
 
-from penstock.cli.printing import shown_age
 from penstock.database import edition as editions
 from penstock.database.edition import OLDEST_POSTGRESQL, Edition
 from penstock.database.execute import execute
@@ -21,6 +20,7 @@ from penstock.database.install import install_on
 from penstock.database.wake_ups import notifications_arrive
 from penstock.errors import PenstockError, first_line
 from penstock.log.overview import shortened
+from penstock.loops.durations import shown_age
 
 #: with more locks, a transaction locks whole categories (see 04_locks.sql)
 MOST_LOCKS = 500

@@ -1,0 +1,1 @@
+"""The console under load: its viewers, in a process of their own."""
