@@ -44,6 +44,7 @@ declare
   first_calls integer[];                   -- the first call with the same stream
   current_versions bigint[];               -- of each first call's stream, with the calls accepted so far
   sizes bigint[];                          -- how many messages each call has
+  stale jsonb[] := '{}';                   -- for a call, why its guard does not hold
   may_conflict integer[] := '{}';          -- the calls whose guards watch keys of earlier ones
   conflicts bigint[] := array_fill(null::bigint, array[cardinality(stream_names)]);  -- earlier messages
   conditions jsonb;
@@ -133,7 +134,7 @@ begin
             and a.global_position > lows[w.call]))
       group by w.call
     loop
-      refusals[this] := penstock.guard_conflict(penstock.guard_of_call(
+      stale[this] := penstock.guard_conflict(penstock.guard_of_call(
         this, guards, guard_types, guard_names, guard_values, lows[this], seen[this]));
     end loop;
 
@@ -147,7 +148,7 @@ begin
     join first_written f on f.key = w.key and f.type_id = w.type_id and f.call < w.call;
   end if;
 
-  if may_conflict <> '{}' or array_remove(expected_versions, null) <> '{}' then
+  if stale <> '{}' or may_conflict <> '{}' or array_remove(expected_versions, null) <> '{}' then
     current_versions := versions;
     select array_agg(c.size order by c.call) into sizes
     from (select c.call, count(*) as size from unnest(calls) as c(call) group by c.call) c;
@@ -156,6 +157,8 @@ begin
         if expected_versions[this] <> current_versions[first_calls[this]] then
           refusals[this] := jsonb_build_object('code', 'PS001', 'stream_name', stream_names[this],
             'expected', expected_versions[this], 'actual', current_versions[first_calls[this]]);
+        elsif stale[this] is not null then
+          refusals[this] := stale[this];
         elsif this = any (may_conflict) then
           conditions := penstock.guard_of_call(
             this, guards, guard_types, guard_names, guard_values, 0, '{}') -> 'conditions';
