@@ -97,7 +97,7 @@ def test_a_call_that_is_refused_does_not_affect_the_others(store: Any, database_
         meet.call(store.append, seat, stale)
         meet.call(store.write_message, "account-3", existing)
         meet.call(store.write_messages, "account-4", [existing, Message("Opened")])
-        meet.call(store.append, Message("Noted"), Guard([penstock.QueryCondition("unknown")]))
+        meet.call(store.append, Message("Noted"), Guard((penstock.QueryCondition("unknown"),)))
         meet.call(store.write_message, "account-5", "Opened")
 
     first, version, guard, *duplicates, unknown, last = meet.outcomes()
@@ -110,7 +110,11 @@ def test_a_call_that_is_refused_does_not_affect_the_others(store: Any, database_
         assert isinstance(duplicate, DuplicateMessageId)
         assert (str(duplicate.id), duplicate.stream_name) == (str(existing.id), "account-9")
     assert isinstance(unknown, UndeclaredType)
-    assert {one.stream_name for one in store.streams("account")} == {"account-1", "account-5", "account-9"}
+    assert {one.stream_name for one in store.streams("account")} == {
+        "account-1",
+        "account-5",
+        "account-9",
+    }
 
 
 def test_of_two_calls_that_exclude_each_other_the_first_is_written(
@@ -153,7 +157,9 @@ def test_a_call_that_is_refused_does_not_count_for_later_ones(
     assert isinstance(late, ConcurrentAppendError)
     assert isinstance(paid, WrongExpectedVersion)
     assert opened == 0
-    assert store.read(Taken.to_conditions(course="Algebra"))[0][-1].global_position == first.position
+    assert (
+        store.read(Taken.to_conditions(course="Algebra"))[0][-1].global_position == first.position
+    )
 
 
 def test_a_message_that_has_another_value_of_a_watched_attribute_is_no_conflict(
@@ -279,7 +285,7 @@ class Wide(TypedMessage, type="wide"):
 
 
 def wide(number: int) -> Wide:
-    return Wide(**{name: f"{name}{number}" for name in "abcdefghijk"})  # type: ignore[arg-type]
+    return Wide(**{name: f"{name}{number}" for name in "abcdefghijk"})
 
 
 def test_a_batch_that_would_take_too_many_locks_is_sent_in_parts(
@@ -340,7 +346,7 @@ def test_when_the_queue_is_full_another_call_is_refused(way: Way, database_url: 
         with meeting(store, database_url) as meet:
             meet.call(store.write_message, "account-1", "Opened")
             meet.call(store.write_message, "account-2", "Opened")
-            with pytest.raises(WriteQueueFull, match="2 calls wait to be written.*max_queued"):
+            with pytest.raises(WriteQueueFull, match=r"2 calls wait to be written.*max_queued"):
                 store.write_message("account-3", "Opened")
 
         assert meet.outcomes() == [0, 0]
@@ -479,7 +485,7 @@ def test_a_store_can_be_used_after_its_event_loop_was_closed_under_waiting_tasks
     store = loop.run_until_complete(penstock.connect_async(database_url))
     holder, tasks = loop.run_until_complete(leave_waiting(store))
     for task in tasks:
-        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        task._log_destroy_pending = False
     loop.close()
     holder.pgconn.finish()
 

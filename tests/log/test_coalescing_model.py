@@ -177,9 +177,7 @@ def run_as_batch(world: World, operations: Sequence[Operation[Any]]) -> tuple[li
     max_examples=100,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-@given(
-    setup=st.lists(messages, max_size=3), made=st.lists(calls, min_size=1, max_size=6)
-)
+@given(setup=st.lists(messages, max_size=3), made=st.lists(calls, min_size=1, max_size=6))
 def test_a_batch_does_what_its_calls_do_one_by_one(
     store: Store, setup: list[TypedMessage], made: list[Call]
 ) -> None:
