@@ -105,14 +105,16 @@ begin
   ) i
   where i.occurrence > 1 or exists (select from message_store.messages m where m.id = i.id);
   refusals := penstock.leave_out(refusals, left_out, 'alone');
-  select array_agg(c.version order by c.call), array_agg(c.first_call order by c.call)
-  into versions, first_calls
-  from (
-    select c.call, min(c.call) over (partition by c.stream_name) as first_call, coalesce((
-        select m.position from message_store.messages m
-        where m.stream_name = c.stream_name order by m.position desc limit 1), -1) as version
-    from unnest(stream_names) with ordinality as c(stream_name, call)
-  ) c;
+  if array_remove(stream_names, null) <> '{}' then
+    select array_agg(c.version order by c.call), array_agg(c.first_call order by c.call)
+    into versions, first_calls
+    from (
+      select c.call, min(c.call) over (partition by c.stream_name) as first_call, coalesce((
+          select m.position from message_store.messages m
+          where m.stream_name = c.stream_name order by m.position desc limit 1), -1) as version
+      from unnest(stream_names) with ordinality as c(stream_name, call)
+    ) c;
+  end if;
 
   if guards <> '{}' then
     -- the calls under whose guards' keys the index has something new: it need not match
@@ -138,14 +140,16 @@ begin
         this, guards, guard_types, guard_names, guard_values, lows[this], seen[this]));
     end loop;
 
-    with first_written as (
-      select k.key, k.type_id, min(calls[k.number]) as call
-      from unnest(numbers, type_ids, keys) as k(number, type_id, key)
-      group by k.key, k.type_id
-    )
-    select coalesce(array_agg(w.call), '{}') into may_conflict
-    from unnest(watching, watched_types, watched) as w(call, type_id, key)
-    join first_written f on f.key = w.key and f.type_id = w.type_id and f.call < w.call;
+    if cardinality(refusals) > 1 then
+      with first_written as (
+        select k.key, k.type_id, min(calls[k.number]) as call
+        from unnest(numbers, type_ids, keys) as k(number, type_id, key)
+        group by k.key, k.type_id
+      )
+      select coalesce(array_agg(w.call), '{}') into may_conflict
+      from unnest(watching, watched_types, watched) as w(call, type_id, key)
+      join first_written f on f.key = w.key and f.type_id = w.type_id and f.call < w.call;
+    end if;
   end if;
 
   if stale <> '{}' or may_conflict <> '{}' or array_remove(expected_versions, null) <> '{}' then
@@ -176,7 +180,7 @@ begin
             refusals[this] := '{"code": "PS043"}';  -- its position is not known yet
           end if;
         end if;
-        if refusals[this] is null then
+        if refusals[this] is null and stream_names[this] is not null then
           current_versions[first_calls[this]] := current_versions[first_calls[this]] + sizes[this];
         end if;
       end if;
