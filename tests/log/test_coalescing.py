@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -17,25 +18,41 @@ from penstock import (
     Guard,
     Interceptor,
     Message,
+    Store,
     TypedMessage,
     WrongExpectedVersion,
     new_id,
 )
-from penstock.database.batch import MOST_MESSAGES
+from penstock.database.batch import MOST_MESSAGES, write_batch
 from penstock.errors import (
     DuplicateMessageId,
     StoreClosed,
+    TransactionConflict,
     UndeclaredType,
     ValidationError,
     WriteQueueFull,
 )
+from penstock.log.append import append
 from penstock.message.serializer import JsonSerializer
 from tests.both_ways import Way, store
+from tests.conftest import Server
 from tests.log.meeting import meeting, transactions, wait_until_waiting, waiting
-from tests.racing import at_once, wait_until_blocked
+from tests.racing import (
+    at_once,
+    wait_for_lock_or_end,
+    wait_until_blocked,
+    wait_until_it_waits,
+)
 
 __all__ = ["store"]
 pytestmark = pytest.mark.timeout(90)
+
+
+@pytest.fixture
+def blocking_store(server: Server, database_url: str) -> Iterator[Store]:
+    """A store in one form, where the form does not matter."""
+    with server.store(database_url, penstock.connect) as store:
+        yield store
 
 
 class Taken(TypedMessage, type="seat.taken"):
@@ -219,12 +236,103 @@ def test_a_call_that_has_to_wait_for_a_lock_does_not_hold_up_the_others(
 
         meet.end()
         results = [one.result() for one in free]
-        wait_until_blocked(database_url, 2)
+        for one in (on_stream, on_boundary):
+            wait_until_it_waits(database_url, one, 2)
         holder.commit()
 
     assert results[0] == 0
     assert on_stream.result() == 1
     assert isinstance(on_boundary.exception(), ConcurrentAppendError)
+
+
+@contextmanager
+def writing(url: str, id: UUID) -> Iterator[psycopg.Connection[Any]]:
+    """A transaction that is writing a message with this id, for which a batch has to wait."""
+    with psycopg.connect(url) as holder:
+        holder.execute(
+            "insert into message_store.messages (id, stream_name, position, type)"
+            " values (%s, 'elsewhere-1', 0, 'Noted')",
+            (id,),
+        )
+        yield holder
+
+
+def test_decisions_and_writers_elsewhere_wait_for_a_batch_and_see_its_messages(
+    store: Any, database_url: str
+) -> None:
+    seat, guard = taken(store, "Algebra")
+    late = Message("Noted")
+    with (
+        ThreadPoolExecutor(3) as threads,
+        penstock.connect(database_url, coalesce=False) as elsewhere,
+        writing(database_url, late.id) as holder,
+        meeting(store, database_url) as meet,
+    ):
+        elsewhere.read(Taken.to_conditions(course="Algebra"))  # which declares the class
+        open_to_others = Taken(course="Algebra")
+        meet.call(store.append, open_to_others)
+        meet.call(store.append, Taken(course="History"), taken(store, "History")[1])
+        meet.call(store.write_message, "account-1", "Opened")
+        meet.call(store.append, late)
+        meet.end()
+        wait_until_it_waits(database_url, meet.calls[-1])
+
+        decision = threads.submit(elsewhere.append, seat, guard)
+        wait_until_it_waits(database_url, decision, 2)
+        writer = threads.submit(elsewhere.append, Taken(course="History"))
+        wait_until_it_waits(database_url, writer, 3)
+        version = threads.submit(
+            elsewhere.write_message, "account-1", "Opened", expected_version=-1
+        )
+        wait_until_it_waits(database_url, version, 4)
+        holder.rollback()
+
+    assert isinstance(decision.exception(), ConcurrentAppendError)
+    assert isinstance(version.exception(), WrongExpectedVersion)
+    assert writer.result().position > meet.calls[1].result().position
+
+
+def test_a_message_that_another_transaction_wrote_meanwhile_is_not_acknowledged(
+    store: Any, database_url: str
+) -> None:
+    message = Message("Noted")
+    with writing(database_url, message.id) as holder, meeting(store, database_url) as meet:
+        twice = meet.call(store.append, message)
+        other = meet.call(store.write_message, "account-1", "Opened")
+        meet.end()
+        wait_until_it_waits(database_url, twice)
+        holder.commit()
+
+    assert isinstance(twice.exception(), DuplicateMessageId)
+    assert other.result() == 0
+
+
+def test_a_decision_in_a_batch_does_not_pass_a_bulk_append(store: Any, database_url: str) -> None:
+    seat, guard = taken(store, "Algebra")
+    with penstock.connect(database_url) as elsewhere, meeting(store, database_url) as meet:
+        elsewhere.read(Taken.to_conditions(course="Algebra"))
+        with elsewhere.transaction() as bulk:
+            bulk.append([Taken(course="Algebra", student=str(n)) for n in range(500)])
+            decision = meet.call(store.append, seat, guard)
+            meet.end()
+            wait_until_it_waits(database_url, decision)
+
+    assert isinstance(decision.exception(), ConcurrentAppendError)
+
+
+def test_a_batch_neither_passes_a_declaration_nor_waits_for_it(
+    blocking_store: Store, database_url: str
+) -> None:
+    message = Message("device.seen", {"device_id": "a"})
+    batch = write_batch([append(blocking_store.context, [message])])
+    with psycopg.connect(database_url) as declaring, ThreadPoolExecutor(1) as threads:
+        declaring.execute("select penstock.declare_type('device.seen', '{device_id}')")
+        written = threads.submit(blocking_store.run, batch)
+        has_waited = wait_for_lock_or_end(database_url, written)
+        declaring.commit()
+
+    assert not has_waited
+    assert isinstance(written.exception(), TransactionConflict)
 
 
 def test_nobody_waits_for_a_call_that_went_alone_and_waits_for_a_lock(
