@@ -308,12 +308,12 @@ def test_a_message_that_another_transaction_wrote_meanwhile_is_not_acknowledged(
 
 
 def test_a_decision_in_a_batch_does_not_pass_a_bulk_append(store: Any, database_url: str) -> None:
-    seat, guard = taken(store, "Algebra")
+    _, guard = taken(store, "Algebra")
     with penstock.connect(database_url) as elsewhere, meeting(store, database_url) as meet:
         elsewhere.read(Taken.to_conditions(course="Algebra"))
         with elsewhere.transaction() as bulk:
             bulk.append([Taken(course="Algebra", student=str(n)) for n in range(500)])
-            decision = meet.call(store.append, seat, guard)
+            decision = meet.call(store.append, Message("Noted"), guard)
             meet.end()
             wait_until_it_waits(database_url, decision)
 

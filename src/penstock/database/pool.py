@@ -105,6 +105,8 @@ class Pool(BasePool[Connection]):
 
     def take(self) -> Connection:
         """Take a connection out of the pool, or open one."""
+        if (idle := self.take_idle()) is not None:
+            return idle
         attempts = connection_setup.Attempts(self.settings)
         while True:
             connection = self._wait_for_slot(attempts)

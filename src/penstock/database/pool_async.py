@@ -104,6 +104,8 @@ class AsyncPool(BasePool[Connection]):
 
     async def take(self) -> Connection:
         """Take a connection out of the pool, or open one."""
+        if (idle := self.take_idle()) is not None:
+            return idle
         attempts = connection_setup.Attempts(self.settings)
         while True:
             connection = await self._wait_for_slot(attempts)
