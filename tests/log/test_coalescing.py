@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from threading import Event
 from typing import Any
 from uuid import UUID
 
@@ -24,6 +25,7 @@ from penstock import (
     new_id,
 )
 from penstock.database.batch import MOST_MESSAGES, write_batch
+from penstock.database.waiters import Registration, of_category
 from penstock.errors import (
     DuplicateMessageId,
     StoreClosed,
@@ -374,6 +376,35 @@ def test_without_coalescing_each_call_has_a_transaction(way: Way, database_url: 
         assert at_once(*calls) == [0] * 8
 
     assert transactions(database_url, "account") == 8
+
+
+@pytest.mark.parametrize("edition", ["beside", "genuine"])
+def test_on_a_genuine_message_db_each_call_has_a_transaction(
+    way: Way, server: Server, new_database: Callable[[str], str], edition: str
+) -> None:
+    url = new_database(edition)
+    with way.store(server, url) as store:
+        calls = [
+            lambda number=number: store.write_message(f"account-{number}", "Opened")
+            for number in range(4)
+        ]
+        assert at_once(*calls) == [0] * 4
+
+    assert transactions(url, "account") == 4
+
+
+def test_a_batch_wakes_those_who_wait_for_its_messages(store: Any, database_url: str) -> None:
+    woken = Event()
+    waiter = Registration([of_category("account")], woken.set, 1.0, bounded=True)
+
+    with meeting(store, database_url) as meet:
+        store.context.wake_ups.waiters.add(waiter)
+        meet.call(store.write_message, "account-1", "Opened")
+        meet.call(store.write_message, "account-2", "Opened")
+    meet.outcomes()
+
+    assert woken.wait(60)
+    assert waiter.rung_for == {of_category("account")}
 
 
 class Wide(TypedMessage, type="wide"):
