@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 
 from penstock import Message, new_id
+from penstock.database.coalescer import MOST_ALONE
 from penstock.store import Store
 from penstock.store_async import AsyncStore
 from tests.racing import wait_until_blocked
@@ -64,8 +65,8 @@ class Meeting:
 def meeting(store: AnyStore, url: str) -> Iterator[Meeting]:
     """Hold a batch until the block ends: all calls made in it are sent in the next one.
 
-    A first call waits for a lock, so the second one leads a batch. That has a message whose id
-    another transaction is writing, for the end of which PostgreSQL waits.
+    The calls that go alone wait for a lock, so the next one leads a batch. That has a message whose
+    id another transaction is writing, for the end of which PostgreSQL waits.
     """
     id = new_id()
     with ThreadPoolExecutor(64) as threads:
@@ -76,15 +77,17 @@ def meeting(store: AnyStore, url: str) -> Iterator[Meeting]:
                 " values (%s, 'holder-1', 0, 'Held')",
                 (id,),
             )
-            first = threads.submit(store.write_message, "held-1", "Held")
-            wait_until_blocked(url)
-            second = threads.submit(store.append, Message("Held", id=id))
-            wait_until_blocked(url, 2)
+            held: list[Future[Any]] = [
+                threads.submit(store.write_message, "held-1", "Held") for _ in range(MOST_ALONE)
+            ]
+            wait_until_blocked(url, MOST_ALONE)
+            held.append(threads.submit(store.append, Message("Held", id=id)))
+            wait_until_blocked(url, MOST_ALONE + 1)
             try:
                 yield Meeting(store, threads, holder)
             finally:
                 holder.rollback()
-        for call in (first, second):
+        for call in held:
             call.exception()
 
 

@@ -25,6 +25,7 @@ from penstock import (
     new_id,
 )
 from penstock.database.batch import MOST_MESSAGES, write_batch
+from penstock.database.coalescer import MOST_ALONE
 from penstock.database.waiters import Registration, of_category
 from penstock.errors import (
     DuplicateMessageId,
@@ -337,19 +338,31 @@ def test_a_batch_neither_passes_a_declaration_nor_waits_for_it(
     assert isinstance(written.exception(), TransactionConflict)
 
 
-def test_nobody_waits_for_a_call_that_went_alone_and_waits_for_a_lock(
+def test_nobody_waits_for_calls_that_went_alone_and_wait_for_a_lock(
     store: Any, database_url: str
 ) -> None:
-    with psycopg.connect(database_url) as holder, ThreadPoolExecutor(1) as threads:
+    with psycopg.connect(database_url) as holder, ThreadPoolExecutor(MOST_ALONE) as threads:
         holder.execute("select penstock.lock_stream('account-1')")
-        waits = threads.submit(store.write_message, "account-1", "Opened")
-        wait_until_blocked(database_url)
+        wait = [
+            threads.submit(store.write_message, "account-1", "Opened") for _ in range(MOST_ALONE)
+        ]
+        wait_until_blocked(database_url, MOST_ALONE)
 
         others = [store.write_message(f"account-{number}", "Opened") for number in range(2, 6)]
 
         holder.rollback()
     assert others == [0, 0, 0, 0]
-    assert waits.result() == 0
+    assert sorted(one.result() for one in wait) == [*range(MOST_ALONE)]
+
+
+def test_few_callers_go_alone(store: Any, database_url: str) -> None:
+    calls = [
+        lambda number=number: store.write_message(f"account-{number}", "Opened")
+        for number in range(MOST_ALONE)
+    ]
+
+    assert at_once(*calls) == [0] * MOST_ALONE
+    assert transactions(database_url, "account") == MOST_ALONE
 
 
 def test_a_call_in_a_transaction_and_a_large_one_do_not_queue(
@@ -545,11 +558,13 @@ async def held(url: str, store: penstock.AsyncStore) -> tuple[Any, list[asyncio.
         " values (%s, 'holder-1', 0, 'Held')",
         (id,),
     )
-    first = asyncio.create_task(store.write_message("held-1", "Held"))
-    await asyncio.to_thread(wait_until_blocked, url)
-    second = asyncio.create_task(store.append(Message("Held", id=id)))
-    await asyncio.to_thread(wait_until_blocked, url, 2)
-    return holder, [first, second]
+    held: list[asyncio.Task[Any]] = [
+        asyncio.create_task(store.write_message("held-1", "Held")) for _ in range(MOST_ALONE)
+    ]
+    await asyncio.to_thread(wait_until_blocked, url, MOST_ALONE)
+    held.append(asyncio.create_task(store.append(Message("Held", id=id))))
+    await asyncio.to_thread(wait_until_blocked, url, MOST_ALONE + 1)
+    return holder, held
 
 
 async def queued(store: penstock.AsyncStore, *names: str) -> list[asyncio.Task[int]]:
@@ -581,7 +596,7 @@ async def test_a_task_that_is_cancelled_while_it_waits_writes_nothing(
 async def test_a_task_that_is_cancelled_once_its_batch_is_sent_does_not_stop_the_batch(
     async_store: penstock.AsyncStore, database_url: str
 ) -> None:
-    holder, [_, leader] = await held(database_url, async_store)
+    holder, [*_, leader] = await held(database_url, async_store)
     [waits] = await queued(async_store, "account-1")
 
     leader.cancel()
@@ -598,7 +613,7 @@ async def test_a_task_that_is_cancelled_once_its_batch_is_sent_does_not_stop_the
 async def test_a_task_that_is_cancelled_as_it_is_to_lead_lets_another_one_lead(
     async_store: penstock.AsyncStore, database_url: str
 ) -> None:
-    holder, [_, leader] = await held(database_url, async_store)
+    holder, [*_, leader] = await held(database_url, async_store)
     first, second = await queued(async_store, "account-1", "account-2")
 
     # its turn comes in the same step of the loop in which it is cancelled

@@ -4,12 +4,13 @@
 The promise: each caller gets its own result or error, after the commit; one that is alone loses
 nothing; and no caller waits because another one waits for a lock.
 
-How it is kept. There is no timer. A caller that finds nothing under way goes alone. The next one
-leads: it sends a batch at once, in which it is the only one. Whoever comes meanwhile queues. When
-the batch is done, the caller that has waited longest leads, and takes all that have queued. So at
-any moment one batch is under way, and calls are sent in the order in which they came. A batch does
-not wait for locks: a call that would have to is run alone, by its own caller, and so is every call
-if the batch fails as a whole. They have ids, so what was written is found again.
+How it is kept. There is no timer. The first few callers go alone, each on its own connection: a
+batch of one or two costs more than they do. The next one leads: it sends a batch at once. Whoever
+comes meanwhile queues. When the batch is done, the caller that has waited longest leads, and takes
+all that have queued. So one batch is under way at a time, and calls are sent in the order in which
+they came. A batch does not wait for locks: a call that would have to is run alone, by its own
+caller, and so is every call if the batch fails as a whole. They have ids, so what was written is
+found again.
 
 A caller that is cancelled leaves the queue. If its batch was sent, it is written; a batch goes on
 if the caller that leads it is cancelled. There are no threads or tasks that would have to be
@@ -39,6 +40,7 @@ from penstock.loops.concurrency import Turn, finish_in_background
 #: sends a batch and returns the outcome of each call
 Send = Callable[[Sequence[Operation[Any]]], list[Outcome]]
 ALONE = Refused("alone")
+MOST_ALONE = 4  # callers that go alone before there are batches
 
 logger = logging.getLogger("penstock")
 
@@ -64,21 +66,22 @@ class Coalescer:
         self._where = where
         self._most_waiting = most_waiting
         self._lock = threading.Lock()
-        self._has_lone = False
+        self._alone = 0
         self._is_led = False  # a batch is under way, or its leader is about to send it
         self._next_leader: Place | None = None
         self._waiting: deque[Place] = deque()
 
     def enter(self) -> bool:
-        """Whether nothing is under way, so that the caller goes alone. Then it calls `leave`."""
+        """Whether little is under way, so that the caller goes alone. Then it calls `leave`."""
         with self._lock:
-            is_lone = not self._has_lone and not self._is_led
-            self._has_lone = self._has_lone or is_lone
-        return is_lone
+            goes_alone = self._alone < MOST_ALONE and not self._is_led
+            self._alone += goes_alone
+        return goes_alone
 
     def leave(self) -> None:
-        """End the call of the caller that went alone."""
-        self._has_lone = False
+        """End the call of a caller that went alone."""
+        with self._lock:
+            self._alone -= 1
 
     def run(self, operation: Operation[Any], send: Send) -> Any:
         """Send a call in a batch, and return its result, or `ALONE` if it was left out."""

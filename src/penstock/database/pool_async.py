@@ -66,9 +66,9 @@ class AsyncPool(BasePool[Connection]):
         coalescer = self._coalescer_here() if operation.item is not None else None
         interceptors = () if is_batch else self.interceptors  # which see its calls
         with intercepted(interceptors, operation.name, operation.facts) as call:
-            is_lone = coalescer is not None and coalescer.enter()
+            goes_alone = coalescer is not None and coalescer.enter()
             try:
-                if coalescer is not None and not is_lone:
+                if coalescer is not None and not goes_alone:
                     call.result = await coalescer.run(operation, self._send_batch)
                     if call.result is not ALONE:
                         return cast(Result, call.result)
@@ -84,7 +84,7 @@ class AsyncPool(BasePool[Connection]):
                         self.put(connection)
                     self.drop_idle()
             finally:
-                if coalescer is not None and is_lone:
+                if coalescer is not None and goes_alone:
                     coalescer.leave()
         self.ring(operation.rings)
         return cast(Result, call.result)
