@@ -77,7 +77,7 @@ MUTANTS = (
         "batch-stale-guards",
         "If a batch did not check its guards",
         (Edit(BATCH, "elsif stale[this] is not null then", "elsif false then"),),
-        (f"{REFUSED}[blocking]", f"{REFUSED}[async]", MODEL),
+        (f"{REFUSED}[blocking]", f"{REFUSED}[async]"),
     ),
     Mutant(
         "batch-guards-in-order",
