@@ -15,7 +15,7 @@ from bench.results import Comparison, Figure, Ratio, Run
 
 #: the sections of the page, with their parts of the run
 GROUPS = {
-    "Writing": ("write-message", "write-messages", "guarded-append"),
+    "Writing": ("write-message", "write-messages", "guarded-append", "coalescing"),
     "Reading": ("category-read", "consumer", "waking", "console", "loss"),
     "As the log grows": ("growth", "decisions", "archive"),
     "Queues": ("claims", "outbox"),

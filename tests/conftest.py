@@ -69,7 +69,8 @@ SLOW = (
     "tests/lake/test_s3.py",
     *(f"tests/groups/test_group_{one}.py" for one in ("costs", "model", "stress")),
     *(f"tests/log/test_{one}.py" for one in (
-        "applied_rows", "archive", "archive_twins", "complete", "guard_model", "guard_races",
+        "applied_rows", "archive", "archive_twins", "coalescing_faults", "coalescing_model",
+        "complete", "guard_model", "guard_races",
         "interleavings", "plans",
         "replica", "retention_cost", "waiter_faults", "watermark_faults",
     )),

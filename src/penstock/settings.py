@@ -82,6 +82,11 @@ class Settings:
     #: the number of boundaries whose states `decide` keeps; 0 to keep none
     decider_cache_size: int = 1000
 
+    #: send writes that meet in this process as one batch
+    coalesce: bool = True
+    #: how many of them may wait for the batch before theirs
+    max_queued_writes: int = 10_000
+
     #: the address of a streaming standby, on which categories are read
     replica: str | None = field(default=None, repr=False)
     #: how far behind the replica may be, in seconds: a read waits so long for it

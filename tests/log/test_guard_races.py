@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import re
 import time
@@ -15,7 +16,7 @@ import psycopg
 import pytest
 
 import penstock
-from penstock import Decider, Message, QueryCondition, Store, TypedMessage
+from penstock import AsyncStore, Decider, Message, QueryCondition, Store, TypedMessage
 from tests.groups.school import UserJoinedCourse
 
 WORKERS = 16
@@ -37,6 +38,13 @@ def stores(database_url: str) -> Iterator[list[Store]]:
     """A store for each worker, with a connection of its own."""
     with ExitStack() as stack:
         yield [stack.enter_context(penstock.connect(database_url)) for _ in range(WORKERS)]
+
+
+@pytest.fixture
+def one_store(database_url: str) -> Iterator[list[Store]]:
+    """One store for all workers, whose calls meet."""
+    with penstock.connect(database_url) as store:
+        yield [store] * WORKERS
 
 
 def attempt(store: Store, course: str, user: str) -> bool:
@@ -70,6 +78,19 @@ def race(
     return Counter(course for course, _ in made), Counter(course for course, got in made if got)
 
 
+def race_and_check(stores: list[Store], courses: int, attempts: int, prefix: str = "") -> int:
+    """Let all workers enrol, and return how many attempts that were."""
+    names = [f"{prefix}course {number}" for number in range(courses)]
+
+    tried, enrolled = race(stores, names, attempts)
+
+    assert sum(tried.values()) == WORKERS * attempts
+    for name in names:
+        assert enrolled[name] == min(SEATS, tried[name])
+        assert seats_taken(stores[0], name) == enrolled[name]
+    return sum(tried.values())
+
+
 def seats_taken(store: Store, course: str) -> int:
     return len(store.read(UserJoinedCourse.to_conditions(course_name=course))[0])
 
@@ -80,14 +101,28 @@ def seats_taken(store: Store, course: str) -> int:
 def test_never_a_21st_seat_and_no_attempt_is_lost(
     stores: list[Store], courses: int, attempts: int
 ) -> None:
-    names = [f"course {number}" for number in range(courses)]
+    race_and_check(stores, courses, attempts)
 
-    tried, enrolled = race(stores, names, attempts)
 
-    assert sum(tried.values()) == WORKERS * attempts
-    for name in names:
-        assert enrolled[name] == min(SEATS, tried[name])
-        assert seats_taken(stores[0], name) == enrolled[name]
+@pytest.mark.parametrize(
+    ("courses", "attempts"), [(2, 20), (12, 20)], ids=["few courses", "many courses"]
+)
+def test_never_a_21st_seat_where_calls_meet(
+    one_store: list[Store], courses: int, attempts: int
+) -> None:
+    race_and_check(one_store, courses, attempts)
+
+
+async def test_never_a_21st_seat_for_tasks_whose_calls_meet(async_store: AsyncStore) -> None:
+    async def enrol(user: int) -> bool:
+        command = UserJoinedCourse(course_name="Algebra", user_id=str(user))
+        conditions = UserJoinedCourse.to_conditions(course_name="Algebra")
+        return await async_store.decide(SEAT, command, conditions, attempts=200) is not None
+
+    enrolled = await asyncio.gather(*[enrol(user) for user in range(60)])
+
+    taken, _ = await async_store.read(UserJoinedCourse.to_conditions(course_name="Algebra"))
+    assert (sum(enrolled), len(taken)) == (SEATS, SEATS)
 
 
 @pytest.mark.parametrize("shared", [True, False], ids=["one store", "a store for each"])
@@ -125,16 +160,21 @@ def test_no_decision_is_made_on_an_old_state(
 def test_never_a_21st_seat_for_as_long_as_it_lasts(
     stores: list[Store], chaos_seconds: float
 ) -> None:
-    end, round, made = time.monotonic() + chaos_seconds, 0, 0
+    race_for(stores, chaos_seconds)
+
+
+@pytest.mark.chaos
+def test_never_a_21st_seat_where_calls_meet_for_as_long_as_it_lasts(
+    one_store: list[Store], chaos_seconds: float
+) -> None:
+    race_for(one_store, chaos_seconds)
+
+
+def race_for(stores: list[Store], seconds: float) -> None:
+    end, round, made = time.monotonic() + seconds, 0, 0
     while round == 0 or time.monotonic() < end:
-        names = [f"course {round} {number}" for number in range(random.choice([1, 5, 40]))]
-
-        tried, enrolled = race(stores, names, 20)
-
-        for name in names:
-            assert enrolled[name] == min(SEATS, tried[name])
-            assert seats_taken(stores[0], name) == enrolled[name]
-        round, made = round + 1, made + sum(tried.values())
+        made += race_and_check(stores, random.choice([1, 5, 40]), 20, f"round {round}, ")
+        round += 1
     print(f"{made} attempts in {round} rounds")
 
 

@@ -63,6 +63,13 @@ class BasePool(Generic[Connection]):
             "`store.settings` instead, and call penstock.connect(settings) there"
         )
 
+    def take_idle(self) -> Connection | None:
+        """Return an idle connection, or None. This is the usual case, so it is cheap."""
+        if os.getpid() != self._process:
+            return None
+        with self._lock:
+            return self._idle.pop()[1] if self._idle else None
+
     def reserve(self) -> Future[Connection | None]:
         """Return a slot to wait for. Its result is a connection, or None if the slot is empty."""
         if os.getpid() != self._process:  # two processes would read each other's results

@@ -6,8 +6,9 @@ blocking and async code, in and out of transactions, on pooled connections and o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, LiteralString, Self, TypeVar
+from uuid import UUID
 
 import msgspec
 import msgspec.structs
@@ -61,6 +62,29 @@ class Stubs(msgspec.Struct, frozen=True):
     undo: Callable[[list[Row]], Statement] | None = None
 
 
+class BatchGuard(msgspec.Struct, frozen=True):
+    """The guard of a call: a type, name and value for each condition, and what it has seen."""
+
+    types: Sequence[str]
+    names: Sequence[str]
+    values: Sequence[str]
+    low: int
+    seen: str
+
+
+class BatchItem(msgspec.Struct, frozen=True):
+    """What a batch needs of one call, and how to decode its positions in the stream and the log."""
+
+    #: id, type, data and metadata of each
+    messages: Sequence[tuple[UUID, str, str, str | None]]
+    stream_name: str | None
+    expected_version: int | None
+    guard: BatchGuard | None
+    decode: Callable[[list[int], list[int]], Any]
+    #: the number of characters of its messages
+    size: int
+
+
 class Operation(msgspec.Struct, Generic[Result_co], frozen=True):
     """Statements to run in one transaction; the rows of the last are decoded into the result."""
 
@@ -75,6 +99,8 @@ class Operation(msgspec.Struct, Generic[Result_co], frozen=True):
     seam: Seam | Stubs | None = None
     #: of a read that a standby can answer, outside of transactions
     replica: ReplicaRead | None = None
+    #: of a write that can be sent in a batch with others, outside of transactions
+    item: BatchItem | None = None
 
     def crossing(self, seam: Seam | Stubs) -> Self:
         """Return the same read, which goes on in the archive where it meets that."""

@@ -7,18 +7,22 @@ idle connection opens one, or waits for one if the pool is full: see `base_pool.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar, cast
 
 import psycopg
 
 from penstock.database import connection_setup
 from penstock.database.base_pool import BasePool
+from penstock.database.batch import Outcome, write_batch
+from penstock.database.coalescer_async import ALONE, AsyncCoalescer
+from penstock.database.edition import Edition
 from penstock.database.execute_async import execute
-from penstock.database.interceptor import intercepted
+from penstock.database.interceptor import Interceptor, intercepted
 from penstock.database.operation import Operation
 from penstock.database.server_errors import typed_errors
 from penstock.errors import DatabaseUnreachable, UnavailableError
-from penstock.loops.concurrency_async import sleep, wait_for
+from penstock.loops.concurrency_async import home, sleep, wait_for
 from penstock.settings import Settings
 
 Result = TypeVar("Result")
@@ -46,25 +50,62 @@ class PooledConnection(psycopg.AsyncConnection[Any]):
 class AsyncPool(BasePool[Connection]):
     """A pool of connections, configured by the settings. `put` returns a connection to it."""
 
-    async def run(self, operation: Operation[Result]) -> Result:
-        """Run one operation on a connection, and on another one if the first is broken."""
-        with intercepted(self.interceptors, operation.name, operation.facts) as call:
-            for is_last in (False, True):
-                connection = await self.take()
-                try:
-                    call.result = await execute(connection, operation, where=self.where)
-                    break
-                except DatabaseUnreachable:
-                    if is_last:
-                        raise
-                finally:
-                    self.put(connection)
-                self.drop_idle()
+    def __init__(
+        self, settings: Settings, edition: Edition, interceptors: Sequence[Interceptor] = ()
+    ) -> None:
+        super().__init__(settings, edition, interceptors)
+        self._coalesces = settings.coalesce and edition is Edition.PENSTOCK
+        self._home: object = None
+        self._coalescer = AsyncCoalescer(self.where, settings.max_queued_writes)
+
+    async def run(self, operation: Operation[Result], *, is_batch: bool = False) -> Result:
+        """Run one operation on a connection, and on another one if the first is broken.
+
+        A write is sent in a batch if it meets others: see `coalescer_async.py`.
+        """
+        coalescer = self._coalescer_here() if operation.item is not None else None
+        interceptors = () if is_batch else self.interceptors  # which see its calls
+        with intercepted(interceptors, operation.name, operation.facts) as call:
+            goes_alone = coalescer is not None and coalescer.enter()
+            try:
+                if coalescer is not None and not goes_alone:
+                    call.result = await coalescer.run(operation, self._send_batch)
+                    if call.result is not ALONE:
+                        return cast(Result, call.result)
+                for is_last in (False, True):
+                    connection = await self.take()
+                    try:
+                        call.result = await execute(connection, operation, where=self.where)
+                        break
+                    except DatabaseUnreachable:
+                        if is_last:
+                            raise
+                    finally:
+                        self.put(connection)
+                    self.drop_idle()
+            finally:
+                if coalescer is not None and goes_alone:
+                    coalescer.leave()
         self.ring(operation.rings)
         return cast(Result, call.result)
 
+    def _coalescer_here(self) -> AsyncCoalescer | None:
+        """Return the coalescer of this event loop; a forked process has its own one, too."""
+        if not self._coalesces:
+            return None
+        here = home()
+        if here != self._home:
+            self._home = here
+            self._coalescer = AsyncCoalescer(self.where, self.settings.max_queued_writes)
+        return self._coalescer
+
+    async def _send_batch(self, calls: Sequence[Operation[Any]]) -> list[Outcome]:
+        return await self.run(write_batch(calls), is_batch=True)
+
     async def take(self) -> Connection:
         """Take a connection out of the pool, or open one."""
+        if (idle := self.take_idle()) is not None:
+            return idle
         attempts = connection_setup.Attempts(self.settings)
         while True:
             connection = await self._wait_for_slot(attempts)

@@ -24,6 +24,7 @@ from penstock.errors.outbox import *
 from penstock.errors.pipeline import *
 from penstock.errors.lake import *
 from penstock.errors.console import *
+from penstock.errors.translation import error_of as error_of
 from penstock.errors.translation import is_lost_connection as is_lost_connection
 from penstock.errors.translation import translate as translate
 from penstock.errors.tree import all_errors, drawn_tree

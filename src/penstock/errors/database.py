@@ -41,6 +41,13 @@ class PoolExhausted(UnavailableError):
     """
 
 
+class WriteQueueFull(UnavailableError):
+    """So many calls wait to be written that no other may join them. Nothing was written.
+
+    Retry after a pause, make fewer calls at once, or raise `max_queued_writes`.
+    """
+
+
 class CommandTimeout(UnavailableError, sqlstates=("57014",)):
     """A statement took longer than `command_timeout_ms`, or was cancelled.
 

@@ -78,6 +78,12 @@ def translate(error: psycopg.Error, where: str) -> Exception:
     return error
 
 
+def error_of(code: str, facts: Mapping[str, Any], where: str) -> Exception:
+    """Return the Penstock error for a code of ours and its facts."""
+    named = {"where": where, "reason": code, **facts}
+    return _with_facts(_BY_SQLSTATE[code], named) or PenstockError(code)
+
+
 def _has_other_schema(code: str | None, message: str) -> bool:
     """Whether one of our functions or tables is missing, or differs from what was prepared."""
     if code in ("42883", "42P01"):
@@ -102,7 +108,7 @@ def _code_and_facts(error: psycopg.Error) -> tuple[str | None, dict[str, Any]]:
         return error.sqlstate, {}
 
 
-def _with_facts(error_class: type[PenstockError], facts: dict[str, Any]) -> PenstockError | None:
+def _with_facts(error_class: type[PenstockError], facts: Mapping[str, Any]) -> PenstockError | None:
     """Return the error with the facts that are its fields; None if some are missing."""
     names = {one.name for one in fields(error_class)}
     try:

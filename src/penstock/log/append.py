@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import LiteralString
 
 from penstock.database.arrays import text_array
+from penstock.database.batch import batch_item
 from penstock.database.edition import Edition
-from penstock.database.operation import Operation, Statement, call
+from penstock.database.operation import BatchGuard, BatchItem, Operation, Statement
 from penstock.database.waiters import written
 from penstock.errors import ValidationError
 from penstock.log import write
@@ -61,15 +62,19 @@ def append(
         return _append_one(rows[0], guard, stream_name, expected_version)
     watched = None if guard is None else guard.as_json()
     long_guard = watched if _is_long(guard, len(rows)) else None
-    return call(
-        "append",
+    lists = None if guard is None else _lists(guard)
+    statement = Statement(
         "select penstock.advanced_low(%s::jsonb, a.positions), a.positions from penstock.append("
         "%s, %s::uuid[], %s::text[], %s::text[], %s::text[], %s, %s::jsonb, %s) as a(positions)",
         (long_guard, stream_name, *write.as_arrays(rows), expected_version, watched, beside),
+    )
+    return Operation(
+        "append",
+        (statement,),
         lambda answer: _appended(guard, answer[0][0], tuple(answer[0][1])),
-        rings=_rings({type for _, type, *_ in rows}, stream_name),
-        count=len(rows),
-        guarded=guard is not None,
+        {"count": len(rows), "guarded": guard is not None},
+        _rings({type for _, type, *_ in rows}, stream_name),
+        item=None if beside else _batch_item(rows, guard, lists, stream_name, expected_version),
     )
 
 
@@ -79,7 +84,8 @@ def _append_one(
     """Append one message, through a function that is faster than `penstock.append`."""
     id, type, data, metadata = row
     sent = (stream_name, id.hex, type, data, metadata, expected_version)
-    if guard is None:
+    lists = None if guard is None else _lists(guard)
+    if guard is None or lists is None:
         statement = Statement(
             "select null, penstock.append_one(%s, %s::uuid, %s, %s::jsonb, %s::jsonb, %s)", sent
         )
@@ -87,16 +93,36 @@ def _append_one(
         statement = Statement(
             "select penstock.advanced_low(%s::jsonb, array[a.position]), a.position"  # noqa: S608
             f" from {_GUARDED} as a(position)",
-            (guard.as_json(), *sent, *_lists(guard, type)),
+            (guard.as_json(), *sent, *_arrays(lists, type)),
         )
     else:
-        statement = Statement(f"select null, {_GUARDED}", (*sent, *_lists(guard, type)))
+        statement = Statement(f"select null, {_GUARDED}", (*sent, *_arrays(lists, type)))
     return Operation(
         "append",
         (statement,),
         lambda answer: _appended(guard, answer[0][0], (answer[0][1],)),
         {"count": 1, "guarded": guard is not None},
         _rings({type}, stream_name),
+        item=_batch_item([row], guard, lists, stream_name, expected_version),
+    )
+
+
+def _batch_item(
+    rows: Sequence[SentMessage],
+    guard: Guard | None,
+    lists: BatchGuard | None,
+    stream_name: str | None,
+    expected_version: int | None,
+) -> BatchItem | None:
+    """Return what a batch needs of this append. Batches do not raise the `low` of a guard."""
+    if _is_long(guard, len(rows)):
+        return None
+    return batch_item(
+        rows,
+        stream_name,
+        expected_version,
+        lists,
+        lambda _, positions: _appended(guard, None, tuple(positions)),
     )
 
 
@@ -112,19 +138,24 @@ def several(
     return [messages] if isinstance(messages, Message | TypedMessage) else write.listed(messages)
 
 
-def _lists(guard: Guard, type: str) -> tuple[str | None, str, str, str, str]:
-    """Return the guard's arguments of `penstock.append_one`, for a message of this type."""
+def _lists(guard: Guard) -> BatchGuard:
+    """Return the conditions of a guard as lists, and what it has seen."""
     types, names, values = [], [], []
     for one in guard.conditions:
         types.append(one.type)
         names.append(one.name or "")
-        values.append(one.type if one.name is None else one.value)
+        values.append(one.type if one.value is None else one.value)
+    return BatchGuard(types, names, values, guard.low, guard.seen_ranges())
+
+
+def _arrays(lists: BatchGuard, type: str) -> tuple[str | None, str, str, str, str]:
+    """Return the guard's arguments of `penstock.append_one`, for a message of this type."""
     return (
-        None if types.count(type) == len(types) else text_array(types),
-        text_array(names),
-        text_array(values),
-        str(guard.low),
-        guard.seen_ranges(),
+        None if lists.types.count(type) == len(lists.types) else text_array(lists.types),
+        text_array(lists.names),
+        text_array(lists.values),
+        str(lists.low),
+        lists.seen,
     )
 
 

@@ -6,13 +6,14 @@ lock, and looks for the id before it writes. Both statements are sent together, 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args
 from uuid import UUID
 
 from penstock.database.arrays import text_array, uuid_array
+from penstock.database.batch import batch_item
 from penstock.database.edition import Edition
-from penstock.database.operation import Operation, Statement, call, only_value
+from penstock.database.operation import BatchItem, Operation, Row, Statement, call, only_value
 from penstock.database.waiters import written
 from penstock.errors import ValidationError
 from penstock.log.context import LogContext, SentMessage, is_whole
@@ -21,6 +22,15 @@ from penstock.message.typed import TypedMessage
 
 #: which position a write returns: in the stream, or in the log
 Returning = Literal["position", "global_position"]
+#: the result of a write in a batch, from the positions in the stream and in the log
+_FIRST: Mapping[Returning, Callable[[list[int], list[int]], int]] = {
+    "position": lambda positions, _: positions[0],
+    "global_position": lambda _, global_positions: global_positions[0],
+}
+_ALL: Mapping[Returning, Callable[[list[int], list[int]], list[int]]] = {
+    "position": lambda positions, _: positions,
+    "global_position": lambda _, global_positions: global_positions,
+}
 
 
 def write_message(
@@ -57,10 +67,12 @@ def write_message(
         statements = (lock, write)
     facts = {"stream_name": stream_name, "type": sent[1]}
     rings = written([stream_name], [sent[1]])
+    item = _batch_item(context, [sent], stream_name, expected_version, _FIRST[returning])
+    decode: Callable[[list[Row]], int] = only_value
     if returning == "global_position":
         statements = (*statements, _global_positions([sent]))
-        return Operation("write_message", statements, lambda rows: rows[0][0][0], facts, rings)
-    return Operation("write_message", statements, only_value, facts, rings)
+        decode = lambda rows: rows[0][0][0]  # noqa: E731
+    return Operation("write_message", statements, decode, facts, rings, item=item)
 
 
 def write_messages(
@@ -89,7 +101,8 @@ def write_messages(
     )
     statements = (write,) if returning == "position" else (write, _global_positions(rows))
     rings = written([stream_name], {type for _, type, *_ in rows})
-    return Operation("write_messages", statements, only_value, facts, rings)
+    item = _batch_item(context, rows, stream_name, expected_version, _ALL[returning])
+    return Operation("write_messages", statements, only_value, facts, rings, item=item)
 
 
 def write_many(
@@ -210,6 +223,19 @@ def _global_positions(rows: Sequence[SentMessage]) -> Statement:
         " join message_store.messages m on m.id = i.id order by i.n)",
         (uuid_array(id for id, *_ in rows),),
     )
+
+
+def _batch_item(
+    context: LogContext,
+    rows: Sequence[SentMessage],
+    stream_name: str,
+    expected_version: int | None,
+    decode: Callable[[list[int], list[int]], Any],
+) -> BatchItem | None:
+    """Return what a batch needs of this write. Genuine Message DB has no batches."""
+    if context.edition is not Edition.PENSTOCK:
+        return None
+    return batch_item(rows, stream_name, expected_version, None, decode)
 
 
 def listed_pairs(messages: object) -> list[tuple[str, Message | TypedMessage]]:

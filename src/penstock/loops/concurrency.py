@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +26,34 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 IS_ASYNC = False
+
+
+class Turn:
+    """One thread waits until another one gives it the turn."""
+
+    __slots__ = ("_given",)
+
+    def __init__(self) -> None:
+        self._given = threading.Lock()  # an event would cost ten times as much
+        self._given.acquire()
+
+    def give(self) -> None:
+        """End the wait of the thread."""
+        self._given.release()
+
+    def wait(self) -> None:
+        """Wait for the turn."""
+        self._given.acquire()
+
+
+def home() -> object:
+    """Return what threads that wait for each other have in common: the process."""
+    return os.getpid()
+
+
+def finish_in_background(work: Callable[[], None]) -> None:
+    """Do the work. A thread cannot be cancelled."""
+    work()
 
 
 def wait_for(future: Future[Result], timeout: float) -> Result:

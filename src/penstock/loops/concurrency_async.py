@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -61,6 +61,41 @@ class Wakeup:
         was_woken = self._woken.is_set()
         self._woken.clear()
         return was_woken
+
+
+class Turn:
+    """One task waits until another one gives it the turn."""
+
+    __slots__ = ("_given",)
+
+    def __init__(self) -> None:
+        self._given = asyncio.get_running_loop().create_future()
+
+    def give(self) -> None:
+        """End the wait of the task. Call it in the same event loop."""
+        if not self._given.done():  # else the task was cancelled
+            with suppress(RuntimeError):  # the loop is closed
+                self._given.set_result(None)
+
+    async def wait(self) -> None:
+        """Wait for the turn."""
+        await self._given
+
+
+def home() -> object:
+    """Return what tasks that wait for each other have in common: the event loop."""
+    return asyncio.get_running_loop()
+
+
+async def finish_in_background(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Wait until `work` ends. If this task is cancelled, the work goes on."""
+    running = asyncio.ensure_future(work())
+    _IN_BACKGROUND.add(running)  # asyncio itself keeps only weak references
+    running.add_done_callback(_IN_BACKGROUND.discard)
+    await asyncio.shield(running)
+
+
+_IN_BACKGROUND: set[asyncio.Future[None]] = set()
 
 
 async def wait_for(future: Future[Result], timeout: float) -> Result:

@@ -254,31 +254,29 @@ begin
 end
 $$;
 
--- Raise if a matching message was written since the guard was made, or messages of its types were removed,
--- which may have been such. Call it under the locks, in a separate statement.
-create or replace function penstock.check_guard(guard jsonb)
-returns void language plpgsql volatile
+-- Why a guard does not hold: a matching message that was written since it was made, or messages of its types
+-- that were removed, which may have been such. Null if it holds. Call it under the locks, in a separate
+-- statement.
+create or replace function penstock.guard_conflict(guard jsonb)
+returns jsonb language plpgsql volatile
 set enable_seqscan = off set plan_cache_mode = force_generic_plan
 as $$
 declare
-  conflict record;
+  conflict jsonb;
 begin
-  select m.global_position, m.type into conflict
+  select jsonb_build_object('code', 'PS043', 'type', m.type, 'position', m.global_position) into conflict
   from penstock.matching_positions(guard -> 'conditions', (guard ->> 'low')::bigint,
     (guard ->> 'seen')::int8multirange) p(position)
   cross join lateral (
     select m.global_position, m.type from penstock.indexed_messages m
     where m.global_position = p.position limit 1 offset 0
   ) m
-  order by 1 limit 1;
+  order by m.global_position limit 1;
   if found then
-    raise exception using errcode = 'PS043',
-      message = format('a message of type %s was written at %s since the guard was made',
-        conflict.type, conflict.global_position),
-      detail = jsonb_build_object('type', conflict.type, 'position', conflict.global_position);
+    return conflict;
   end if;
 
-  select t.type, r.global_position into conflict
+  select jsonb_build_object('code', 'PS049', 'type', t.type, 'position', r.global_position) into conflict
   from jsonb_array_elements(guard -> 'conditions') as c(condition)
   join penstock.message_types t on t.type = c.condition ->> 'type'
   cross join lateral (
@@ -288,11 +286,26 @@ begin
     order by a.global_position desc limit 1
   ) r
   limit 1;
-  if found then
+  return conflict;
+end
+$$;
+
+create or replace function penstock.check_guard(guard jsonb)
+returns void language plpgsql volatile
+as $$
+declare
+  conflict constant jsonb := penstock.guard_conflict(guard);
+begin
+  if conflict ->> 'code' = 'PS043' then
+    raise exception using errcode = 'PS043',
+      message = format('a message of type %s was written at %s since the guard was made',
+        conflict ->> 'type', conflict ->> 'position'),
+      detail = conflict - 'code';
+  elsif conflict ->> 'code' = 'PS049' then
     raise exception using errcode = 'PS049',
       message = format('messages of type %s up to %s were removed since the guard was made',
-        conflict.type, conflict.global_position),
-      detail = jsonb_build_object('type', conflict.type, 'position', conflict.global_position);
+        conflict ->> 'type', conflict ->> 'position'),
+      detail = conflict - 'code';
   end if;
 end
 $$;

@@ -1,0 +1,175 @@
+"""Calls that meet in one process share a round trip, a transaction and a wait for the disk.
+
+The promise: each caller gets its own result or error, after the commit; one that is alone loses
+nothing; and no caller waits because another one waits for a lock.
+
+How it is kept. There is no timer. The first few callers go alone, each on its own connection: a
+batch of one or two costs more than they do. The next one leads: it sends a batch at once. Whoever
+comes meanwhile queues. When the batch is done, the caller that has waited longest leads, and takes
+all that have queued. So one batch is under way at a time, and calls are sent in the order in which
+they came. A batch does not wait for locks: a call that would have to is run alone, by its own
+caller, and so is every call if the batch fails as a whole. They have ids, so what was written is
+found again.
+
+A caller that is cancelled leaves the queue. If its batch was sent, it is written; a batch goes on
+if the caller that leads it is cancelled. There are no threads or tasks that would have to be
+stopped. Each event loop has a queue of its own: if it is closed, only its own callers are lost.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from copy import copy
+from typing import Any
+
+from penstock.database.batch import MOST_CHARACTERS, MOST_MESSAGES, Outcome, Refused
+from penstock.database.operation import Operation
+from penstock.errors import (
+    LockTableFull,
+    StoreClosed,
+    UnavailableError,
+    WriteQueueFull,
+    error_of,
+)
+from penstock.loops.concurrency_async import Turn, finish_in_background
+
+#: sends a batch and returns the outcome of each call
+Send = Callable[[Sequence[Operation[Any]]], Awaitable[list[Outcome]]]
+ALONE = Refused("alone")
+MOST_ALONE = 4  # callers that go alone before there are batches
+
+logger = logging.getLogger("penstock")
+
+
+class Place:
+    """A caller's place in the queue."""
+
+    __slots__ = ("item", "operation", "outcome", "turn")
+
+    def __init__(self, operation: Operation[Any]) -> None:
+        assert operation.item is not None, "an operation that cannot be sent in a batch"
+        self.operation = operation
+        self.item = operation.item
+        #: ends the caller's wait: it has an outcome, or leads the next batch
+        self.turn = Turn()
+        self.outcome: Outcome | Exception | None = None
+
+
+class AsyncCoalescer:
+    """The calls of one event loop that are under way or wait, and who sends them."""
+
+    def __init__(self, where: str, most_waiting: int) -> None:
+        self._where = where
+        self._most_waiting = most_waiting
+        self._lock = threading.Lock()
+        self._alone = 0
+        self._is_led = False  # a batch is under way, or its leader is about to send it
+        self._next_leader: Place | None = None
+        self._waiting: deque[Place] = deque()
+
+    def enter(self) -> bool:
+        """Whether little is under way, so that the caller goes alone. Then it calls `leave`."""
+        with self._lock:
+            goes_alone = self._alone < MOST_ALONE and not self._is_led
+            self._alone += goes_alone
+        return goes_alone
+
+    def leave(self) -> None:
+        """End the call of a caller that went alone."""
+        with self._lock:
+            self._alone -= 1
+
+    async def run(self, operation: Operation[Any], send: Send) -> Any:
+        """Send a call in a batch, and return its result, or `ALONE` if it was left out."""
+        place = Place(operation)
+        try:
+            if not self._add(place):
+                await place.turn.wait()
+            if place.outcome is None:
+                batch = self._take()
+                await finish_in_background(lambda: self._send(batch, send))
+        except BaseException:  # cancelled or interrupted
+            self._abandon(place)
+            raise
+        match place.outcome:
+            case None | Refused("alone"):
+                return ALONE
+            case Refused(code, facts):
+                raise error_of(code, facts, self._where)
+            case Exception() as error:
+                raise error
+            case positions, global_positions:
+                return place.item.decode(positions, global_positions)
+
+    async def _send(self, batch: list[Place], send: Send) -> None:
+        outcomes: Sequence[Outcome | Exception] = [ALONE] * len(batch)
+        try:
+            outcomes = await send([place.operation for place in batch])
+        except (UnavailableError, StoreClosed) as error:
+            if not isinstance(error, LockTableFull):
+                outcomes = [copy(error) for _ in batch]
+        except Exception as error:  # a call that caused it gets the error when it runs alone
+            logger.debug("a batch of %d calls failed, each is run alone: %s", len(batch), error)
+        finally:
+            self._end(batch, outcomes)
+
+    def _add(self, place: Place) -> bool:
+        """Queue, and return whether the caller leads at once."""
+        with self._lock:
+            if len(self._waiting) >= self._most_waiting:
+                waiting = f"{self._most_waiting} calls wait to be written"
+                raise WriteQueueFull(self._where, f"{waiting}, as many as max_queued_writes allows")
+            self._waiting.append(place)
+            leads = not self._is_led
+            if leads:
+                self._is_led, self._next_leader = True, place
+        return leads
+
+    def _take(self) -> list[Place]:
+        """Take the next batch out of the queue. Its first call is the leader's."""
+        batch: list[Place] = []
+        messages = size = 0
+        with self._lock:
+            self._next_leader = None
+            while self._waiting:
+                messages += len(self._waiting[0].item.messages)
+                size += self._waiting[0].item.size
+                if batch and (messages > MOST_MESSAGES or size > MOST_CHARACTERS):
+                    break
+                batch.append(self._waiting.popleft())
+        return batch
+
+    def _end(self, batch: list[Place], outcomes: Sequence[Outcome | Exception]) -> None:
+        """Let the next caller lead, and those of this batch go on."""
+        done, again = [], []
+        for place, outcome in zip(batch, outcomes, strict=True):
+            if isinstance(outcome, Refused) and outcome.code == "again":
+                again.append(place)
+            else:
+                place.outcome = outcome
+                done.append(place)
+        with self._lock:
+            self._waiting.extendleft(reversed(again))
+        self._hand_over()
+        for place in done:
+            place.turn.give()
+
+    def _hand_over(self) -> None:
+        """Let the caller that has waited longest lead the next batch."""
+        with self._lock:
+            leader = self._next_leader = self._waiting[0] if self._waiting else None
+            self._is_led = leader is not None
+        if leader is not None:
+            leader.turn.give()
+
+    def _abandon(self, place: Place) -> None:
+        """Leave the queue. If the caller was to lead, another one does."""
+        with self._lock:
+            if place in self._waiting:
+                self._waiting.remove(place)
+            was_leader = self._next_leader is place
+        if was_leader:
+            self._hand_over()
