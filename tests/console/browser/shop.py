@@ -66,6 +66,7 @@ def _extract(store: Store, folder: Path) -> None:
     orders = [json.loads(line) for line in lines]
     for number, quantity in ((20, "many"), (70, "")):
         orders[number]["quantity"] = quantity
+    store.write_messages("order-o0", [place.follow("Ordered", orders[0])])
     _publish(
         store,
         [
@@ -74,7 +75,6 @@ def _extract(store: Store, folder: Path) -> None:
             *(_row("order", "Ordered", one["order_id"], one) for one in orders[1:]),
         ],
     )
-    store.write_messages("order-o0", [place.follow("Ordered", orders[0])])
 
 
 def _row(category: str, type: str, id: str, data: Mapping[str, Any]) -> Row:
