@@ -68,7 +68,7 @@ def the_shop(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         server.create_database(server.template("penstock")),
         tmp_path_factory.mktemp("shop"),
     )
-    settings = {"warehouse": f"file://{folder}/lake"}
+    settings: dict[str, Any] = {"warehouse": f"file://{folder}/lake"}
     with penstock.connect(server.url(name), **settings) as store:
         shop.fill(store, folder)
         with psycopg.connect(server.url(name), autocommit=True) as connection:
