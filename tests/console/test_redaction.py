@@ -75,6 +75,29 @@ def test_values_become_plain() -> None:
     assert Plain()(value) == {"a": 2.0, "b": str(UUID(int=1)), "c": [1, "x"], "4": [2.5]}
 
 
+async def test_a_hidden_field_of_the_metadata_is_hidden_where_it_is_repeated(
+    filled_store: AsyncStore,
+) -> None:
+    async with asking(filled_store, redact=["correlation_id"]) as client:
+        message = (await client.get("/api/log/message?key=2")).json()["message"]
+        search = await client.get("/search?correlation=c-1")
+
+    assert message["correlation_id"] == HIDDEN
+    assert message["metadata"]["value"]["correlation_id"] == HIDDEN
+    assert message["causation_id"] != HIDDEN
+    assert search.status_code == 400
+
+
+def test_keys_of_partitions_are_hidden_wherever_they_are_written() -> None:
+    plain = Plain(["user"])
+    key = "partition/seats/course%3AAlgebra%7Cuser%3Ajoe"
+
+    hidden = plain({"data": {"key": [key], "result": "The partition user:joe was resumed."}})
+
+    assert "joe" not in str(hidden)
+    assert "Algebra" in str(hidden)
+
+
 def test_json_that_is_stored_as_text_has_its_fields_hidden() -> None:
     plain = Plain(["card"])
 

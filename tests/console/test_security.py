@@ -40,7 +40,7 @@ async def test_without_the_token_nothing_is_shown(filled_store: AsyncStore, addr
     async with asking(filled_store, token=TOKEN, actions=True) as client:
         page = await client.get(address)
         wrong = await client.get(address, params={"token": "x" * 20})
-        forged = await client.get(address, cookies={"penstock_0": "x"})
+        forged = await client.get(address, headers={"Cookie": "penstock_0=x"})
         bearer = await client.get(address, headers={"Authorization": "Bearer x"})
 
     assert {one.status_code for one in (page, wrong, forged, bearer)} == {401}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,39 +33,46 @@ class _Environment(Environment):
         return super().getattr(obj, attribute)
 
 
-class Pages:
-    """The templates."""
+@cache
+def _environment() -> Environment:
+    """Return the templates, which are compiled once for all consoles of a process."""
+    made = _Environment(
+        loader=FileSystemLoader(FOLDER / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(
+        number=number, when=when, seconds=seconds, json=json_text, tree=tree, short=short,
+        bytes=bytes_text, rate=rate, compact=compact,
+    )  # fmt: skip
+    made.globals.update(
+        link=link,
+        reader_link=reader_link,
+        chart=drawing.chart,
+        pipeline_graph=pictures.pipeline_graph,
+        join_picture=pictures.join_picture,
+    )
+    made.globals["ui"] = made.get_template("ui.html").module
+    return made
 
-    def __init__(self, **constants: Any) -> None:
-        self._environment = _Environment(
-            loader=FileSystemLoader(FOLDER / "templates"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        self._environment.filters.update(
-            number=number, when=when, seconds=seconds, json=json_text, tree=tree, short=short,
-            bytes=bytes_text, rate=rate, compact=compact,
-        )  # fmt: skip
-        self._environment.globals.update(
-            link=link,
-            reader_link=reader_link,
-            chart=drawing.chart,
-            pipeline_graph=pictures.pipeline_graph,
-            join_picture=pictures.join_picture,
-            **constants,
-        )
-        self._environment.globals["ui"] = self._environment.get_template("ui.html").module
+
+class Pages:
+    """The pages of a console, with the values that all of them have."""
+
+    def __init__(self, **values: Any) -> None:
+        self._values = values
 
     def render(self, template: str, values: Mapping[str, Any]) -> str:
         """Return a whole page."""
-        return self._environment.get_template(template).render(values)
+        return _environment().get_template(template).render({**self._values, **values})
 
     def render_block(self, template: str, block: str, values: Mapping[str, Any]) -> str:
         """Return one block of a page, as the page has it."""
-        found = self._environment.get_template(template)
-        return "".join(found.blocks[block](found.new_context(dict(values)))).strip()
+        found = _environment().get_template(template)
+        context = found.new_context({**self._values, **values})
+        return "".join(found.blocks[block](context)).strip()
 
 
 def number(value: float | None, digits: int = 0) -> str:

@@ -26,8 +26,10 @@ HIDDEN = "•••"
 _WRITTEN = frozenset(
     ("data", "metadata", "payload", "attributes", "rows", "rows_in", "rows_out", "follow_up")
 )
-#: the fields that hold attributes as text: `name:value|name:value`
-_KEYS = frozenset(("partition_key", "what", "name"))
+#: the fields of our own values that hold attributes as text: `name:value|name:value`
+_KEYS = frozenset(("partition_key", "what", "name", "key"))
+#: the fields of our own values that repeat one of the metadata
+_METADATA = frozenset(("correlation_id", "causation_id", "reply_stream_name", "trace_id"))
 
 
 class Plain:
@@ -41,7 +43,7 @@ class Plain:
             if not isinstance(name, str) or not name:
                 raise ValidationError("redact", name, "the name of a field")
         names = "|".join(re.escape(name) for name in sorted(self.hidden))
-        self._in_keys = re.compile(rf"(^|\|)({names}):((?:[^|\\]|\\.)*)") if names else None
+        self._in_keys = re.compile(rf"(^|[|\s])({names}):((?:[^|\\]|\\.)*)")
 
     def __call__(self, value: Any, *, written: bool = False) -> Any:
         """Return the value as dicts, lists, texts, numbers and times."""
@@ -58,29 +60,30 @@ class Plain:
             }
         if isinstance(value, list | tuple | set | frozenset):
             return [self(one, written=written) for one in value]
+        if isinstance(value, bytes):
+            return self(value.decode(errors="backslashreplace"), written=written)
         return _leaf(value)
 
     def _field(self, name: object, value: Any, written: bool) -> Any:
-        if written and name in self.hidden:
-            return HIDDEN
-        if isinstance(value, str) and self._in_keys is not None:
-            if name in _KEYS:
-                return self._in_keys.sub(rf"\1\2:{HIDDEN}", value)
-            if name == "key" and value.startswith("partition/"):  # a dead letter's key
-                group, _, key = value.rpartition("/")
-                hidden = self._in_keys.sub(rf"\1\2:{HIDDEN}", unquote(key))
-                return f"{group}/{quote(hidden, safe='')}"
-        return self(value, written=written or name in _WRITTEN)
+        if name in self.hidden and (written or name in _METADATA):
+            return None if value is None else HIDDEN
+        return self(value, written=written or name in _WRITTEN or name in _KEYS)
 
     def _text(self, text: str) -> str:
-        """Return a text; of JSON that was stored as text, without the fields that are hidden."""
+        """Return a text without what is hidden: in JSON, and in keys of partitions."""
+        if text.startswith("partition/"):  # a dead letter's key
+            group, _, key = text.rpartition("/")
+            return f"{group}/{quote(self._without(unquote(key)), safe='')}"
         if not text.lstrip().startswith(("{", "[")):
-            return text
+            return self._without(text)
         try:
             return msgspec.json.encode(self(msgspec.json.decode(text), written=True)).decode()
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             # cut, or not JSON: it cannot be told what is in it
             return HIDDEN if any(name in text for name in self.hidden) else text
+
+    def _without(self, text: str) -> str:
+        return self._in_keys.sub(rf"\1\2:{HIDDEN}", text)
 
     def whole(self, content: bytes, *, written: bool = False) -> bytes:
         """Return JSON without the fields that are hidden; what is not JSON as it is."""
@@ -91,7 +94,9 @@ class Plain:
         except RecursionError:
             raise ValidationError("data", "•••", "JSON that is not nested so deeply") from None
         except msgspec.DecodeError:
-            return self._text(content.decode(errors="replace")).encode()
+            text = content.decode(errors="replace")
+            hidden = self._text(text)
+            return content if hidden == text else hidden.encode()
 
     def check_visible(self, name: str) -> None:
         """Refuse to search by a hidden field: its values could be guessed."""
@@ -107,9 +112,5 @@ def _leaf(value: Any) -> Any:
             return value.value
         case UUID() | Decimal() | date() | time():
             return str(value)
-        case bytes() | bytearray() | memoryview():
-            return bytes(value).decode(errors="backslashreplace")
-        case msgspec.Raw():
-            return msgspec.json.decode(value)
         case _:
             return str(value)

@@ -73,6 +73,8 @@ async def search(ask: Ask) -> Mapping[str, Any]:
         "id": ask.text("id"),
     }
     found = None
+    if given["correlation"] is not None:
+        ask.plain.check_visible("correlation_id")
     if any(given.values()):
         found = await search_data.search(
             ask.store, **given, after=ask.text("after"), limit=ask.limit()
