@@ -44,8 +44,8 @@ MOST_ALONE = 4  # callers that go alone before there are batches
 logger = logging.getLogger("penstock")
 
 
-class Place:
-    """A caller's place in the queue."""
+class QueuedCall:
+    """A call that waits for its batch."""
 
     __slots__ = ("item", "operation", "outcome", "turn")
 
@@ -67,8 +67,8 @@ class AsyncCoalescer:
         self._lock = threading.Lock()
         self._alone = 0
         self._is_led = False  # a batch is under way, or its leader is about to send it
-        self._next_leader: Place | None = None
-        self._waiting: deque[Place] = deque()
+        self._next_leader: QueuedCall | None = None
+        self._waiting: deque[QueuedCall] = deque()
 
     def enter(self) -> bool:
         """Whether little is under way, so that the caller goes alone. Then it calls `leave`."""
@@ -84,17 +84,17 @@ class AsyncCoalescer:
 
     async def run(self, operation: Operation[Any], send: Send) -> Any:
         """Send a call in a batch, and return its result, or `ALONE` if it was left out."""
-        place = Place(operation)
+        call = QueuedCall(operation)
         try:
-            if not self._add(place):
-                await place.turn.wait()
-            if place.outcome is None:
+            if not self._add(call):
+                await call.turn.wait()
+            if call.outcome is None:
                 batch = self._take()
                 await finish_in_background(lambda: self._send(batch, send))
         except BaseException:  # cancelled or interrupted
-            self._abandon(place)
+            self._abandon(call)
             raise
-        match place.outcome:
+        match call.outcome:
             case None | Refused("alone"):
                 return ALONE
             case Refused(code, facts):
@@ -102,12 +102,12 @@ class AsyncCoalescer:
             case Exception() as error:
                 raise error
             case positions, global_positions:
-                return place.item.decode(positions, global_positions)
+                return call.item.decode(positions, global_positions)
 
-    async def _send(self, batch: list[Place], send: Send) -> None:
+    async def _send(self, batch: list[QueuedCall], send: Send) -> None:
         outcomes: Sequence[Outcome | Exception] = [ALONE] * len(batch)
         try:
-            outcomes = await send([place.operation for place in batch])
+            outcomes = await send([call.operation for call in batch])
         except (UnavailableError, StoreClosed) as error:
             if not isinstance(error, LockTableFull):
                 outcomes = [copy(error) for _ in batch]
@@ -116,21 +116,21 @@ class AsyncCoalescer:
         finally:
             self._end(batch, outcomes)
 
-    def _add(self, place: Place) -> bool:
+    def _add(self, call: QueuedCall) -> bool:
         """Queue, and return whether the caller leads at once."""
         with self._lock:
             if len(self._waiting) >= self._most_waiting:
                 waiting = f"{self._most_waiting} calls wait to be written"
                 raise WriteQueueFull(self._where, f"{waiting}, as many as max_queued_writes allows")
-            self._waiting.append(place)
+            self._waiting.append(call)
             leads = not self._is_led
             if leads:
-                self._is_led, self._next_leader = True, place
+                self._is_led, self._next_leader = True, call
         return leads
 
-    def _take(self) -> list[Place]:
+    def _take(self) -> list[QueuedCall]:
         """Take the next batch out of the queue. Its first call is the leader's."""
-        batch: list[Place] = []
+        batch: list[QueuedCall] = []
         messages = size = 0
         with self._lock:
             self._next_leader = None
@@ -142,20 +142,20 @@ class AsyncCoalescer:
                 batch.append(self._waiting.popleft())
         return batch
 
-    def _end(self, batch: list[Place], outcomes: Sequence[Outcome | Exception]) -> None:
+    def _end(self, batch: list[QueuedCall], outcomes: Sequence[Outcome | Exception]) -> None:
         """Let the next caller lead, and those of this batch go on."""
         done, again = [], []
-        for place, outcome in zip(batch, outcomes, strict=True):
+        for call, outcome in zip(batch, outcomes, strict=True):
             if isinstance(outcome, Refused) and outcome.code == "again":
-                again.append(place)
+                again.append(call)
             else:
-                place.outcome = outcome
-                done.append(place)
+                call.outcome = outcome
+                done.append(call)
         with self._lock:
             self._waiting.extendleft(reversed(again))
         self._hand_over()
-        for place in done:
-            place.turn.give()
+        for call in done:
+            call.turn.give()
 
     def _hand_over(self) -> None:
         """Let the caller that has waited longest lead the next batch."""
@@ -165,11 +165,11 @@ class AsyncCoalescer:
         if leader is not None:
             leader.turn.give()
 
-    def _abandon(self, place: Place) -> None:
+    def _abandon(self, call: QueuedCall) -> None:
         """Leave the queue. If the caller was to lead, another one does."""
         with self._lock:
-            if place in self._waiting:
-                self._waiting.remove(place)
-            was_leader = self._next_leader is place
+            if call in self._waiting:
+                self._waiting.remove(call)
+            was_leader = self._next_leader is call
         if was_leader:
             self._hand_over()
