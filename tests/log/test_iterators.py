@@ -25,7 +25,7 @@ class Observed(LogCalls):
     def __init__(self, store: Store) -> None:
         self.context = store.context
         self._store = store
-        self.calls: list[tuple[str, tuple[Any, ...]]] = []
+        self.calls: list[tuple[str, Any]] = []
 
     def run(self, operation: Operation[Result]) -> Result:
         self.calls.append((operation.name, operation.statements[-1].arguments or ()))

@@ -185,6 +185,7 @@
     showTheme();
     prepareLocalTimes();
     zoom("fit");
+    if (zoomed < 0.55) { zoomed = 0.55; applyZoom(); } // a phone shows a part that can be read
     for (const form of all("form[data-bulk]")) countSelected(form);
   });
 })();
