@@ -93,8 +93,8 @@ def _unpack_all(packed: Path, folder: Path) -> None:
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
     for name in ("chromium", "al2023.tar", "fonts.tar"):
-        node, _ = compute_driver_executable()
-        command = [node, "-e", _UNPACK, packed / f"{name}.br", work / name]
+        node = compute_driver_executable()[0]
+        command = [str(node), "-e", _UNPACK, str(packed / f"{name}.br"), str(work / name)]
         subprocess.run(command, check=True, capture_output=True, text=True)
         if name.endswith(".tar"):
             npm.unpack(work / name, work)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+import psycopg
 import pytest
 from playwright.sync_api import (
     Browser,
@@ -67,9 +68,11 @@ def the_shop(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         server.create_database(server.template("penstock")),
         tmp_path_factory.mktemp("shop"),
     )
-    settings = {"warehouse": f"file://{folder}/lake"}
+    settings: dict[str, Any] = {"warehouse": f"file://{folder}/lake"}
     with penstock.connect(server.url(name), **settings) as store:
         shop.fill(store, folder)
+        with psycopg.connect(server.url(name), autocommit=True) as connection:
+            connection.execute("analyze")
         yield Shop(server.url(name), settings, store)
     server.drop_database(name)
 

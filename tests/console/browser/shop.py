@@ -66,6 +66,7 @@ def _extract(store: Store, folder: Path) -> None:
     orders = [json.loads(line) for line in lines]
     for number, quantity in ((20, "many"), (70, "")):
         orders[number]["quantity"] = quantity
+    store.write_messages("order-o0", [place.follow("Ordered", orders[0])])
     _publish(
         store,
         [
@@ -74,7 +75,6 @@ def _extract(store: Store, folder: Path) -> None:
             *(_row("order", "Ordered", one["order_id"], one) for one in orders[1:]),
         ],
     )
-    store.write_messages("order-o0", [place.follow("Ordered", orders[0])])
 
 
 def _row(category: str, type: str, id: str, data: Mapping[str, Any]) -> Row:
@@ -147,7 +147,7 @@ def _before(messages: Sequence[RecordedMessage]) -> int:
 
 
 def _follows(order: RecordedMessage) -> dict[str, str]:
-    correlation = order.metadata.get("correlation_id") or str(order.id)
+    correlation = order.correlation_id or str(order.id)
     return {"correlation_id": correlation, "causation_id": str(order.id)}
 
 
@@ -275,14 +275,18 @@ def _run_outbox(store: Store) -> None:
     cause = store.get_stream_messages("order-o0")[0]
     for number in range(12):
         payload = {"to": f"c{number}@example.org", "order": f"o{number}"}
-        correlation = cause.metadata["correlation_id"] if number == 0 else None
+        correlation = cause.correlation_id if number == 0 else None
         store.outbox.enqueue("mail", payload, correlation_id=correlation)
     store.outbox.enqueue("Shipped", {"order": "o0"}, correlation_id=cause.correlation_id)
 
     dispatcher = Dispatcher(store, concurrency=2)
     for table in ("customers", "products", "orders"):
         dispatcher.handler(f"extract.{table}")(lambda message: None)
-    dispatcher.publish("Shipped", lambda message: f"shipment-{message.payload['order']}")
+
+    def shipment(message: Any) -> str:
+        return f"shipment-{message.payload['order']}"
+
+    dispatcher.publish("Shipped", shipment)
 
     @dispatcher.handler("mail", on_failure=FailurePolicy.retry(attempts=2, delay=0.001))
     def send(message: Any) -> None:

@@ -7,13 +7,20 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import psycopg
 import pytest
 from playwright.sync_api import Page, expect
 
-from penstock import Claim, Consumer, FailurePolicy, RecordedMessage, Store, TypedMessage
+from penstock import (
+    Claim,
+    Consumer,
+    FailurePolicy,
+    OutboxMessageId,
+    RecordedMessage,
+    Store,
+    TypedMessage,
+)
 from penstock.console.actions.acting import ACTIONS
 from penstock.database.operation import call, only_value
 from tests.console.browser.conftest import Shop, Visitor
@@ -42,7 +49,7 @@ def _records(store: Store) -> list[RecordedMessage]:
     return store.get_category_messages("penstock:console")
 
 
-def failed(store: Store, topic: str, error: str = "no") -> UUID:
+def failed(store: Store, topic: str, error: str = "no") -> OutboxMessageId:
     id = store.outbox.enqueue(topic, {"number": 1})
     (claimed,) = store.outbox.claim("test", topics=[topic])
     store.outbox.fail(claimed, error)
@@ -50,7 +57,7 @@ def failed(store: Store, topic: str, error: str = "no") -> UUID:
 
 
 def ends_up(what: Any, store: Store, sql: str, *arguments: object) -> None:
-    assert store.run(call("look", sql, arguments, only_value)) == what  # type: ignore[arg-type]
+    assert store.run(call("look", sql, arguments, only_value)) == what
 
 
 class TestTheLog:
@@ -84,7 +91,7 @@ class TestConsumers:
         self.name, self.last = name, last
         return visitor.open(f"{console}/consumers/consumer?category=order&consumer_id={name}")
 
-    def position(self, store: Store) -> int:
+    def position(self, store: Store) -> int | None:
         return next(one for one in store.admin.consumers() if one.consumer_id == self.name).position
 
     def test_seek(self, page: Page, store: Store) -> None:

@@ -8,6 +8,7 @@ Without the option they are made and thrown away: a screen that cannot be drawn 
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -15,12 +16,13 @@ from typing import Any, Literal
 
 import psycopg
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from penstock import Store
-from tests.console.browser.conftest import DESKTOP, PHONE, Shop, Visitor
+from tests.console.browser.conftest import DESKTOP, PHONE, Shop, Visitor, visiting
 from tests.console.browser.screens import SCREENS, Shown
 
+pytestmark = pytest.mark.timeout(900)  # minutes of writing, for the charts
 FOLDER = Path(__file__).parents[3] / "docs" / "images" / "console"
 
 
@@ -32,15 +34,35 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return FOLDER
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _past(request: pytest.FixtureRequest, console: str, the_shop: Shop, browser: Browser) -> None:
+    """Let the charts show some minutes of writing, if the pictures are kept."""
+    if not request.config.getoption("--pictures"):
+        return
+    with visiting(browser) as visitor:
+        page = visitor.open(console)  # the console looks at the figures while somebody watches
+        for second in range(280):
+            wave = round(6 + 5 * math.sin(second / 25) + 3 * math.sin(second / 7))
+            for number in range(max(0, wave)):
+                the_shop.store.write_message(f"click-{second}-{number}", "Clicked")
+            page.wait_for_timeout(1_000)
+
+
 @contextmanager
 def open_writer(url: str) -> Iterator[None]:
     """Let a transaction hold readers back meanwhile."""
     with psycopg.connect(url, application_name="nightly import") as connection:
         connection.execute("select message_store.write_message(%s, %s, %s, %s)", _WRITTEN)
+        with psycopg.connect(url, autocommit=True) as other:
+            other.execute(_LATER)
         yield
         connection.rollback()
 
 
+_LATER = """
+select message_store.write_message(gen_random_uuid()::text, 'order-late-' || n, 'Ordered', '{}')
+from generate_series(1, 17) n
+"""
 _WRITTEN = ("01a1ed39-66f3-79a5-9ab8-c83687bb694b", "import-1", "Imported", "{}")
 
 
@@ -56,10 +78,10 @@ def test_a_picture_of_each_screen(
 def _draw(shown: Shown, address: str, visitor: Visitor, folder: Path) -> None:
     schemes: tuple[Literal["light", "dark"], ...] = ("light", "dark")
     for device, viewport in (("desktop", DESKTOP), ("phone", PHONE)):
-        page = visitor.open(address, viewport=viewport, device_scale_factor=1.5)
-        expect(page.get_by_role("main")).to_contain_text(shown.text)
         for scheme in schemes:
-            page.emulate_media(color_scheme=scheme)
+            options = {"viewport": viewport, "color_scheme": scheme, "device_scale_factor": 1.5}
+            page = visitor.open(address, **options)
+            expect(page.get_by_role("main")).to_contain_text(shown.text)
             picture = folder / f"{shown.name}-{device}-{scheme}.webp"
             picture.write_bytes(_webp(page))
 

@@ -10,7 +10,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 from urllib.parse import urlencode, urlsplit
-from uuid import UUID
 
 import psycopg
 import pytest
@@ -19,7 +18,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 import penstock
-from penstock import Consumer, FailurePolicy, Message, Store, TypedMessage
+from penstock import Consumer, FailurePolicy, Message, OutboxMessageId, Store, TypedMessage
 from penstock.console.actions.acting import ACTIONS
 from penstock.console.screens import SCREENS
 from tests.console.browser.conftest import TOKEN, Visitor
@@ -39,7 +38,7 @@ def ask(
     return found
 
 
-def failed_message(store: Store, topic: str) -> UUID:
+def failed_message(store: Store, topic: str) -> OutboxMessageId:
     id = store.outbox.enqueue(topic, "payload")
     (claimed,) = store.outbox.claim("test", topics=[topic])
     store.outbox.fail(claimed, "no")
@@ -48,7 +47,7 @@ def failed_message(store: Store, topic: str) -> UUID:
 
 class TestAnotherOrigin:
     @pytest.fixture
-    def evil(self, console: str, store: Store) -> Iterator[tuple[str, UUID]]:
+    def evil(self, console: str, store: Store) -> Iterator[tuple[str, OutboxMessageId]]:
         """Serve a page that sends a form to the console by itself, as other sites can."""
         id = failed_message(store, "evil")
         fields = {"id": id, "confirmed": "yes", "csrf": "guessed"}
@@ -77,7 +76,7 @@ class TestAnotherOrigin:
         server.server_close()
 
     def test_cannot_send_a_form(
-        self, evil: tuple[str, UUID], visitor: Visitor, console: str, store: Store
+        self, evil: tuple[str, OutboxMessageId], visitor: Visitor, console: str, store: Store
     ) -> None:
         visitor.expected = ("status of 403", "frame", "Framing", "X-Frame-Options")
         address, id = evil
