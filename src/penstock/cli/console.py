@@ -85,7 +85,7 @@ def console(
         "actions": actions,
         "token": token,
         "redact": redact or (),
-        "hosts": [host, *LOOPBACK, *(served_as or ())],
+        "hosts": [host, socket.gethostname(), *LOOPBACK, *(served_as or ())],
         "user": _operator,
     }
     asyncio.run(_serve(settings, listening, announce, options))
