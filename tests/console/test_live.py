@@ -130,12 +130,28 @@ async def test_a_page_whose_subject_is_gone_does_not_end_the_others(
     async def gone() -> str:
         raise MessageNotFound("1", "removed")
 
-    live.pages["/gone"] = live_module.Page(gone)
+    async def broken() -> str:
+        raise KeyError("a bug")
+
+    live.pages["/gone"], live.pages["/bug"] = live_module.Page(gone), live_module.Page(broken)
     stream = live.watch("/", "", database.render)
 
     await _until(stream, "event: live")
 
     assert live.away is None
+
+
+async def test_a_database_that_does_not_answer_is_away(
+    live: Live, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_module, "ANSWER_WITHIN", 0.01)
+    monkeypatch.setattr(live, "_poll", asyncio.Event().wait)
+
+    await live.look()
+
+    assert live.away == "it has not answered within 0.01 seconds"
+    with pytest.raises(TimeoutError):
+        await live.fresh()
 
 
 async def test_closing_ends_every_stream(live: Live, database: Database) -> None:

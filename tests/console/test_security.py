@@ -13,7 +13,10 @@ from tests.console.filled import Filled
 TOKEN = "a-token-that-nobody-guesses"
 
 
-@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "127.0.0.1.nip.io", ""])
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "localhost.evil.example", "127.0.0.1.nip.io", "10.0.0.1", "[::1", "", "a b"],
+)
 async def test_another_host_name_is_refused(client: httpx2.AsyncClient, host: str) -> None:
     page = await client.get("/", headers={"Host": host})
 
@@ -32,6 +35,17 @@ async def test_a_host_name_that_is_given_is_served(filled_store: AsyncStore) -> 
         other = await client.get("/log")
 
     assert (named.status_code, other.status_code) == (200, 421)
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("10.0.0.7:8765", 200), ("[fe80::1]:8765", 200), ("evil.example", 421), ("10.0.0.7.x", 421)],
+)
+async def test_a_console_on_all_addresses_is_asked_for_by_any_address_but_by_no_name(
+    filled_store: AsyncStore, host: str, status: int
+) -> None:
+    async with asking(filled_store, hosts=["0.0.0.0"]) as client:
+        assert (await client.get("/log", headers={"Host": host})).status_code == status
 
 
 @pytest.mark.parametrize("address", ["/", "/log", "/api/overview", "/live", "/actions/reset-group",

@@ -17,8 +17,8 @@ from tests.fuzz.hostile import UNHOLDABLE, many, texts
 
 #: these lead to other databases, to other files, to another schema or to no end
 LEFT_OUT = {"url", "folder", "follow", "source", "output", "take_over"}
-#: these look at the machine, or start Spark
-COMMANDS_LEFT_OUT = {"doctor", "demo", "run"}
+#: these look at the machine, start Spark, or serve until they are ended
+COMMANDS_LEFT_OUT = {"doctor", "demo", "run", "console"}
 
 
 def commands(command: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], list[Any]]]:

@@ -19,7 +19,7 @@ import penstock
 from penstock.cli.printing import note
 from penstock.cli.target import has_database, selected_settings
 from penstock.console import LOOPBACK, app
-from penstock.errors import NotInstalled, SetupError
+from penstock.errors import NotInstalled, SetupError, ValidationError
 from penstock.extras import from_extra
 from penstock.settings import Settings
 
@@ -85,7 +85,7 @@ def console(
         "actions": actions,
         "token": token,
         "redact": redact or (),
-        "hosts": [host, *LOOPBACK, *(served_as or ())],
+        "hosts": [host, socket.gethostname(), *LOOPBACK, *(served_as or ())],
         "user": _operator,
     }
     asyncio.run(_serve(settings, listening, announce, options))
@@ -120,6 +120,8 @@ def listen(host: str, port: int) -> socket.socket:
                 f"port {port} of {host} is taken: give another --port, or --port 0"
             ) from None
         raise SetupError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+    except ValueError:  # a name that cannot be one, or a null character
+        raise ValidationError("host", host, "an address of this machine") from None
     return listening
 
 

@@ -33,11 +33,6 @@ class Series:
     name: str
     points: tuple[tuple[float, float], ...]
 
-    @property
-    def last(self) -> float:
-        """The newest value, 0 if there is none."""
-        return self.points[-1][1] if self.points else 0.0
-
 
 @dataclass
 class History:

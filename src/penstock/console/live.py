@@ -12,6 +12,7 @@ not run. Where it is run (`penstock console`), `keep` makes the history complete
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -22,11 +23,15 @@ from typing import Any
 import psycopg
 
 from penstock.console.history import History, Rates
-from penstock.errors import PenstockError, UnavailableError, first_line
+from penstock.errors import PenstockError, first_line
 from penstock.settings import redact
+
+_log = logging.getLogger("penstock.console")
 
 #: seconds between two looks at the database
 INTERVAL = 2.0
+#: seconds after which a database that does not answer is away
+ANSWER_WITHIN = 10.0
 #: pages that are rendered in one interval, at most
 PAGES = 20
 #: seconds without an event after which a comment is sent, so that proxies keep the stream open
@@ -85,7 +90,7 @@ class Live:
         viewer, page = Viewer(root), self.pages.setdefault(key, Page(render))
         page.viewers.add(viewer)
         self._start()
-        if self.figures is not None:
+        if self.figures is not None or self.away is not None:
             viewer.push("state", self.state(root))
         if page.shown:
             viewer.push("live", page.shown)
@@ -130,20 +135,22 @@ class Live:
         """Read the figures and the watched pages once, and push what has changed."""
         try:
             await self._read()
-            self._change_state(None)
-            for page in sorted(self.pages.values(), key=lambda one: one.rendered_at)[:PAGES]:
-                await self._renew(page)
         except Exception as error:  # the streams must outlive any failure
             self._change_state(reason(error))
+            return
+        self._change_state(None)
+        for page in sorted(self.pages.values(), key=lambda one: one.rendered_at)[:PAGES]:
+            await self._renew(page)
 
     async def _renew(self, page: Page) -> None:
         page.rendered_at = time.monotonic()
         try:
             html = await page.render()
-        except UnavailableError:
-            raise
-        except PenstockError:
-            return  # what the page shows is gone: its next request says so
+        except (PenstockError, psycopg.Error):
+            return  # what it shows is gone, or took too long: its next request says so
+        except Exception:
+            _log.exception("a live page of the console failed")
+            return
         if html == page.shown:
             return
         page.shown = html
@@ -175,7 +182,8 @@ class Live:
         return self.figures
 
     async def _read(self) -> None:
-        self.figures = await self._poll()
+        async with asyncio.timeout(ANSWER_WITHIN):
+            self.figures = await self._poll()
         self._read_at = time.monotonic()
         self.away = None
 
@@ -185,6 +193,8 @@ class Live:
 
 def reason(error: Exception) -> str:
     """Return why the database cannot be read, in one line and without a password."""
+    if isinstance(error, TimeoutError):
+        return f"it has not answered within {ANSWER_WITHIN:g} seconds"
     if isinstance(error, PenstockError | psycopg.Error | OSError):
         return redact(first_line(error))
     return f"{type(error).__name__}: {redact(first_line(error))}"

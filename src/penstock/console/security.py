@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import ipaddress
 import secrets
 from collections.abc import Callable, Iterable
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -73,6 +74,8 @@ class Gate:
         #: ends the streams of all viewers, so that a server can end
         self.end_streams = end_streams
         self._hosts = frozenset(one.lower().strip("[]") for one in hosts)
+        #: served on all addresses: any of them can be asked for. A name is what rebinding needs
+        self._everywhere = bool(self._hosts & {"0.0.0.0", "::"})
         # cookies of a host are the same on all ports: two consoles must not share one
         self._cookie = f"penstock_{_derived(token or '', 'cookie')[:12]}"
 
@@ -115,10 +118,12 @@ class Gate:
         return None
 
     def _check_host(self, request: Request) -> None:
-        host = (urlsplit(f"//{request.headers.get('host', '')}").hostname or "").lower()
-        if "*" not in self._hosts and host not in self._hosts:
+        host = _hostname(request.headers.get("host", ""))
+        if not {"*", host} & self._hosts and not (self._everywhere and _is_address(host)):
             raise Refused(
-                421, f"The console is not served as {host or 'an unnamed host'}: see --host, hosts="
+                421,
+                f"The console is not served as {host or 'an unnamed host'}: name it with "
+                "--served-as, or hosts=",
             )
 
     def _is_admitted(self, request: Request) -> bool:
@@ -164,6 +169,21 @@ def base(scope: Scope) -> str:
 
 def _path(request: Request) -> str:
     return request.scope["path"].removeprefix(base(request.scope)) or "/"
+
+
+def _hostname(host: str) -> str:
+    """Return the name or address of a `Host` header, without the port."""
+    try:
+        return (urlsplit(f"//{host}").hostname or "").lower()
+    except ValueError:  # a bracket that is not closed
+        return ""
+
+
+def _is_address(host: str) -> bool:
+    try:
+        return bool(ipaddress.ip_address(host))
+    except ValueError:
+        return False
 
 
 def _without_token(request: Request) -> str:

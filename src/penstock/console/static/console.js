@@ -100,10 +100,13 @@
   });
   const warn = (shown) => { document.getElementById("connection").hidden = !shown; };
   document.addEventListener("htmx:sseError", () => {
-    clearTimeout(away.warning);
-    away.warning = setTimeout(() => warn(!document.hidden), 2500);
+    away.warning ||= setTimeout(() => warn(!document.hidden), 1500);
   });
-  document.addEventListener("htmx:sseOpen", () => { clearTimeout(away.warning); warn(false); });
+  document.addEventListener("htmx:sseOpen", () => {
+    clearTimeout(away.warning);
+    away.warning = 0;
+    warn(false);
+  });
   const togglePause = (button) => {
     paused = !paused;
     button.setAttribute("aria-pressed", String(paused));
@@ -185,6 +188,7 @@
     showTheme();
     prepareLocalTimes();
     zoom("fit");
+    if (zoomed < 0.55) { zoomed = 0.55; applyZoom(); } // a phone shows a part that can be read
     for (const form of all("form[data-bulk]")) countSelected(form);
   });
 })();
