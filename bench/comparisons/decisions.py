@@ -24,13 +24,13 @@ NOTE = (
 )
 FILL = """
 insert into message_store.messages (id, stream_name, position, type, data)
-select gen_random_uuid(), 'seat.taken-' || {size}, n, 'seat.taken',
+select gen_random_uuid(), 'bench.seat.taken-' || {size}, n, 'bench.seat.taken',
   jsonb_build_object('course', 'course of ' || {size})
 from generate_series(0, {size} - 1) n
 """
 
 
-class SeatTaken(TypedMessage, type="seat.taken"):
+class SeatTaken(TypedMessage, type="bench.seat.taken"):
     """What a boundary is made of."""
 
     course: str
