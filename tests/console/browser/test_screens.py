@@ -77,11 +77,11 @@ def test_the_overview_names_what_fails_and_leads_to_it(page: Page) -> None:
 def test_a_person_finds_a_message_by_category_stream_and_position(page: Page) -> None:
     page.get_by_role("link", name="Messages", exact=True).click()
     page.get_by_role("link", name="order", exact=True).click()
-    page.get_by_role("link", name="order-o0", exact=True).first.click()
+    page.get_by_role("link", name="order-o596", exact=True).first.click()
     page.get_by_role("link", name="Ordered").click()
 
     expect(page.get_by_role("heading", level=1)).to_have_text("Ordered")
-    expect(page.get_by_role("main")).to_contain_text('"o0"')
+    expect(page.get_by_role("main")).to_contain_text('"o596"')
 
 
 @pytest.mark.parametrize("what", ["position", "id", "stream", "category"])
@@ -98,7 +98,7 @@ def test_the_field_at_the_top_goes_to_what_is_typed(what: str, page: Page, store
     page.keyboard.type(typed)
     page.keyboard.press("Enter")
 
-    heading = "Ordered" if what in ("position", "id") else typed
+    heading = {"position": "Ordered", "id": "Trace"}.get(what, typed)
     expect(page.get_by_role("heading", level=1)).to_have_text(heading)
 
 

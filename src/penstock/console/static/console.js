@@ -100,10 +100,13 @@
   });
   const warn = (shown) => { document.getElementById("connection").hidden = !shown; };
   document.addEventListener("htmx:sseError", () => {
-    clearTimeout(away.warning);
-    away.warning = setTimeout(() => warn(!document.hidden), 2500);
+    if (!away.warning) away.warning = setTimeout(() => warn(!document.hidden), 2500);
   });
-  document.addEventListener("htmx:sseOpen", () => { clearTimeout(away.warning); warn(false); });
+  document.addEventListener("htmx:sseOpen", () => {
+    clearTimeout(away.warning);
+    away.warning = 0;
+    warn(false);
+  });
   const togglePause = (button) => {
     paused = !paused;
     button.setAttribute("aria-pressed", String(paused));
