@@ -100,7 +100,7 @@
   });
   const warn = (shown) => { document.getElementById("connection").hidden = !shown; };
   document.addEventListener("htmx:sseError", () => {
-    if (!away.warning) away.warning = setTimeout(() => warn(!document.hidden), 2500);
+    away.warning ||= setTimeout(() => warn(!document.hidden), 1500);
   });
   document.addEventListener("htmx:sseOpen", () => {
     clearTimeout(away.warning);
