@@ -63,20 +63,24 @@ def _filled(server: Server, messages: int, partitions: int) -> str:
         for first in range(0, partitions, 10_000):
             numbers = range(first, min(first + 10_000, partitions))
             store.append([ReadingTaken(device=str(number)) for number in numbers])
-        claim = store.groups.claim_next(
-            "bench", partition_by="device", handled_types=[ReadingTaken], batch_size=1
-        )
-        assert claim is not None
-        store.groups.release(claim)
+        _claim_and_release(store)
+        with psycopg.connect(url, autocommit=True) as connection:
+            route = "select penstock.route(g) from penstock.consumer_groups g"
+            while connection.execute(route).fetchone() == (True,):
+                pass
+        _claim_and_release(store)  # as workers do that run: claims begin where the last one was
         for topic in ("mail", "bill"):
             store.outbox.enqueue_many([penstock.NewMessage(topic, {"n": n}) for n in range(100)])
-    with psycopg.connect(url, autocommit=True) as connection:
-        while connection.execute(
-            "select penstock.route(g) from penstock.consumer_groups g"
-        ).fetchone() == (True,):
-            pass
     settle(url)
     return url
+
+
+def _claim_and_release(store: penstock.Store) -> None:
+    claim = store.groups.claim_next(
+        "bench", partition_by="device", handled_types=[ReadingTaken], batch_size=1
+    )
+    assert claim is not None
+    store.groups.release(claim)
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ SCREENS = (
     Shown("overview", "/", "Needs attention", picture=True),
     Shown("categories", "/log", "reservation", picture=True),
     Shown("streams", "/log/streams", "order-o12", lambda _: {"category": "order"}),
-    Shown("messages", "/log/messages", "order-o0", lambda _: {"target": "order"}, picture=True),
+    Shown("messages", "/log/messages", "order-o596", lambda _: {"target": "order"}, picture=True),
     Shown("message", "/log/message", "Global position", _order, picture=True),
     Shown("search", "/search", "PlaceOrder", _correlation),
     Shown("trace", "/trace", "PlaceOrder", _order, picture=True),
@@ -90,6 +90,6 @@ SCREENS = (
     Shown("processor", "/pipelines/processor", "Open snapshot", _processor("invoicing"), True),
     Shown("tables", "/tables", "shop.sale"),
     Shown("table", "/tables/table", "append", lambda _: {"table": "shop.sale"}),
-    Shown("activity", "/activity", "done on the console"),
+    Shown("activity", "/activity", "Retry messages"),
     Shown("api", "/reference", "/api/overview"),
 )

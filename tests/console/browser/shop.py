@@ -28,6 +28,7 @@ from penstock import (
     Store,
     Worker,
 )
+from penstock.console.data.actions import AUDIT_STREAM
 from penstock.database.operation import call
 from penstock.demo import files, stock
 from penstock.errors import PermanentFailure
@@ -48,6 +49,7 @@ def fill(store: Store, folder: Path) -> None:
     _mail(store, orders)
     _read_queues(store)
     _run_outbox(store)
+    _act(store)
     lake = open_catalog(store.settings)
     sales.create(lake)
     for number in range(3):
@@ -314,6 +316,13 @@ def _run_outbox(store: Store) -> None:
     store.outbox.enqueue("refund", {"order": "o9", "cents": 1_250}, joins=[failed])
     (refund,) = store.outbox.claim("dispatcher 1", topics=["refund"], limit=1)
     store.outbox.fail(refund, "card 4111 was declined")
+
+
+def _act(store: Store) -> None:
+    """Record what somebody did on the console."""
+    facts = {"topic": "mail", "result": "2 messages are ready again."}
+    data = {"who": "ada", "what": "Retry messages", "facts": facts}
+    store.write_message(AUDIT_STREAM, "ActionTaken", data)
 
 
 def _nothing(rows: Sequence[Any]) -> None:

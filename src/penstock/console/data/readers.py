@@ -278,8 +278,9 @@ select g.group_id, g.status, coalesce(g.partition_by, '{}'), g.handled_types,
      where s.group_pk = g.id and s.parked_at is not null order by s.next_position limit 1000) c),
   a.routed_to,
   penstock.seconds_since((
-    select m.time from penstock.indexed_messages m
-    where m.global_position = penstock.first_pending(g))), g.created_at
+    select m.time
+    from (select penstock.first_pending(g) as position offset 0) f  -- called once
+    join penstock.indexed_messages m on m.global_position = f.position)), g.created_at
 from penstock.consumer_groups g
 cross join lateral penstock.latest_group_progress(g.id) a
 where {which}
