@@ -58,7 +58,7 @@ def blocking_store(server: Server, database_url: str) -> Iterator[Store]:
         yield store
 
 
-class Taken(TypedMessage, type="seat.taken"):
+class Taken(TypedMessage, type="coalescing.taken"):
     course: str
     student: str = ""
 
@@ -92,7 +92,7 @@ def test_calls_that_meet_are_written_in_one_transaction_and_each_gets_its_result
     assert five == store.get_last_stream_message("account-3").global_position
     assert store.get_last_stream_message("account-1").data == {"n": 1}
     assert store.get_last_stream_message("account-1").metadata == {"m": 2}
-    assert transactions(database_url, "account-1", "account-3", "diary", "seat.taken") == 1
+    assert transactions(database_url, "account-1", "account-3", "diary", "coalescing.taken") == 1
 
 
 def test_calls_are_written_in_order_of_arrival(store: Any, database_url: str) -> None:
@@ -125,7 +125,7 @@ def test_a_call_that_is_refused_does_not_affect_the_others(store: Any, database_
     assert isinstance(version, WrongExpectedVersion)
     assert (version.stream_name, version.expected, version.actual) == ("account-2", 4, -1)
     assert isinstance(guard, ConcurrentAppendError)
-    assert (guard.type, guard.position) == ("seat.taken", position)
+    assert (guard.type, guard.position) == ("coalescing.taken", position)
     for duplicate in duplicates:
         assert isinstance(duplicate, DuplicateMessageId)
         assert (str(duplicate.id), duplicate.stream_name) == (str(existing.id), "account-9")
@@ -157,7 +157,7 @@ def test_of_two_calls_that_exclude_each_other_the_first_is_written(
     assert (opened, closed) == (0, 1)
     assert isinstance(opened_again, WrongExpectedVersion)
     assert opened_again.actual == 0
-    assert transactions(database_url, "account-1", "seat.taken") == 1
+    assert transactions(database_url, "account-1", "coalescing.taken") == 1
 
 
 def test_a_call_that_is_refused_does_not_count_for_later_ones(
@@ -227,7 +227,7 @@ def test_a_call_that_has_to_wait_for_a_lock_does_not_hold_up_the_others(
             "select message_store.write_message(%s, 'account-1', 'Opened', '{}')", (str(new_id()),)
         )
         holder.execute(
-            """select penstock.append_one(null, %s, 'seat.taken', '{"course": "Algebra"}')""",
+            """select penstock.append_one(null, %s, 'coalescing.taken', '{"course": "Algebra"}')""",
             (new_id(),),
         )
         on_stream = meet.call(store.write_message, "account-1", "Paid")

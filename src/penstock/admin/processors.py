@@ -31,10 +31,13 @@ select p.pipeline, p.processor, p.kind, p.generation, p.rebuilding, s.steps, s.m
           then penstock.category_head(e.key::varchar) end as head offset 0
       ) h
       cross join lateral (
-        -- what it has not read of a queue, a category or a stream, up to where that is complete
+        -- what it has not read of a queue, a category or a stream, up to where that is complete;
+        -- of an archived segment that it has read in part, at most so many
         select least(count(*) + coalesce((
-            select sum(a.message_count) from penstock.archive_segments a
-            where a.category = e.key and a.lowest_position > e.value::bigint), 0),
+            select sum(least(a.message_count,
+              a.highest_position - greatest(a.lowest_position - 1, e.value::bigint)))
+            from penstock.archive_segments a
+            where a.category = e.key and a.highest_position > e.value::bigint), 0),
           %(most)s)::bigint as lag, min(w.time) as since
         from (
           (select m.time from message_store.messages m

@@ -53,11 +53,11 @@ TYPED = struct(
 )  # fmt: skip
 
 
-class Lent(TypedMessage, type="archived.lent"):
+class Lent(TypedMessage, type="archived_read.lent"):
     book: str | None = None
 
 
-class Returned(TypedMessage, type="archived.returned"):
+class Returned(TypedMessage, type="archived_read.returned"):
     book: str | None = None
 
 
@@ -94,8 +94,8 @@ def twins(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     ):
         archived(other, "account", Keep(count=60), batch_size=50)
         archived(other, "Sold", batch_size=20)
-        archived(other, "archived.lent", Keep(count=3))
-        archived(other, "archived.returned", batch_size=5)
+        archived(other, "archived_read.lent", Keep(count=3))
+        archived(other, "archived_read.returned", batch_size=5)
         assert len(in_table(other)) < 100
         yield Twins(plain, other, warehouse)
     for name in (first, second):
@@ -150,7 +150,7 @@ class TestTwins:
             {"attributes": '{"book": ["b0", "b2"]}', "columns": "type,data"},
             {"attributes": '{"book": "b3"}'},
             {"attributes": '{"book": "b1"}', "after": "245", "until": "255"},
-            {"attributes": '{"book": "b1"}', "types": "archived.returned"},
+            {"attributes": '{"book": "b1"}', "types": "archived_read.returned"},
         ],
         ids=str,
     )
