@@ -37,11 +37,16 @@ class Meeting:
     """Calls that are made while a batch is under way."""
 
     def __init__(
-        self, store: AnyStore, threads: ThreadPoolExecutor, holder: psycopg.Connection[Any]
+        self,
+        store: AnyStore,
+        threads: ThreadPoolExecutor,
+        holder: psycopg.Connection[Any],
+        held: list[Future[Any]],
     ) -> None:
         self._store = store
         self._threads = threads
         self._holder = holder
+        self._held = held
         self.calls: list[Future[Any]] = []
 
     def call(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Future[Any]:
@@ -53,8 +58,10 @@ class Meeting:
         return made
 
     def end(self) -> None:
-        """Let the batch end that is under way; the calls made so far are sent in the next one."""
+        """End the batch that is under way; the calls made so far are sent in the next one."""
         self._holder.rollback()
+        for call in self._held:
+            call.exception()
 
     def outcomes(self) -> list[Any]:
         """What each call returned or raised, in order."""
@@ -84,7 +91,7 @@ def meeting(store: AnyStore, url: str) -> Iterator[Meeting]:
             held.append(threads.submit(store.append, Message("Held", id=id)))
             wait_until_blocked(url, MOST_ALONE + 1)
             try:
-                yield Meeting(store, threads, holder)
+                yield Meeting(store, threads, holder, held)
             finally:
                 holder.rollback()
         for call in held:
