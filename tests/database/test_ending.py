@@ -197,7 +197,9 @@ class TestAStore:
             assert asyncio.all_tasks() == {asyncio.current_task()}
 
     async def test_passes_a_connection_to_whoever_waits_longest(self, database_url: str) -> None:
-        async with await penstock.connect_async(database_url, pool_max_size=1) as store:
+        async with await penstock.connect_async(
+            database_url, pool_max_size=1, coalesce=False
+        ) as store:
             order: list[int] = []
 
             async def write(number: int) -> None:
