@@ -76,7 +76,7 @@ def meeting(store: AnyStore, url: str) -> Iterator[Meeting]:
     id another transaction is writing, for the end of which PostgreSQL waits.
     """
     id = new_id()
-    with ThreadPoolExecutor(64) as threads:
+    with ThreadPoolExecutor(96) as threads:
         with psycopg.connect(url) as holder:
             holder.execute("select penstock.lock_stream('held-1')")
             holder.execute(

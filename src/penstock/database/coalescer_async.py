@@ -39,7 +39,7 @@ from penstock.loops.concurrency_async import Turn, finish_in_background
 #: sends a batch and returns the outcome of each call
 Send = Callable[[Sequence[Operation[Any]]], Awaitable[list[Outcome]]]
 ALONE = Refused("alone")
-MOST_ALONE = 4  # callers that go alone before there are batches
+MOST_ALONE = 8  # callers that go alone before there are batches
 
 logger = logging.getLogger("penstock")
 
