@@ -25,12 +25,12 @@ install: .venv/.dev ## make .venv with everything for development
 demo: .venv/.run ## run the main job: a shop on an embedded PostgreSQL and Spark, killed and recovered
 	$(BIN)/penstock demo
 
+# One worker more than cores: a third of their time the tests wait, for the database or for Spark.
 test: .venv/.dev ## run the tests
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+	$(BIN)/python -m pytest -n $$(( $(WORKERS) + 1 ))
 
-# One worker more: a third of their time these tests wait for the database.
 test-quick: .venv/.dev ## run the quick tests: no Spark, nothing slow
-	$(BIN)/python -m pytest -n $$(( $(WORKERS) + 1 )) --dist worksteal -m "not spark and not slow"
+	$(BIN)/python -m pytest -n $$(( $(WORKERS) + 1 )) -m "not spark and not slow"
 
 check: .venv/.dev ## check format, lint, generated modules, types and layers
 	$(BIN)/ruff format --check .

@@ -22,6 +22,7 @@ from penstock.database.embedded import EmbeddedServer, start
 from penstock.store import Store
 from tests import forked_python, message_db
 from tests.database_reuse import FreshState, rename
+from tests.scheduling import FromBothEnds
 from tests.servers import FAST, own_folder
 from tests.spark import class_archive
 from tests.store_reuse import AnyStore, KeptConnections
@@ -36,7 +37,7 @@ for name in class_archive.VARIABLES:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--chaos-seconds", type=float, default=5, help="how long a chaos test runs")
+    parser.addoption("--chaos-seconds", type=float, default=3, help="how long a chaos test runs")
     parser.addoption("--chaos-seed", type=int, default=None, help="repeat a chaos test's choices")
     parser.addoption("--chaos-report", action="store_true", help="keep the run in docs/chaos.md")
     parser.addoption("--pictures", action="store_true", help="keep the console's in docs/images/")
@@ -95,10 +96,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests, and run the longest first, so that no worker is left with one at the end.
-
-    The tests on Spark are neighbours: xdist deals them to one worker, and one session runs them.
-    """
+    """Mark the tests, and put them in the order in which `scheduling.py` deals them."""
     for item in items:
         if item.nodeid.startswith(SPARK) or "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("spark")
@@ -119,7 +117,11 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 def _order(item: pytest.Item) -> tuple[bool, bool]:
-    return not item.get_closest_marker("spark"), not item.get_closest_marker("slow")
+    return not item.get_closest_marker("spark"), item.get_closest_marker("slow") is not None
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FromBothEnds:
+    return FromBothEnds(config, log)
 
 
 @pytest.fixture(scope="session")

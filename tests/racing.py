@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -29,6 +30,11 @@ def at_once(*calls: Callable[[], Result]) -> list[Result | Exception]:
         return list(threads.map(run, calls))
 
 
+def pause() -> None:
+    """Leave the processor to what is waited for, between two questions."""
+    time.sleep(0.002)
+
+
 def wait_until_blocked(url: str, count: int = 1) -> None:
     """Return once so many backends of the database wait for a lock."""
     wait_until(
@@ -49,6 +55,7 @@ def wait_for_lock_or_end(url: str, call: Future[Any], count: int = 1) -> bool:
             ).fetchone()
             if row is not None and row[0] >= count:
                 return True
+            pause()
     return False
 
 
@@ -70,4 +77,4 @@ def wait_until(url: str, question: str, arguments: Sequence[object] = ()) -> Non
     """Ask the server until the answer is true."""
     with psycopg.connect(url, autocommit=True) as connection:
         while connection.execute(question.encode(), arguments).fetchone() != (True,):
-            pass
+            pause()

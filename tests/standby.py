@@ -15,6 +15,7 @@ from psycopg.conninfo import make_conninfo
 from penstock.database.embedded import EmbeddedServer, start
 from tests.conftest import Server
 from tests.log.test_watermark_faults import copy_data
+from tests.racing import pause
 from tests.servers import FAST, own_folder
 
 # a conflict cancels the read at once, and does not wait half a minute for it to end
@@ -41,7 +42,7 @@ class Standby:
             row = primary.execute("select pg_current_wal_flush_lsn()").fetchone()
         assert row is not None
         while self.execute("select pg_last_wal_replay_lsn() >= %s::pg_lsn", *row) != [(True,)]:
-            pass
+            pause()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -55,7 +56,7 @@ class Standby:
     def _pause(self) -> None:
         self.execute("select pg_wal_replay_pause()")
         while self.execute("select pg_get_wal_replay_pause_state()") != [("paused",)]:
-            pass
+            pause()
 
     def resume(self) -> None:
         self.execute("select pg_wal_replay_resume()")

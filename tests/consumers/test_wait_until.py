@@ -16,6 +16,7 @@ from penstock import Message, Store, TypedMessage
 from penstock.errors import ReaderNotFound, ValidationError, WaitTimedOut
 from tests.both_ways import way_of
 from tests.consumers.consuming import new_category, new_consumer
+from tests.racing import pause
 
 
 class Noticed(TypedMessage, type="Noticed"):
@@ -126,7 +127,7 @@ def test_a_group_has_handled_all_its_partitions(store: Store) -> None:
     with running(worker):
         appended = store.append([Noticed(number="1"), Noticed(number="2")])
         while not store.groups.is_active("noticing"):
-            pass
+            pause()
 
         store.wait_until(group="noticing", position=appended.position, timeout=60)
 

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 import penstock
+from tests.racing import pause
 
 HEAD = "import asyncio, gc, os, signal, sys, threading, penstock\n"
 
@@ -238,7 +239,7 @@ class TestAStore:
             waiting = threading.Thread(target=call)
             waiting.start()
             while not store._pool._waiting:
-                pass
+                pause()
             store.close()
             waiting.join()
 

@@ -17,6 +17,7 @@ from penstock import Store
 from penstock.database.embedded import EmbeddedServer, start
 from tests.conftest import Server
 from tests.log.test_watermark_faults import copy_data
+from tests.racing import pause
 from tests.servers import FAST
 
 CAUGHT_UP = "select pg_last_wal_replay_lsn() >= %s::pg_lsn"
@@ -36,7 +37,7 @@ class Pair:
             with psycopg.connect(self.primary, autocommit=True) as primary:
                 row = primary.execute("select pg_current_wal_lsn()").fetchone()
             while standby.execute(CAUGHT_UP, row).fetchone() != (True,):
-                pass
+                pause()
             pid = (self._folder / "primary" / "data" / "postmaster.pid").read_text().split()[0]
             psutil.Process(int(pid)).kill()
             standby.execute("select pg_promote()")

@@ -28,7 +28,7 @@ from penstock.errors import (
     StoreClosed,
     TransactionClosed,
 )
-from tests.racing import at_once, wait_until_gone
+from tests.racing import at_once, pause, wait_until_gone
 from tests.servers import OwnServer, own_server
 
 TEN_MINUTES = 600_000
@@ -315,7 +315,7 @@ class Crowd:
     def wait_until_refused(self) -> None:
         refused = self._machine.log().count(REFUSAL)
         while self._machine.log().count(REFUSAL) == refused:
-            pass
+            pause()
 
     def make_room(self) -> None:
         self._owner.execute("alter role crowd connection limit -1")

@@ -22,7 +22,7 @@ from penstock.errors import IncompatibleVersion
 from tests.database import client_process, earlier
 from tests.database.catalog import catalog, differences
 from tests.database.databases import CATALOG, FIVE_MESSAGES, NewDatabase, ask
-from tests.racing import wait_until_blocked
+from tests.racing import pause, wait_until_blocked
 
 VERSION = "select version, oldest_client from penstock.installations order by id desc limit 1"
 PIPELINE_0_1 = """
@@ -232,7 +232,7 @@ class TestWithDataOf01:
             with ThreadPoolExecutor() as threads:
                 installing = threads.submit(penstock.install, url, progress=reported.append)
                 while not any(one.startswith("waiting for pid") for one in reported):
-                    os.sched_yield()
+                    pause()
                 wait_until_blocked(url)
 
                 # would be a deadlock, if the upgrade kept the locks that it has while it waits

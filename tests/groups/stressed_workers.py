@@ -28,7 +28,7 @@ class Handled(TypedMessage, type="message.handled"):
 
 def work(url: str) -> None:
     """Handle partitions until SIGTERM."""
-    with penstock.connect(url, pool_max_size=2) as store:
+    with penstock.connect(url, pool_max_size=2, max_write_seconds=2) as store:
         Worker(
             store,
             "group",

@@ -53,9 +53,10 @@ class Trouble:
 
     connection: psycopg.Connection
     chance: random.Random
+    store: Store
 
     def victim(self) -> tuple[int, str]:
-        """Wait for a claim, and return its worker's process and the token."""
+        """Find a claim, and return its worker's process and the token."""
         while True:
             row = self.connection.execute(
                 "select claimed_by, token::text from penstock.partition_states"
@@ -64,6 +65,12 @@ class Trouble:
             ).fetchone()
             if row is not None:
                 return int(row[0].split(":")[1]), row[1]
+            if not self._has_work():
+                self.store.append(UserJoinedCourse(course_name="course a0", user_id="user a0"))
+
+    def _has_work(self) -> bool:
+        pending = "select from penstock.partition_states where next_position is not null limit 1"
+        return self.connection.execute(pending).fetchone() is not None
 
     def kill(self) -> None:
         pid, _ = self.victim()
@@ -141,14 +148,12 @@ def stress(store: Store, url: str, seed: int, seconds: float, rounds: int) -> No
     store.groups.register("group")
     end = time.monotonic() + seconds
     with psycopg.connect(url, autocommit=True) as connection, workers(url):
-        trouble = Trouble(connection, chance)
+        trouble = Trouble(connection, chance, store)
         number = 0
         while number < rounds or time.monotonic() < end:
             # one commits after its neighbour; nobody may wait for both, since this thread is both
             with store.transaction() as late:
-                # chance may give no partition anything to do, and trouble would wait for ever
-                work = UserJoinedCourse(course_name="course a0", user_id="user a0")
-                late.append([*some_messages(chance, "a", 4), work])
+                late.append(some_messages(chance, "a", 4))
                 store.append(some_messages(chance, "b", 4))
             if number % 3 == 2:
                 trouble.hang(url)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from penstock import Message, new_id
 from penstock.database.coalescer import MOST_ALONE
 from penstock.store import Store
 from penstock.store_async import AsyncStore
-from tests.racing import wait_until_blocked
+from tests.racing import pause, wait_until_blocked
 
 AnyStore = Store | AsyncStore | Any
 
@@ -30,7 +29,7 @@ def wait_until_waiting(store: AnyStore, count: int, *calls: Future[Any]) -> None
         for call in calls:
             if call.done():
                 raise AssertionError(f"it did not wait: {call.result()!r}")
-        os.sched_yield()
+        pause()
 
 
 class Meeting:

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from tests.log.client import Client
-from tests.racing import wait_until_blocked
+from tests.racing import pause, wait_until_blocked
 
 SEQUENCE = "message_store.messages_global_position_seq"
 ROW = "(stream_name, type, position) values ('account-1', 'T', 0)"
@@ -207,7 +207,7 @@ class TestTheSequence:
         """Once in 32 times a nextval() shows for a moment, to a plain SELECT, a value 32 ahead."""
         with _drawing_positions(connect()):
             while not other.value(f"select pg_sequence_last_value('{SEQUENCE}'::regclass)"):
-                pass
+                pause()
             moves = 0
             while moves <= 100:  # on a busy machine one statement sees few of them
                 ((ahead, drawn),) = other.execute(

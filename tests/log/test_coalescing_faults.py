@@ -15,7 +15,7 @@ import pytest
 from penstock import Message, UnavailableError, new_id
 from tests.both_ways import Way
 from tests.log.meeting import meeting
-from tests.racing import wait_until_blocked
+from tests.racing import pause, wait_until_blocked
 from tests.servers import own_server
 
 pytestmark = pytest.mark.timeout(180)
@@ -86,7 +86,7 @@ def test_killed_sessions_lose_nothing_that_was_acknowledged(way: Way, database_u
     def kill() -> None:
         with psycopg.connect(database_url, autocommit=True) as connection:
             while not (found := connection.execute(BATCHES).fetchall()):
-                pass
+                pause()
             killed.append(len(found))
 
     with way.connect(database_url) as store:

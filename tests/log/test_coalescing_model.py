@@ -208,7 +208,7 @@ def test_concurrent_calls_are_explained_by_the_log(
     low = store.append(Message("beginning")).position
 
     outcomes = at_once(
-        *[lambda number=number: call_at_random(store, low, seed, number) for number in range(12)]
+        *[lambda number=number: call_at_random(store, low, seed, number) for number in range(24)]
     )
 
     log = store.get_category_messages("$all", low + 1, 10_000)

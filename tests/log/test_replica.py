@@ -34,7 +34,7 @@ from tests.log.archiving import archived
 from tests.log.readers import following, paging
 from tests.log.stress import Load, run
 from tests.log.waiting import KINDS, NEVER, listening, running, store_with
-from tests.racing import wait_until_blocked
+from tests.racing import pause, wait_until_blocked
 from tests.standby import Pair, Standby, primary_and_standby, unreachable
 
 SEED = 20_260_122
@@ -164,7 +164,7 @@ class TestComplete:
                 store.write_message("order-1", "Placed")
                 reading = thread.submit(positions, store)
                 while "get_category_messages" not in names.seen:
-                    pass
+                    pause()
 
                 assert not reading.done()
             assert reading.result() == [1]
@@ -521,4 +521,4 @@ def test_a_read_takes_four_frames(url: str, replica: str) -> None:
 def _wait_until_asleep(standby: Standby, database: str) -> None:
     query = "select count(*) from pg_stat_activity where datname = %s and wait_event = 'PgSleep'"
     while standby.execute(query, database) != [(1,)]:
-        pass
+        pause()

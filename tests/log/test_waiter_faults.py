@@ -85,7 +85,9 @@ def test_waiters_go_on_after_the_server_was_restarted(kind: Kind) -> None:
         with penstock.connect(server.url) as writer:
             kind.write(writer, 1)
 
-        assert waiter.next() == 1
+        while (got := waiter.next()) == 0:
+            pass  # it is handled again: its acknowledgement was lost with the server
+        assert got == 1
         kind.write(store, 2)
         assert waiter.next() == 2
 

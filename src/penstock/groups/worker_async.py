@@ -161,10 +161,12 @@ class AsyncWorker:
                 while not self._stopping.is_set():
                     self._waiter.looks()
                     handled = await self._handle_next_or_wait()
-                    if handled is None:
-                        await self._stopping.wait_for(self._polling_interval)
-                    elif not handled:
-                        due = await self._next_due() if self._waiter.is_listening else None
+                    due = None
+                    if handled is None:  # tried again then, or when wake-ups arrive again
+                        due = time.monotonic() + self._polling_interval
+                    elif not handled and self._waiter.is_listening:
+                        due = await self._next_due()
+                    if not handled:
                         await self._waiter.sleep(self._polling_interval, due=due)
 
     async def run_until_idle(self) -> int:
