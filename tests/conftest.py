@@ -60,7 +60,7 @@ SLOW = (
     *("tests/compatibility/", "tests/fuzz/", "tests/mutants/", "tests/promises/"),
     *("tests/bench/test_loss.py", "tests/chaos/test_chaos.py"),
     *("tests/cli/test_process.py", "tests/console/browser/", "tests/console/data/test_costs.py"),
-    "tests/consumers/test_consumer_faults.py",
+    *("tests/consumers/test_consumer_faults.py", "tests/consumers/test_lost_positions.py"),
     *(f"tests/database/test_{one}.py" for one in (
         "backup", "clock", "embedded", "ending", "failover", "install", "install_on_message_db",
         "reconnect", "security", "upgrade", "versions",
