@@ -67,7 +67,9 @@ SLOW = (
     )),
     *("tests/docs/test_blocks.py", "tests/docs/test_examples.py", "tests/loops/test_outage.py"),
     "tests/lake/test_s3.py",
-    *(f"tests/groups/test_group_{one}.py" for one in ("costs", "model", "stress")),
+    *(f"tests/groups/test_{one}.py" for one in (
+        "group_costs", "group_model", "group_stress", "lost_claims",
+    )),
     *(f"tests/log/test_{one}.py" for one in (
         "applied_rows", "archive", "archive_twins", "coalescing_faults", "coalescing_model",
         "complete", "guard_model", "guard_races",
@@ -75,7 +77,9 @@ SLOW = (
         "replica", "retention_cost", "waiter_faults", "watermark_faults",
     )),
     "tests/message/test_names_on_server.py",
-    *(f"tests/outbox/test_{one}.py" for one in ("costs", "outbox_faults", "outbox_locks")),
+    *(f"tests/outbox/test_{one}.py" for one in (
+        "costs", "lost_claims", "outbox_faults", "outbox_locks",
+    )),
     *("tests/queues/test_session_faults.py", "tests/queues/test_session_model.py"),
     *("tests/spark/test_replica.py", "tests/telemetry/test_health_cost.py"),
 )  # fmt: skip

@@ -12,6 +12,7 @@ from penstock.errors import PositionConflict
 from tests.consumers.consuming import Numbers, consume, fill, new_category, new_consumer
 from tests.servers import OwnServer, own_server
 
+
 @pytest.fixture(scope="module")
 def own() -> Iterator[OwnServer]:
     with own_server() as server:

@@ -346,8 +346,7 @@ class TestDurability:
         tenths = [False, *[True] * 9, False]
         all_but_first = [False, *[True] * 10]
         assert (
-            relaxed
-            == {"stream": [False] * 11, "table": all_but_first, "hybrid": tenths}[positions]
+            relaxed == {"stream": [False] * 11, "table": all_but_first, "hybrid": tenths}[positions]
         )
 
 
