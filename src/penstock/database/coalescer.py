@@ -62,7 +62,8 @@ class QueuedCall:
 class Coalescer:
     """The calls of one event loop that are under way or wait, and who sends them."""
 
-    def __init__(self, where: str, most_waiting: int) -> None:
+    def __init__(self, home: object, where: str, most_waiting: int) -> None:
+        self.home = home
         self._where = where
         self._most_waiting = most_waiting
         self._lock = threading.Lock()
