@@ -105,19 +105,15 @@ _SAVED = (
     Mutant(
         "snapshot-of-another-version",
         "If a snapshot of another version were used",
-        (Edit(SQL, " and s.version = load_snapshot.version", ""),),
+        (Edit(SQL, " and s.version = latest_snapshot.version", ""),),
         (f"{SNAPSHOTS}::test_one_of_another_version_is_ignored",),
     ),
     Mutant(
         "snapshot-of-another-boundary",
         "If a snapshot of another boundary were used",
         (
-            Edit(
-                SQL,
-                "    and s.boundary = load_snapshot.boundary"
-                " and s.conditions = load_snapshot.conditions\n",
-                "",
-            ),
+            Edit(SQL, "    and s.boundary = latest_snapshot.boundary\n", ""),
+            Edit(SQL, "  where s.conditions = load_snapshot.conditions\n", ""),
         ),
         (f"{SNAPSHOTS}::test_one_of_another_boundary_is_not_used",),
     ),
@@ -127,8 +123,8 @@ _SAVED = (
         (
             Edit(
                 SQL,
-                "    where s.position <= excluded.position or s.incarnation",
-                "    where true or s.incarnation",
+                "    exit when old.position > save_snapshot.position and",
+                "    exit when false and",
             ),
         ),
         (f"{SNAPSHOTS}::test_an_older_one_does_not_replace_a_newer",),
