@@ -74,7 +74,7 @@ SLOW = (
         "applied_rows", "archive", "archive_twins", "coalescing_faults", "coalescing_model",
         "complete", "guard_model", "guard_races",
         "interleavings", "plans",
-        "replica", "retention_cost", "waiter_faults", "watermark_faults",
+        "replica", "restarts", "retention_cost", "waiter_faults", "watermark_faults",
     )),
     "tests/message/test_names_on_server.py",
     *(f"tests/outbox/test_{one}.py" for one in (

@@ -214,7 +214,8 @@ class Store(Operations):
         two return the state in which it has ended.
 
         After `timeout` (seconds or a timedelta) it raises `WaitTimedOut`, which says how far it has
-        come, or `ReaderNotFound` if nothing of this name has stored a position.
+        come, or `ReaderNotFound` if nothing of this name has stored a position. If the database is
+        away meanwhile, it waits for that, too.
         """
         self.context.require_penstock("wait_until")
         seconds("timeout", timeout)
