@@ -97,4 +97,5 @@ def test_a_position_that_is_moved_after_the_crash_is_not_overwritten(
 
 def position(store: Store, category: str) -> int:
     [found] = [one for one in store.admin.consumers() if one.category == category]
+    assert found.position is not None
     return found.position

@@ -10,7 +10,7 @@ DECISIONS = "log/decisions.py"
 DECIDER = "log/decider.py"
 CALLS = "log/boundary_calls.py"
 DECIDING = "groups/deciding.py"
-WORKER = "groups/worker.py"
+DECIDE_CLAIM = "groups/decide_claim.py"
 KEPT = "tests/log/test_decisions.py::TestKeptStates"
 REMOVALS = "tests/log/test_decisions.py::TestAfterRemovals"
 SNAPSHOTS = "tests/log/test_decisions.py::TestSnapshots"
@@ -209,9 +209,9 @@ _BATCHES = (
         "If an outcome that cannot be appended kept those before it from being settled",
         (
             Edit(
-                WORKER,
-                "                if count == 1:\n                    raise\n",
-                "                raise\n",
+                DECIDE_CLAIM,
+                "            if count == 1:\n                raise\n",
+                "            raise\n",
             ),
         ),
         (f"{WORKERS}::test_an_outcome_that_cannot_be_appended_keeps_nothing_from_those_before_it",),
@@ -221,7 +221,7 @@ _BATCHES = (
         "If the outcomes of a claim were appended though the boundary has changed",
         (
             Edit(
-                WORKER,
+                DECIDE_CLAIM,
                 "decided.first(count), begin.guard, last",
                 "decided.first(count), claim.guard, last",
             ),
