@@ -1,18 +1,17 @@
 """Wake-ups: what waits for something new sleeps until it is there, and writers do not wait for it.
 
 `NOTIFY` inside a writing transaction takes a lock on the whole server until that commit is on disk,
-so writers would commit one after the other. It is never sent there. After its commit a store
-*rings*: it wakes the waiters of its own process directly, and one background thread sends
-`pg_notify` to the other processes, in a transaction of its own and at most once in some
-milliseconds (`notifications.py`). The same thread, on the same connection, listens for all waiters
-of the store.
+so writers would commit one after the other. It is never sent there. After its commit a store wakes
+the waiters of its own process directly, and one background thread sends `pg_notify` to the other
+processes, in a transaction of its own and at most once in some milliseconds (`notifications.py`).
+The same thread, on the same connection, listens for all waiters of the store.
 
-The promise: no waiter sleeps past its safety look. A ring may be lost, and a writer need not ring:
-plain SQL, another client, a process that was killed between its commit and its ring. That costs a
+The promise: no waiter sleeps past its safety look. A notification may be lost, and a writer need
+not send one: plain SQL, another client, a process that was killed after its commit. That costs a
 delay, never a message. How it is kept:
 
-* A waiter registers, looks, and then sleeps. A ring after the registration ends the sleep, also if
-  it comes between the look and the sleep.
+* A waiter registers, looks, and then sleeps. A wake-up after the registration ends the sleep, also
+  if it comes between the look and the sleep.
 * The thread looks for all waiters together, about once a second. It reads the server's snapshot and
   the watermark. Every commit changes the snapshot, and every message that becomes readable changes
   the watermark: if they are as they were at the look before, there is nothing to look for. If the
@@ -20,7 +19,7 @@ delay, never a message. How it is kept:
   cost of a look does not grow with the waiters that have nothing to do. Those that wait for
   something else than messages are woken by every commit. Some looks after a change all waiters are
   woken, for what this does not show, such as a partition that was released. If a waiter then finds
-  something that nobody rang for, the next looks are more frequent.
+  something that nobody notified of, the next looks are more frequent.
 * A waiter that the thread has not looked for in time looks itself. Waiters poll until notifications
   are known to arrive, and after the connection was lost. When notifications arrive again, all
   waiters look once.
@@ -90,9 +89,9 @@ def notifications_arrive(
 
 
 class WakeUps:
-    """The wake-ups of one store: who waits in this process, and the thread that rings and listens.
+    """The wake-ups of one store: who waits in this process, and the thread that sends and listens.
 
-    The thread starts with the first ring, or with the first waiter that sleeps.
+    The thread starts with the first name to send, or with the first waiter that sleeps.
     """
 
     def __init__(self, settings: Settings, edition: Edition, pace: Pace | None = None) -> None:
@@ -134,7 +133,7 @@ class WakeUps:
                 self._tell_thread()
 
     def look_again(self, pause: float) -> None:
-        """Look again after this pause: the last look has found what nobody rang for."""
+        """Look again after this pause: the last look has found what nobody notified of."""
         with self._lock:
             self._look_pause = min(max(pause, SHORTEST_GAP), self.pace.look)
             self._next_look = min(self._next_look, time.monotonic() + self._look_pause)
@@ -145,7 +144,7 @@ class WakeUps:
         return self.is_listening and self._looked_at >= moment
 
     def close(self, timeout: float = 1.0) -> frozenset[str]:
-        """Stop listening and wake all waiters. Return what was rung for and is not sent."""
+        """Stop listening and wake all waiters. Return the names that are not sent."""
         if os.getpid() != self._process:
             return frozenset()
         with self._lock:
