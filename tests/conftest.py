@@ -61,7 +61,9 @@ SLOW = (
     *("tests/compatibility/", "tests/fuzz/", "tests/mutants/", "tests/promises/"),
     *("tests/bench/test_loss.py", "tests/chaos/test_chaos.py"),
     *("tests/cli/test_process.py", "tests/console/browser/", "tests/console/data/test_costs.py"),
-    *("tests/consumers/test_consumer_faults.py", "tests/consumers/test_consumer_groups.py"),
+    *(f"tests/consumers/test_{one}.py" for one in (
+        "consumer_faults", "consumer_groups", "lost_positions",
+    )),
     *(f"tests/database/test_{one}.py" for one in (
         "backup", "clock", "embedded", "ending", "failover", "install", "install_on_message_db",
         "reconnect", "security", "upgrade", "versions",
@@ -69,16 +71,18 @@ SLOW = (
     *("tests/docs/test_blocks.py", "tests/docs/test_examples.py", "tests/loops/test_outage.py"),
     *(f"tests/lake/test_{one}.py" for one in ("changes", "s3", "upkeep")),
     *(f"tests/groups/test_{one}.py" for one in (
-        "archived_groups", "group_costs", "group_model", "group_stress",
+        "archived_groups", "group_costs", "group_model", "group_stress", "lost_claims",
     )),
     *(f"tests/log/test_{one}.py" for one in (
         "applied_rows", "archive", "archive_twins", "archived_guards", "coalescing",
         "coalescing_faults", "coalescing_model", "complete", "guard_model", "guard_races",
-        "interleavings", "plans", "replica", "retention_cost", "truncate", "waiter_faults",
-        "watermark_faults",
+        "interleavings", "plans", "replica", "restarts", "retention_cost", "truncate",
+        "waiter_faults", "watermark_faults",
     )),
     "tests/message/test_names_on_server.py",
-    *(f"tests/outbox/test_{one}.py" for one in ("costs", "outbox_faults", "outbox_locks")),
+    *(f"tests/outbox/test_{one}.py" for one in (
+        "costs", "lost_claims", "outbox_faults", "outbox_locks",
+    )),
     *("tests/queues/test_session_faults.py", "tests/queues/test_session_model.py"),
     *("tests/spark/read/test_archived.py", "tests/spark/read/test_splits.py"),
     *("tests/spark/test_replica.py", "tests/spark/test_round_trip.py"),

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
@@ -52,14 +52,34 @@ class OwnServer:
         self.stop()
         self.start()
 
+    @contextmanager
+    def crashing(self) -> Iterator[None]:
+        """Crash after the block, and lose the commits in it that did not wait for the disk."""
+        for one in self._postmaster().children():
+            if any(name in " ".join(one.cmdline()) for name in ("walwriter", "background writer")):
+                one.suspend()
+        try:
+            yield
+        finally:
+            self.crash()
+
     def crash(self) -> None:
         """Kill it, and start it again: it recovers."""
-        pid = (self.folder / "data" / "postmaster.pid").read_text().split()[0]
-        psutil.Process(int(pid)).kill()
+        postmaster = self._postmaster()
+        backends = postmaster.children()
+        postmaster.kill()
+        for one in backends:
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
+        psutil.wait_procs(backends, timeout=10)
         crashed, self._embedded = self._embedded, None
         self.start()
         if crashed is not None:
             crashed.leave()
+
+    def _postmaster(self) -> psutil.Process:
+        pid = (self.folder / "data" / "postmaster.pid").read_text().split()[0]
+        return psutil.Process(int(pid))
 
     def log(self) -> str:
         return (self.folder / "data" / "server.log").read_text()

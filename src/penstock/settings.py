@@ -160,7 +160,7 @@ class Settings:
             database_url=make_conninfo(self.replica or "", **same),
             replica=None,
             pool_timeout_ms=patience,
-            wake_up=False,  # a standby refuses LISTEN and NOTIFY; the primary rings
+            wake_up=False,  # a standby refuses LISTEN and NOTIFY; the primary notifies
         )
 
     def conninfo(self) -> str:

@@ -29,12 +29,12 @@ from penstock.database.execute import execute
 from penstock.database.install import start_embedded
 from penstock.database.interceptor import Interceptor
 from penstock.database.isolation import IsolationLevel, terms
+from penstock.database.notifications import ring_operation
 from penstock.database.operation import Operation
 from penstock.database.parts import check_parts, parts
 from penstock.database.pool import Pool
 from penstock.database.replica import read_point
 from penstock.database.replica_pool import ReplicaPool
-from penstock.database.wake_ups import ring_operation
 from penstock.errors import (
     ReaderNotFound,
     ReplicaUnavailable,
@@ -214,7 +214,8 @@ class Store(Operations):
         two return the state in which it has ended.
 
         After `timeout` (seconds or a timedelta) it raises `WaitTimedOut`, which says how far it has
-        come, or `ReaderNotFound` if nothing of this name has stored a position.
+        come, or `ReaderNotFound` if nothing of this name has stored a position. If the database is
+        away meanwhile, it waits for that, too.
         """
         self.context.require_penstock("wait_until")
         seconds("timeout", timeout)

@@ -28,12 +28,12 @@ from penstock.database.execute_async import execute
 from penstock.database.install import start_embedded
 from penstock.database.interceptor import Interceptor
 from penstock.database.isolation import IsolationLevel, terms
+from penstock.database.notifications import ring_operation
 from penstock.database.operation import Operation
 from penstock.database.parts import check_parts, parts
 from penstock.database.pool_async import AsyncPool
 from penstock.database.replica import read_point
 from penstock.database.replica_pool_async import AsyncReplicaPool
-from penstock.database.wake_ups import ring_operation
 from penstock.errors import (
     ReaderNotFound,
     ReplicaUnavailable,
@@ -215,7 +215,8 @@ class AsyncStore(AsyncOperations):
         two return the state in which it has ended.
 
         After `timeout` (seconds or a timedelta) it raises `WaitTimedOut`, which says how far it has
-        come, or `ReaderNotFound` if nothing of this name has stored a position.
+        come, or `ReaderNotFound` if nothing of this name has stored a position. If the database is
+        away meanwhile, it waits for that, too.
         """
         self.context.require_penstock("wait_until")
         seconds("timeout", timeout)

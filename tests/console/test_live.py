@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -183,6 +184,15 @@ def test_the_write_rate_is_what_was_written_between_two_samples() -> None:
 
     assert [rate for _, rate in history.write_rate().points] == [20.0, 0.0, 0.0]
     assert [one.name for one in history.lag_seconds()] == ["one", "two"]
+
+
+def test_the_history_goes_on_when_the_clock_is_set_back() -> None:
+    history = History()
+    history.samples.append(Sample(time.time() + 3600, 100, {}))
+
+    history.add(300, {})
+
+    assert [one.head for one in history.samples] == [300]
 
 
 def test_a_counter_that_is_read_the_first_time_has_no_rate() -> None:

@@ -21,7 +21,7 @@ import pytest
 import penstock
 from tests.racing import pause
 
-HEAD = "import asyncio, gc, os, signal, sys, threading, penstock\n"
+HEAD = "import asyncio, gc, os, signal, sys, threading, time, penstock\n"
 
 #: how a program goes on after it has connected; its exit status; its last line
 BLOCKING = {
@@ -244,3 +244,63 @@ class TestAStore:
             waiting.join()
 
         assert len(outcome) == 1
+
+
+#: threads that write until the program ends, more than may wait
+FULL_QUEUE = """
+store = penstock.connect(sys.argv[1], max_queued_writes=4)
+refused, written = threading.Event(), threading.Event()
+
+def write():
+    while True:
+        try:
+            store.write_message("account-1", "Opened")
+            written.set()
+        except penstock.errors.WriteQueueFull:
+            refused.set()
+            time.sleep(0.01)
+
+for _ in range(20):
+    threading.Thread(target=write, daemon=True).start()
+refused.wait()
+written.wait()
+"""
+FORKS = """
+for _ in range(5):
+    if os.fork() == 0:
+        try:
+            store.write_message("account-1", "Opened")
+        except penstock.errors.StoreClosed:
+            sys.exit(7)
+        sys.exit(1)
+    assert os.waitstatus_to_exitcode(os.wait()[1]) == 7
+    written.clear()
+    written.wait()
+"""
+FULL_ASYNC_QUEUE = """
+async def main():
+    store = await penstock.connect_async(sys.argv[1], max_queued_writes=4)
+    calls = [asyncio.create_task(store.write_message("account-1", "Opened")) for _ in range(20)]
+    done, waiting = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+    errors = [one.exception() for one in done]
+    assert any(isinstance(one, penstock.errors.WriteQueueFull) for one in errors)
+    assert waiting
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(
+    "program", [FULL_QUEUE, FULL_QUEUE + FORKS, FULL_ASYNC_QUEUE], ids=["threads", "forks", "tasks"]
+)
+def test_a_program_ends_with_a_full_queue_of_writes(program: str, database_url: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", HEAD + program, database_url],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")

@@ -10,6 +10,14 @@ import pytest
 
 import penstock
 from penstock import Message, Store
+from penstock.database.notifications import (
+    LONGEST_GAP_OF_A_NAME,
+    LONGEST_PAYLOAD,
+    SHORTEST_GAP,
+    Gap,
+    Sender,
+    ring_operation,
+)
 from penstock.database.waiters import (
     EVERYTHING,
     LOG,
@@ -20,16 +28,7 @@ from penstock.database.waiters import (
     of_type,
     written,
 )
-from penstock.database.wake_ups import (
-    LONGEST_GAP_OF_A_NAME,
-    LONGEST_PAYLOAD,
-    MOST_PARTIAL_LOOKS,
-    SHORTEST_GAP,
-    Gap,
-    Pace,
-    WakeUps,
-    ring_operation,
-)
+from penstock.database.wake_ups import MOST_LOOKS_BY_NAME, Pace, WakeUps
 from penstock.log.waiter import Waiter, log_ends
 from tests.log.waiting import (
     AN_HOUR,
@@ -244,7 +243,7 @@ class TestSafetyLook:
         with store_with(database_url, Pace(look=0.05)) as reader:
             listening(reader)
             bell = Bell(reader, of_group("seats"))
-            looks(reader, MOST_PARTIAL_LOOKS + 2)
+            looks(reader, MOST_LOOKS_BY_NAME + 2)
             bell.reset()
             with psycopg.connect(database_url) as other:
                 other.execute("select pg_current_xact_id()")
@@ -328,15 +327,15 @@ class TestGaps:
 
         assert lengths == pytest.approx([0.005, 0.01, 0.02, 0.04, 0.08, 0.1, 0.1])
 
-    def test_a_busy_name_does_not_keep_others_from_being_sent(self, writer: Store) -> None:
-        wake_ups = WakeUps(writer.settings, writer.edition)
-        wake_ups._gaps["busy"] = Gap(LONGEST_GAP_OF_A_NAME)
-        wake_ups._gaps["busy"].ends = time.monotonic() + AN_HOUR
-        wake_ups._pending = {"busy", "rare"}
+    def test_a_busy_name_does_not_keep_others_from_being_sent(self) -> None:
+        sender = Sender()
+        sender._gaps["busy"] = Gap(LONGEST_GAP_OF_A_NAME)
+        sender._gaps["busy"].ends = time.monotonic() + AN_HOUR
+        sender.add(["busy", "rare"])
 
-        first, second = wake_ups._take_due(), wake_ups._take_due()
-        wake_ups._gaps["busy"].ends = 0.0
-        third = wake_ups._take_due()
+        first, second = sender.take_due(), sender.take_due()
+        sender._gaps["busy"].ends = 0.0
+        third = sender.take_due()
 
         assert (first, second, third) == ({"rare"}, set(), {"busy"})
 

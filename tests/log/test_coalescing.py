@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -649,4 +651,28 @@ def test_a_store_can_be_used_after_its_event_loop_was_closed_under_waiting_tasks
 
     assert asyncio.run(go_on()) == [0, 0, 0, 0]
     del tasks, task
+    store._pool.close()
+
+
+def test_event_loops_that_share_a_store_do_not_queue_in_each_others_place(
+    database_url: str,
+) -> None:
+    store = asyncio.run(penstock.connect_async(database_url))
+    places: dict[object, object] = {}
+    pause, interval = time.sleep, sys.getswitchinterval()
+
+    async def look() -> bool:
+        here, is_own = asyncio.get_running_loop(), True
+        for _ in range(10_000):
+            pause(1e-5)  # another thread goes on
+            is_own &= places.setdefault(store._pool._coalescer_here(), here) is here
+        return is_own
+
+    sys.setswitchinterval(1e-6)
+    try:
+        found = at_once(*[lambda: asyncio.run(look())] * 3)
+    finally:
+        sys.setswitchinterval(interval)
+
+    assert found == [True] * 3
     store._pool.close()

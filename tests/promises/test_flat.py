@@ -18,6 +18,9 @@ import pytest
 import penstock
 from penstock import BorrowedConnection, Claim, NewMessage, Store, TypedMessage
 from penstock.consumers.positions import TablePositions
+from penstock.database.batch import Refused, write_batch
+from penstock.log import append as log_append
+from penstock.log import write as log_write
 from penstock.outbox import operations
 from tests.conftest import Server
 
@@ -184,6 +187,8 @@ REPLACED = {
     "'order-me', {n}, nullif({n} - 1, 0), gen_random_uuid())",
     "a session's offset": "penstock.commit_session('queue-1', 'me', 1, 1)",
     "a delivery": "penstock.publish('nightly', {n}, '{{}}', '{{}}')",
+    "a decider's snapshot": "penstock.save_snapshot('ledger', '1', 'a', '[]', {n}, '{{}}', {n}, 0,"
+    " '00000000-0000-0000-0000-000000000000', repeat('0', 1500))",
 }
 
 
@@ -290,6 +295,31 @@ def test_a_save_reads_as_much_after_many_others_under_an_old_snapshot(
         for _ in range(count):
             save(store)
         read.append(entries_read(store, save))
+    holder.rollback()
+
+    small, large = read
+    assert large <= small + SLACK
+
+
+def write_in_batch(log: Store | BorrowedConnection) -> None:
+    calls = [
+        *(log_write.write_message(log.context, f"order-{number}", "Placed") for number in range(5)),
+        *(log_append.append(log.context, [ReadingTaken(device="1")]) for _ in range(5)),
+    ]
+    outcomes = log.run(write_batch(calls))
+    assert not any(isinstance(one, Refused) for one in outcomes)
+
+
+def test_a_batch_reads_as_much_after_many_others_under_an_old_snapshot(store: Store) -> None:
+    store.declare(ReadingTaken)
+    holder = store.begin_transaction("repeatable read")
+    holder.stream_version("order-1")
+    read = []
+
+    for count in (10, 200):
+        for _ in range(count):
+            write_in_batch(store)
+        read.append(entries_read(store, write_in_batch))
     holder.rollback()
 
     small, large = read

@@ -32,7 +32,7 @@ class Reader:
     name: str
     #: how far it has come; the operation raises if there is no such reader
     progress: Operation[Tailers]
-    #: what to ring for, so that it stores how far it has come
+    #: whom to wake, so that it stores how far it has come
     asks: frozenset[str] = frozenset()
 
 

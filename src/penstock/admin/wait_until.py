@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from penstock.admin.awaited import Reader, Tailers, Task, unread
-from penstock.errors import ReaderNotFound, ValidationError, WaitTimedOut
+from penstock.errors import ReaderNotFound, UnavailableError, ValidationError, WaitTimedOut
 from penstock.log import overview
 from penstock.log.context import check_position
 from penstock.log.runs import Runs
@@ -31,12 +31,12 @@ def wait_for_reader(runs: Runs, reader: Reader, position: int, timeout: Duration
     deadline = time.monotonic() + seconds("timeout", timeout)
     check_position("position", position)
     tailers: Tailers = {}
-    _, last = runs.run(log_ends())
-    if position > last:
-        raise ValidationError("position", position, f"at most {last}, where the log ends")
 
     def is_complete() -> bool:
-        return (runs.run(log_ends()))[0] >= position
+        complete_to, last = runs.run(log_ends())
+        if position > last:
+            raise ValidationError("position", position, f"at most {last}, where the log ends")
+        return complete_to >= position
 
     def has_handled() -> bool:
         nonlocal tailers
@@ -75,15 +75,23 @@ def wait_for_task(runs: Runs, task: Task, timeout: Duration) -> str:
 
 
 def _happens(question: Callable[[], bool], deadline: float) -> bool:
-    """Ask until the answer is yes, at least once and until the deadline."""
+    """Ask until the answer is yes, at least once and until the deadline.
+
+    While the database is away there is no answer; at the deadline, its error is raised.
+    """
     pause = SHORTEST_PAUSE
-    while not question():
+    while True:
         left = deadline - time.monotonic()
+        try:
+            if question():
+                return True
+        except UnavailableError as error:
+            if left <= 0 or not error.retryable:
+                raise
         if left <= 0:
             return False
         sleep(min(pause, left))
         pause = min(2 * pause, LONGEST_PAUSE)
-    return True
 
 
 def _held_back_by(runs: Runs) -> str:

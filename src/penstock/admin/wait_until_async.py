@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from penstock.admin.awaited import Reader, Tailers, Task, unread
-from penstock.errors import ReaderNotFound, ValidationError, WaitTimedOut
+from penstock.errors import ReaderNotFound, UnavailableError, ValidationError, WaitTimedOut
 from penstock.log import overview
 from penstock.log.context import check_position
 from penstock.log.runs_async import AsyncRuns
@@ -32,12 +32,12 @@ async def wait_for_reader(
     deadline = time.monotonic() + seconds("timeout", timeout)
     check_position("position", position)
     tailers: Tailers = {}
-    _, last = await runs.run(log_ends())
-    if position > last:
-        raise ValidationError("position", position, f"at most {last}, where the log ends")
 
     async def is_complete() -> bool:
-        return (await runs.run(log_ends()))[0] >= position
+        complete_to, last = await runs.run(log_ends())
+        if position > last:
+            raise ValidationError("position", position, f"at most {last}, where the log ends")
+        return complete_to >= position
 
     async def has_handled() -> bool:
         nonlocal tailers
@@ -76,15 +76,23 @@ async def wait_for_task(runs: AsyncRuns, task: Task, timeout: Duration) -> str:
 
 
 async def _happens(question: Callable[[], Awaitable[bool]], deadline: float) -> bool:
-    """Ask until the answer is yes, at least once and until the deadline."""
+    """Ask until the answer is yes, at least once and until the deadline.
+
+    While the database is away there is no answer; at the deadline, its error is raised.
+    """
     pause = SHORTEST_PAUSE
-    while not await question():
+    while True:
         left = deadline - time.monotonic()
+        try:
+            if await question():
+                return True
+        except UnavailableError as error:
+            if left <= 0 or not error.retryable:
+                raise
         if left <= 0:
             return False
         await sleep(min(pause, left))
         pause = min(2 * pause, LONGEST_PAUSE)
-    return True
 
 
 async def _held_back_by(runs: AsyncRuns) -> str:

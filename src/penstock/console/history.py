@@ -43,6 +43,8 @@ class History:
     def add(self, head: int, lags: Mapping[str, tuple[float, float]]) -> None:
         """Add a sample, unless the last one is too near; forget those that are too old."""
         now = time.time()
+        if self.samples and now < self.samples[-1].at:  # the clock was set back
+            self.samples.clear()
         if self.samples and now - self.samples[-1].at < APART:
             return
         self.samples.append(Sample(now, head, dict(lags)))

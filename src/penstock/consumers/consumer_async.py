@@ -118,7 +118,7 @@ class AsyncConsumer:
         self._retries = AsyncParkedRetries(
             store, self.parked_stream, self._routes, self._calls, transactional
         )
-        #: rung for by who waits until the position is saved
+        #: woken for by who waits until the position is saved
         self._asked_to_save = of_save(category, consumer_id)
         parked_category = names.category(self.parked_stream)
         self._waiter = AsyncWaiter(

@@ -14,9 +14,9 @@ runs under the same consumer id, one of them gets `PositionConflict`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from penstock.database.operation import Operation, Row, call
 from penstock.errors import InvalidPosition, ValidationError
@@ -116,6 +116,8 @@ class TablePositions:
 
     category: str
     consumer_id: str
+    #: the first half of every `save_id`, by which the server knows who has saved a position
+    writer: UUID = field(default_factory=uuid4, repr=False, compare=False)
 
     @property
     def key(self) -> str:
@@ -136,12 +138,16 @@ class TablePositions:
     def save(
         self, context: LogContext, stored: StoredPosition, position: int, *, durable: bool = True
     ) -> Operation[StoredPosition]:
-        """Update the row, if it still holds the expected position."""
+        """Update the row, if it still holds the expected position.
+
+        The first save after a load is durable: what a crash leaves was written by this writer.
+        """
         check_edition(context)
+        save_id = UUID(bytes=self.writer.bytes[:8] + uuid4().bytes[8:])
         return call(
             "save_position",
             "select penstock.save_position(%s, %s, %s, %s, %s)",
-            (self.key, position, stored.seen, uuid4(), durable),
+            (self.key, position, stored.seen, save_id, durable or stored.saves == 0),
             lambda _: StoredPosition(position, position, stored.saves + 1),
             consumer_id=self.key,
         )

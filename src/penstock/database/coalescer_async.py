@@ -4,15 +4,15 @@ The promise: each caller gets its own result or error, after the commit; one tha
 nothing; and no caller waits because another one waits for a lock.
 
 How it is kept. There is no timer. The first few callers go alone, each on its own connection: a
-batch of one or two costs more than they do. The next one leads: it sends a batch at once. Whoever
-comes meanwhile queues. When the batch is done, the caller that has waited longest leads, and takes
+batch of one or two costs more than they do. The next one sends a batch at once. Whoever comes
+meanwhile queues. When the batch is done, the caller that has waited longest sends the next, with
 all that have queued. So one batch is under way at a time, and calls are sent in the order in which
 they came. A batch does not wait for locks: a call that would have to is run alone, by its own
 caller, and so is every call if the batch fails as a whole. They have ids, so what was written is
 found again.
 
 A caller that is cancelled leaves the queue. If its batch was sent, it is written; a batch goes on
-if the caller that leads it is cancelled. There are no threads or tasks that would have to be
+if the caller that sends it is cancelled. There are no threads or tasks that would have to be
 stopped. Each event loop has a queue of its own: if it is closed, only its own callers are lost.
 """
 
@@ -53,7 +53,7 @@ class QueuedCall:
         assert operation.item is not None, "an operation that cannot be sent in a batch"
         self.operation = operation
         self.item = operation.item
-        #: ends the caller's wait: it has an outcome, or leads the next batch
+        #: ends the caller's wait: it has an outcome, or sends the next batch
         self.turn = Turn()
         self.outcome: Outcome | Exception | None = None
 
@@ -61,19 +61,20 @@ class QueuedCall:
 class AsyncCoalescer:
     """The calls of one event loop that are under way or wait, and who sends them."""
 
-    def __init__(self, where: str, most_waiting: int) -> None:
+    def __init__(self, home: object, where: str, most_waiting: int) -> None:
+        self.home = home
         self._where = where
         self._most_waiting = most_waiting
         self._lock = threading.Lock()
         self._alone = 0
-        self._is_led = False  # a batch is under way, or its leader is about to send it
-        self._next_leader: QueuedCall | None = None
+        self._is_sending = False  # a batch is under way, or its sender is about to send it
+        self._next_sender: QueuedCall | None = None
         self._waiting: deque[QueuedCall] = deque()
 
     def enter(self) -> bool:
         """Whether little is under way, so that the caller goes alone. Then it calls `leave`."""
         with self._lock:
-            goes_alone = self._alone < MOST_ALONE and not self._is_led
+            goes_alone = self._alone < MOST_ALONE and not self._is_sending
             self._alone += goes_alone
         return goes_alone
 
@@ -117,23 +118,23 @@ class AsyncCoalescer:
             self._end(batch, outcomes)
 
     def _add(self, call: QueuedCall) -> bool:
-        """Queue, and return whether the caller leads at once."""
+        """Queue, and return whether the caller sends a batch at once."""
         with self._lock:
             if len(self._waiting) >= self._most_waiting:
                 waiting = f"{self._most_waiting} calls wait to be written"
                 raise WriteQueueFull(self._where, f"{waiting}, as many as max_queued_writes allows")
             self._waiting.append(call)
-            leads = not self._is_led
-            if leads:
-                self._is_led, self._next_leader = True, call
-        return leads
+            sends = not self._is_sending
+            if sends:
+                self._is_sending, self._next_sender = True, call
+        return sends
 
     def _take(self) -> list[QueuedCall]:
-        """Take the next batch out of the queue. Its first call is the leader's."""
+        """Take the next batch out of the queue. Its first call is the sender's."""
         batch: list[QueuedCall] = []
         messages = size = 0
         with self._lock:
-            self._next_leader = None
+            self._next_sender = None
             while self._waiting:
                 messages += len(self._waiting[0].item.messages)
                 size += self._waiting[0].item.size
@@ -143,7 +144,7 @@ class AsyncCoalescer:
         return batch
 
     def _end(self, batch: list[QueuedCall], outcomes: Sequence[Outcome | Exception]) -> None:
-        """Let the next caller lead, and those of this batch go on."""
+        """Let the next caller send, and those of this batch go on."""
         done, again = [], []
         for call, outcome in zip(batch, outcomes, strict=True):
             if isinstance(outcome, Refused) and outcome.code == "again":
@@ -158,18 +159,18 @@ class AsyncCoalescer:
             call.turn.give()
 
     def _hand_over(self) -> None:
-        """Let the caller that has waited longest lead the next batch."""
+        """Let the caller that has waited longest send the next batch."""
         with self._lock:
-            leader = self._next_leader = self._waiting[0] if self._waiting else None
-            self._is_led = leader is not None
-        if leader is not None:
-            leader.turn.give()
+            sender = self._next_sender = self._waiting[0] if self._waiting else None
+            self._is_sending = sender is not None
+        if sender is not None:
+            sender.turn.give()
 
     def _abandon(self, call: QueuedCall) -> None:
-        """Leave the queue. If the caller was to lead, another one does."""
+        """Leave the queue. If the caller was to send the next batch, another one does."""
         with self._lock:
             if call in self._waiting:
                 self._waiting.remove(call)
-            was_leader = self._next_leader is call
-        if was_leader:
+            was_sender = self._next_sender is call
+        if was_sender:
             self._hand_over()

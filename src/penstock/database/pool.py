@@ -56,8 +56,7 @@ class Pool(BasePool[Connection]):
     ) -> None:
         super().__init__(settings, edition, interceptors)
         self._coalesces = settings.coalesce and edition is Edition.PENSTOCK
-        self._home: object = None
-        self._coalescer = Coalescer(self.where, settings.max_queued_writes)
+        self._coalescer = Coalescer(None, self.where, settings.max_queued_writes)
 
     def run(self, operation: Operation[Result], *, is_batch: bool = False) -> Result:
         """Run one operation on a connection, and on another one if the first is broken.
@@ -94,11 +93,11 @@ class Pool(BasePool[Connection]):
         """Return the coalescer of this event loop; a forked process has its own one, too."""
         if not self._coalesces:
             return None
-        here = home()
-        if here != self._home:
-            self._home = here
-            self._coalescer = Coalescer(self.where, self.settings.max_queued_writes)
-        return self._coalescer
+        here, coalescer = home(), self._coalescer
+        if here != coalescer.home:
+            most_waiting = self.settings.max_queued_writes
+            self._coalescer = coalescer = Coalescer(here, self.where, most_waiting)
+        return coalescer  # another loop may have replaced it
 
     def _send_batch(self, calls: Sequence[Operation[Any]]) -> list[Outcome]:
         return self.run(write_batch(calls), is_batch=True)

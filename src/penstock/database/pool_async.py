@@ -55,8 +55,7 @@ class AsyncPool(BasePool[Connection]):
     ) -> None:
         super().__init__(settings, edition, interceptors)
         self._coalesces = settings.coalesce and edition is Edition.PENSTOCK
-        self._home: object = None
-        self._coalescer = AsyncCoalescer(self.where, settings.max_queued_writes)
+        self._coalescer = AsyncCoalescer(None, self.where, settings.max_queued_writes)
 
     async def run(self, operation: Operation[Result], *, is_batch: bool = False) -> Result:
         """Run one operation on a connection, and on another one if the first is broken.
@@ -93,11 +92,11 @@ class AsyncPool(BasePool[Connection]):
         """Return the coalescer of this event loop; a forked process has its own one, too."""
         if not self._coalesces:
             return None
-        here = home()
-        if here != self._home:
-            self._home = here
-            self._coalescer = AsyncCoalescer(self.where, self.settings.max_queued_writes)
-        return self._coalescer
+        here, coalescer = home(), self._coalescer
+        if here != coalescer.home:
+            most_waiting = self.settings.max_queued_writes
+            self._coalescer = coalescer = AsyncCoalescer(here, self.where, most_waiting)
+        return coalescer  # another loop may have replaced it
 
     async def _send_batch(self, calls: Sequence[Operation[Any]]) -> list[Outcome]:
         return await self.run(write_batch(calls), is_batch=True)

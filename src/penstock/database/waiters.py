@@ -1,7 +1,7 @@
-"""What is waited for, and who waits: the names of a ring, and the waiters of one store.
+"""What is waited for, and who waits: the names of a wake-up, and the waiters of one store.
 
-A ring has the names of what was written. A waiter has the names of what it waits for, and is woken
-if they have one in common.
+A wake-up has the names of what was written. A waiter has the names of what it waits for, and is
+woken if they have one in common.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OUTBOX = "outbox"
 
 
 def written(stream_names: Iterable[str], types: Iterable[str] | None) -> frozenset[str]:
-    """Return what to ring for after messages were written; None: their types are not known."""
+    """Return the names to wake for after messages were written; None: their types are not known."""
     rung = {LOG, TYPES} if types is None else {LOG, *map(of_type, types)}
     for stream_name in stream_names:
         category = names.category(stream_name)
@@ -72,9 +72,9 @@ class Registration:
         #: whether it reads up to the watermark, so that a message of a wanted name has to be
         #: written for it to find something new
         self.bounded = bounded
-        #: whether it was woken since it has reset this, and whether something was rung for
+        #: whether it was woken since it has reset this, and whether by a name
         self.is_woken = self.is_rung = False
-        #: which of the names were rung for since it has reset this
+        #: which of the names it was woken for since it has reset this
         self.rung_for: set[str] = set()
 
 

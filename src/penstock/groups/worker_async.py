@@ -22,10 +22,7 @@ from typing import Any
 from penstock.database.waiters import TYPES, of_group, of_type
 from penstock.errors import (
     ConcurrencyError,
-    DatabaseUnreachable,
-    DeclarationBlocked,
     IndexingUnfinished,
-    PoolExhausted,
     StaleClaim,
     UnavailableError,
     ValidationError,
@@ -33,13 +30,13 @@ from penstock.errors import (
 )
 from penstock.groups import claims
 from penstock.groups.claims import Claim, ClaimOrder
+from penstock.groups.decide_claim_async import NOT_THE_HANDLER, decide_claim
 from penstock.groups.deciding import PartitionDecider
 from penstock.groups.groups_async import AsyncGroups
 from penstock.log.append import several
 from penstock.log.boundary import MessageType, classes_of, known_classes
 from penstock.log.boundary_calls_async import Messages
 from penstock.log.decider import Decider
-from penstock.log.decisions_async import current_state, save_if_due
 from penstock.log.declare_async import declare_missing
 from penstock.log.guard import Guard
 from penstock.log.read import check_interval
@@ -69,9 +66,6 @@ logger = logging.getLogger("penstock")
 MOST_CONFLICTS = 20
 #: the partitions whose conflicts in a row are counted
 MOST_COUNTED = 1_000
-
-#: not caused by the handler: the partition is given back, and no attempt is used up
-NOT_THE_HANDLER = (DatabaseUnreachable, PoolExhausted, DeclarationBlocked, IndexingUnfinished)
 
 #: what a handler returns: the messages to append, or None
 Outcome = Messages | AsyncIterable[Message | TypedMessage] | None
@@ -123,6 +117,7 @@ class AsyncWorker:
         check_interval(polling_interval_ms)
         worker_id = f"{this_process()}:{next(_numbers)}" if worker_id is None else worker_id
         attributes = claims.partition_attributes(partition_by)
+        self._store = store
         self._handle_claim = self._handling(handler, decides_on, attributes)
         self._claim_next = claims.claim_next(
             store.context,
@@ -139,7 +134,6 @@ class AsyncWorker:
         self.worker_id = worker_id
         self._types = [type_name(one) for one in handled_types]
         self._lease = claims.checked_lease(lease)
-        self._store = store
         self._groups = AsyncGroups(store)
         self._policy = checked_policy(on_failure, FailurePolicy.park())
         if not self._policy.parks:
@@ -271,7 +265,8 @@ class AsyncWorker:
     ) -> Callable[[Claim], Awaitable[None]]:
         """Return what handles a claim and settles it."""
         if isinstance(handler, Decider):
-            return partial(self._decide, PartitionDecider(handler, decides_on, attributes))
+            decider = PartitionDecider(handler, decides_on, attributes)
+            return partial(decide_claim, self._store, decider, self._settle)
         check_handler(handler, "Worker")
         if decides_on is not None:
             raise ValidationError("decides_on", decides_on, "given together with a Decider only")
@@ -280,27 +275,6 @@ class AsyncWorker:
     async def _call(self, handler: ClaimHandler, claim: Claim) -> None:
         messages = await _listed(await run_handler(handler, claim))
         await self._settle(claim, messages, claim.guard)
-
-    async def _decide(self, decider: PartitionDecider, claim: Claim) -> None:
-        """Decide the messages of a claim, and settle as many as can be appended together."""
-        store = self._store
-        begin = await current_state(store, decider.decider, decider.guard(claim), keep=True)
-        decided = decider.decide(store.context, begin, claim.messages)
-        count = len(decided.outcomes)
-        if count == 0 and decided.error is not None:
-            raise decided.error
-        while True:
-            last = claim.messages[count - 1].global_position
-            try:
-                await self._settle(claim, decided.first(count), begin.guard, last)
-                break
-            except (ConcurrencyError, StaleClaim, UnavailableError, *NOT_THE_HANDLER):
-                raise
-            except Exception:  # an outcome cannot be appended: settle those before it
-                if count == 1:
-                    raise
-                count //= 2
-        await save_if_due(store, decider.decider, begin)
 
     async def _settle(
         self,

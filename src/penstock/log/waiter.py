@@ -10,15 +10,15 @@ A loop registers its waiter, and then looks and sleeps in turn:
             if not found:
                 waiter.sleep(pause)
 
-What is rung for after `looks()` ends the sleep. Without wake-ups the sleep lasts for `pause`, as
+A wake-up after `looks()` ends the sleep. Without wake-ups the sleep lasts for `pause`, as
 it does until notifications arrive. With them it lasts until the store's next safety look that finds
 a change (`database/wake_ups.py`), or until `due`.
 
-A ring may be for a message that an open writer before it holds back. Nobody rings when that writer
-rolls back. So after a ring the waiter asks whether messages are held back, and as long as that is
-so, it looks again after a short pause, twice as long each time.
+A wake-up may be for a message that an open writer before it holds back. There is none when that
+writer rolls back. So after a wake-up the waiter asks whether messages are held back, and as long as
+that is so, it looks again after a short pause, twice as long each time.
 
-A waiter for which others ring in vain many times a second, such as one that filters what it reads,
+A waiter that is woken in vain many times a second, such as one that filters what it reads,
 sleeps a little longer each time.
 """
 
@@ -38,7 +38,7 @@ from penstock.loops.concurrency import StopEvent, Wakeup
 
 # in seconds
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.002, 0.1  # while messages are held back
-#: how many rings in vain, one soon after the other, are answered at once
+#: how many wake-ups in vain, one soon after the other, are answered at once
 MOST_VAIN, SOON = 4, 1.0
 
 
@@ -49,7 +49,7 @@ def log_ends() -> Operation[tuple[int, int]]:
 
 
 class Waiter:
-    """Sleeps until one of the wanted names is rung for.
+    """Sleeps until it is woken for one of the wanted names.
 
     `held_back` says that an open writer may hold back what it waits for, and `bounded` that it has
     nothing to look for while the watermark stays. `wakeup` is what the loop sleeps on, if it also
@@ -76,16 +76,16 @@ class Waiter:
         self._registration: Registration | None = None
         self._stopping = StopEvent()
         self._was_rung = False
-        #: the names that were rung for before the last `looks()`
+        #: the names that it was woken for before the last `looks()`
         self.rung_for: set[str] = set()
 
     def __enter__(self) -> Self:
         wakeup = self._wakeup = self._given or Wakeup()
-        #: whether messages may be held back: something was rung for since they were not
+        #: whether messages may be held back: there was a wake-up since they were not
         self._is_doubtful = self._held_back
         self._pause = self._next_pause = SHORTEST_PAUSE
         self._vain, self._last_vain = 0, 0.0
-        #: whether a safety look has made it look, and nobody has rung
+        #: whether a safety look has made it look, and nobody has notified
         self._is_unrung = False
         if self._wake_ups is not None:
             self._registration = Registration(self._wanted, wakeup.wake, bounded=self._bounded)
@@ -104,7 +104,7 @@ class Waiter:
         return self._wake_ups is not None and self._wake_ups.is_listening
 
     def looks(self) -> None:
-        """Note that the loop looks from now on: what is rung for later ends its next sleep."""
+        """Note that the loop looks from now on: a later wake-up ends its next sleep."""
         one = self._registration
         if one is not None:
             self._note(found=True)  # else it would have slept
@@ -182,7 +182,7 @@ class Waiter:
         self._is_unrung = False
 
     def _count_vain(self, found: bool) -> None:
-        """Count the rings in a row, each soon after the other, after which nothing was found."""
+        """Count the wake-ups in a row, each soon after the other, after which nothing was found."""
         now = time.monotonic()
         if found or now - self._last_vain > SOON:
             self._vain = 0

@@ -142,7 +142,7 @@ def _check_lake_tables(pipeline: Pipeline) -> None:
 
 
 def _check_fed(pipeline: Pipeline) -> None:
-    """Refuse a ring of processors that only feed each other."""
+    """Refuse a cycle of processors that only feed each other."""
     fed, waiting = set(pipeline.schemas), dict(pipeline.processors)
     begin = ("source", "archive")
     while ready := [one for one in waiting.values() if one.kind in begin or one.can_read(fed)]:

@@ -56,7 +56,7 @@ def columns(pipeline: Pipeline) -> list[list[Processor]]:
     found: list[list[Processor]] = []
     while left:
         ready = [one for one in left.values() if done.issuperset((*one.reads, *one.looks_up))]
-        ready = ready or list(left.values())  # a ring that something feeds
+        ready = ready or list(left.values())  # a cycle that something feeds
         found.append(ready)
         for one in ready:
             done.update(one.publishes)

@@ -22,6 +22,7 @@ from psycopg.conninfo import conninfo_to_dict
 from penstock.database import pool
 from penstock.database.embedded import EmbeddedServer, start
 from penstock.database.execute import execute
+from penstock.database.notifications import ring_operation
 from penstock.database.operation import Operation
 from penstock.database.replica import (
     ReadPoint,
@@ -35,7 +36,6 @@ from penstock.database.replica import (
 )
 from penstock.database.server_errors import typed_errors
 from penstock.database.waiters import EVERYTHING
-from penstock.database.wake_ups import ring_operation
 from penstock.errors import DatabaseUnreachable, NotInstalled, PenstockError, ReplicaUnavailable
 from penstock.settings import Settings
 

@@ -331,9 +331,8 @@ EXACTLY_ONCE: tuple[Mutant, ...] = (
         (
             Edit(
                 POSITIONS,
-                "exit when old.position is distinct from previous and old.save_id is distinct from"
-                " save_id;",
-                "exit when false;",
+                "exit when old.position is distinct from previous",
+                "exit when false",
             ),
         ),
         (
@@ -397,7 +396,7 @@ EXACTLY_ONCE: tuple[Mutant, ...] = (
     Mutant(
         "repeated-save",
         "If a save that is repeated were a conflict",
-        (Edit(POSITIONS, " and old.save_id is distinct from save_id;", ";"),),
+        (Edit(POSITIONS, " and old.save_id is distinct from save_id\n", "\n"),),
         (f"{SAVED}TestSaving::test_a_save_that_is_sent_twice_counts_once[blocking-table]",),
     ),
     Mutant(

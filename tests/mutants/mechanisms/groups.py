@@ -9,6 +9,7 @@ ROUTING = "database/sql/penstock/34_group_routing.sql"
 QUEUE = "database/sql/penstock/35_group_queue.sql"
 CLAIMS = "database/sql/penstock/36_group_claims.sql"
 WORKER = "groups/worker.py"
+DECIDE_CLAIM = "groups/decide_claim.py"
 
 DECIDED = "tests/groups/test_decided.py::"
 ROUTED = "tests/groups/test_routing.py::"
@@ -546,7 +547,7 @@ FAILURES = (
         "If a handler were at fault where it gets no connection",
         (
             Edit(
-                WORKER,
+                DECIDE_CLAIM,
                 "NOT_THE_HANDLER = (DatabaseUnreachable, PoolExhausted, DeclarationBlocked,"
                 " IndexingUnfinished)",
                 "NOT_THE_HANDLER = ()",

@@ -10,7 +10,7 @@ DECISIONS = "log/decisions.py"
 DECIDER = "log/decider.py"
 CALLS = "log/boundary_calls.py"
 DECIDING = "groups/deciding.py"
-WORKER = "groups/worker.py"
+DECIDE_CLAIM = "groups/decide_claim.py"
 KEPT = "tests/log/test_decisions.py::TestKeptStates"
 REMOVALS = "tests/log/test_decisions.py::TestAfterRemovals"
 SNAPSHOTS = "tests/log/test_decisions.py::TestSnapshots"
@@ -105,19 +105,15 @@ _SAVED = (
     Mutant(
         "snapshot-of-another-version",
         "If a snapshot of another version were used",
-        (Edit(SQL, " and s.version = load_snapshot.version", ""),),
+        (Edit(SQL, " and s.version = latest_snapshot.version", ""),),
         (f"{SNAPSHOTS}::test_one_of_another_version_is_ignored",),
     ),
     Mutant(
         "snapshot-of-another-boundary",
         "If a snapshot of another boundary were used",
         (
-            Edit(
-                SQL,
-                "    and s.boundary = load_snapshot.boundary"
-                " and s.conditions = load_snapshot.conditions\n",
-                "",
-            ),
+            Edit(SQL, "    and s.boundary = latest_snapshot.boundary\n", ""),
+            Edit(SQL, "  where s.conditions = load_snapshot.conditions\n", ""),
         ),
         (f"{SNAPSHOTS}::test_one_of_another_boundary_is_not_used",),
     ),
@@ -127,8 +123,8 @@ _SAVED = (
         (
             Edit(
                 SQL,
-                "    where s.position <= excluded.position or s.incarnation",
-                "    where true or s.incarnation",
+                "    exit when old.position > save_snapshot.position and",
+                "    exit when false and",
             ),
         ),
         (f"{SNAPSHOTS}::test_an_older_one_does_not_replace_a_newer",),
@@ -213,9 +209,9 @@ _BATCHES = (
         "If an outcome that cannot be appended kept those before it from being settled",
         (
             Edit(
-                WORKER,
-                "                if count == 1:\n                    raise\n",
-                "                raise\n",
+                DECIDE_CLAIM,
+                "            if count == 1:\n                raise\n",
+                "            raise\n",
             ),
         ),
         (f"{WORKERS}::test_an_outcome_that_cannot_be_appended_keeps_nothing_from_those_before_it",),
@@ -225,7 +221,7 @@ _BATCHES = (
         "If the outcomes of a claim were appended though the boundary has changed",
         (
             Edit(
-                WORKER,
+                DECIDE_CLAIM,
                 "decided.first(count), begin.guard, last",
                 "decided.first(count), claim.guard, last",
             ),

@@ -6,8 +6,8 @@ the plan, so every frame derived from it reads the same messages.
 A stream misses no message, however late it commits. An offset is the number of an existing message:
 everything at or below it has been read, and nothing can appear there later. Offsets never go back.
 Spark asks for the latest offset many times a second; after an answer without new messages the next
-one is delayed, a little longer each time, until a writer rings (`database/wake_ups.py`). So an idle
-query costs the database a few look-ups a second, and a new message starts a batch at once.
+one is delayed, a little longer each time, until a writer notifies (`database/wake_ups.py`). So an
+idle query costs the database a few look-ups a second, and a new message starts a batch at once.
 
 A checkpoint lives outside the database. The database may be restored from a backup and grow past
 the checkpoint again. So an offset carries the id of its message, and before a batch is planned the

@@ -76,7 +76,9 @@ $$;
 -- with the same `save_id`, as by a client whose connection broke before the answer arrived.
 --
 -- Without `durable` the commit does not wait for the disk. If the server crashes before it is written,
--- the position is the previous one and some messages are delivered again, as at-least-once delivery allows.
+-- the position is an earlier one. A consumer that starts then handles some messages again, as at-least-once
+-- delivery allows. One that has run all the time may not even have noticed, and saves its next position: the
+-- row is older than `previous`, and its `save_id` has the same first half, which is the writer's.
 -- Only for a transaction that does nothing else: never where messages are written.
 create or replace function penstock.save_position(
   consumer_id text, "position" bigint, previous bigint, save_id uuid, durable boolean default true)
@@ -90,7 +92,8 @@ begin
   end if;
   loop
     old := penstock.latest_position(consumer_id, true);
-    exit when old.position is distinct from previous and old.save_id is distinct from save_id;
+    exit when old.position is distinct from previous and old.save_id is distinct from save_id
+      and (old.position < previous and left(old.save_id::text, 18) = left(save_id::text, 18)) is not true;
     if penstock.replace_position(old, consumer_id, save_position.position, save_id) then
       return save_position.position;
     end if;

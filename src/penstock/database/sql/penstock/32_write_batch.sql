@@ -98,12 +98,13 @@ begin
   refusals := penstock.leave_out(refusals, left_out, 'alone');
 
   -- under the locks: the ids that exist, in the log or earlier in the batch, and the versions of the streams
+  -- (without `offset 0` a plan of when the log was small would go on to read all ids, to hash them)
   select array_agg(i.call) into left_out
   from (
     select n.id, n.call, row_number() over (partition by n.id order by n.number) as occurrence
     from unnest(ids, calls) with ordinality as n(id, call, number)
   ) i
-  where i.occurrence > 1 or exists (select from message_store.messages m where m.id = i.id);
+  where i.occurrence > 1 or exists (select from message_store.messages m where m.id = i.id offset 0);
   refusals := penstock.leave_out(refusals, left_out, 'alone');
   if array_remove(stream_names, null) <> '{}' then
     select array_agg(c.version order by c.call), array_agg(c.first_call order by c.call)

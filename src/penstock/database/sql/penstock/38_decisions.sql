@@ -12,10 +12,12 @@
 -- A snapshot is written after the decision, in a transaction of its own. It is never more than a beginning, and
 -- never knows more than the log: whatever happens to it, decisions are the same.
 
+-- A versioned row, see 01_schema.sql: the key ends in `number`.
 create table if not exists penstock.decider_snapshots (
   decider text not null,
   version text not null,                   -- of the decider: each has its own snapshots
   boundary text not null,                  -- a digest of the conditions
+  number bigint not null default 0,        -- how often it was replaced
   conditions jsonb not null,
   low bigint not null,                     -- the guard
   seen int8multirange not null,
@@ -24,7 +26,7 @@ create table if not exists penstock.decider_snapshots (
   incarnation uuid not null,               -- of the log, see 08_identity.sql
   state text not null,                     -- as JSON
   saved_at timestamptz not null default clock_timestamp(),
-  primary key (decider, version, boundary)
+  primary key (decider, version, boundary, number)
 );
 
 -- Read the messages that match and that a guard has not seen. The first row also carries: `complete_to`, up to
@@ -86,6 +88,17 @@ begin
 end
 $$;
 
+-- The newest version of a snapshot's row.
+create or replace function penstock.latest_snapshot(decider text, version text, boundary text)
+returns setof penstock.decider_snapshots language sql stable rows 1
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+as $$
+  select s.* from penstock.decider_snapshots s
+  where s.decider = latest_snapshot.decider and s.version = latest_snapshot.version
+    and s.boundary = latest_snapshot.boundary
+  order by s.number desc limit 1
+$$;
+
 -- The snapshot of a boundary, for one version of a decider. `firsts` and `lasts` are the ranges of `seen`.
 create or replace function penstock.load_snapshot(
   decider text, version text, boundary text, conditions jsonb)
@@ -97,9 +110,9 @@ as $$
     array(select lower(r) from unnest(s.seen) r),
     array(select upper(r) - 1 from unnest(s.seen) r),
     s.removed_to, s.incarnation, s.state
-  from penstock.decider_snapshots s
-  where s.decider = load_snapshot.decider and s.version = load_snapshot.version
-    and s.boundary = load_snapshot.boundary and s.conditions = load_snapshot.conditions
+  from penstock.latest_snapshot(
+    load_snapshot.decider, load_snapshot.version, load_snapshot.boundary) s
+  where s.conditions = load_snapshot.conditions
 $$;
 
 -- Save a snapshot in place of an earlier one. One that has come further stays, unless it is of a log that was
@@ -107,18 +120,27 @@ $$;
 create or replace function penstock.save_snapshot(
   decider text, version text, boundary text, conditions jsonb, low bigint, seen int8multirange,
   "position" bigint, removed_to bigint, incarnation uuid, state text)
-returns void language sql volatile
+returns void language plpgsql volatile
+set enable_seqscan = off set enable_bitmapscan = off
 as $$
-  insert into penstock.decider_snapshots as s
-    (decider, version, boundary, conditions, low, seen, position, removed_to, incarnation, state)
-  select save_snapshot.decider, save_snapshot.version, save_snapshot.boundary, save_snapshot.conditions,
-    save_snapshot.low, save_snapshot.seen, save_snapshot.position, save_snapshot.removed_to,
-    save_snapshot.incarnation, save_snapshot.state
-  on conflict on constraint decider_snapshots_pkey do update
-    set conditions = excluded.conditions, low = excluded.low, seen = excluded.seen,
-      position = excluded.position, removed_to = excluded.removed_to,
-      incarnation = excluded.incarnation, state = excluded.state, saved_at = excluded.saved_at
-    where s.position <= excluded.position or s.incarnation <> excluded.incarnation
+#variable_conflict use_variable
+declare
+  old penstock.decider_snapshots;
+begin
+  loop
+    select s.* into old from penstock.latest_snapshot(decider, version, boundary) s;
+    exit when old.position > save_snapshot.position and old.incarnation = save_snapshot.incarnation;
+    delete from penstock.decider_snapshots s
+    where s.decider = old.decider and s.version = old.version and s.boundary = old.boundary
+      and s.number = old.number;
+    insert into penstock.decider_snapshots
+      (decider, version, boundary, number, conditions, low, seen, position, removed_to, incarnation, state)
+    values (decider, version, boundary, coalesce(old.number + 1, 0), conditions, low, seen,
+      save_snapshot.position, removed_to, save_snapshot.incarnation, state)
+    on conflict on constraint decider_snapshots_pkey do nothing;
+    exit when found;  -- else another transaction has replaced it
+  end loop;
+end
 $$;
 
 -- The snapshots of each version of each decider.
