@@ -35,12 +35,14 @@ from penstock.errors import (
     WriteQueueFull,
     error_of,
 )
-from penstock.loops.concurrency import Turn, finish_in_background
+from penstock.loops.concurrency import IS_ASYNC, Turn, finish_in_background
 
 #: sends a batch and returns the outcome of each call
 Send = Callable[[Sequence[Operation[Any]]], list[Outcome]]
 ALONE = Refused("alone")
 MOST_ALONE = 8  # callers that go alone before there are batches
+LEAST_TAKEN = 4  # by a batch, if so many wait
+MOST_IN_A_ROW = 1 if IS_ASYNC else 4  # batches of one caller: a thread takes long to be woken
 
 logger = logging.getLogger("penstock")
 
@@ -67,22 +69,26 @@ class Coalescer:
         self._where = where
         self._most_waiting = most_waiting
         self._lock = threading.Lock()
-        self._alone = 0
+        #: an item for each caller that may still go alone
+        self._alone = deque[None]([None] * MOST_ALONE)
         self._is_sending = False  # a batch is under way, or its sender is about to send it
         self._next_sender: QueuedCall | None = None
         self._waiting: deque[QueuedCall] = deque()
+        self._last_batch = 0  # how many calls it had
 
     def enter(self) -> bool:
         """Whether little is under way, so that the caller goes alone. Then it calls `leave`."""
-        with self._lock:
-            goes_alone = self._alone < MOST_ALONE and not self._is_sending
-            self._alone += goes_alone
-        return goes_alone
+        if self._is_sending:
+            return False
+        try:
+            self._alone.pop()  # of a deque: without a lock
+        except IndexError:
+            return False
+        return True
 
     def leave(self) -> None:
         """End the call of a caller that went alone."""
-        with self._lock:
-            self._alone -= 1
+        self._alone.append(None)
 
     def run(self, operation: Operation[Any], send: Send) -> Any:
         """Send a call in a batch, and return its result, or `ALONE` if it was left out."""
@@ -91,8 +97,8 @@ class Coalescer:
             if not self._add(call):
                 call.turn.wait()
             if call.outcome is None:
-                batch = self._take()
-                finish_in_background(lambda: self._send(batch, send))
+                batch = self._take()  # before those of the last batch queue again
+                finish_in_background(lambda: self._send_from(batch, send))
         except BaseException:  # cancelled or interrupted
             self._abandon(call)
             raise
@@ -106,7 +112,15 @@ class Coalescer:
             case positions, global_positions:
                 return call.item.decode(positions, global_positions)
 
-    def _send(self, batch: list[QueuedCall], send: Send) -> None:
+    def _send_from(self, batch: list[QueuedCall], send: Send) -> None:
+        """Send a batch and some after it, and let another caller send the rest."""
+        for number in reversed(range(MOST_IN_A_ROW)):
+            self._send(batch, send, hands_over=number == 0)
+            if number > 0 and not (batch := self._take()):
+                self._hand_over()
+                return
+
+    def _send(self, batch: list[QueuedCall], send: Send, *, hands_over: bool) -> None:
         outcomes: Sequence[Outcome | Exception] = [ALONE] * len(batch)
         try:
             outcomes = send([call.operation for call in batch])
@@ -115,8 +129,11 @@ class Coalescer:
                 outcomes = [copy(error) for _ in batch]
         except Exception as error:  # a call that caused it gets the error when it runs alone
             logger.debug("a batch of %d calls failed, each is run alone: %s", len(batch), error)
+        except BaseException:  # interrupted: it sends no more
+            hands_over = True
+            raise
         finally:
-            self._end(batch, outcomes)
+            self._end(batch, outcomes, hands_over)
 
     def _add(self, call: QueuedCall) -> bool:
         """Queue, and return whether the caller sends a batch at once."""
@@ -136,16 +153,20 @@ class Coalescer:
         messages = size = 0
         with self._lock:
             self._next_sender = None
-            while self._waiting:
+            most = max((self._last_batch + len(self._waiting) + 1) // 2, LEAST_TAKEN)
+            while self._waiting and len(batch) < most:
                 messages += len(self._waiting[0].item.messages)
                 size += self._waiting[0].item.size
                 if batch and (messages > MOST_MESSAGES or size > MOST_CHARACTERS):
                     break
                 batch.append(self._waiting.popleft())
+            self._last_batch = len(batch)
         return batch
 
-    def _end(self, batch: list[QueuedCall], outcomes: Sequence[Outcome | Exception]) -> None:
-        """Let the next caller send, and those of this batch go on."""
+    def _end(
+        self, batch: list[QueuedCall], outcomes: Sequence[Outcome | Exception], hands_over: bool
+    ) -> None:
+        """Let the callers of this batch go on, but for those that belong into the next."""
         done, again = [], []
         for call, outcome in zip(batch, outcomes, strict=True):
             if isinstance(outcome, Refused) and outcome.code == "again":
@@ -155,7 +176,8 @@ class Coalescer:
                 done.append(call)
         with self._lock:
             self._waiting.extendleft(reversed(again))
-        self._hand_over()
+        if hands_over:  # before the others, who would make the next sender wait
+            self._hand_over()
         for call in done:
             call.turn.give()
 
