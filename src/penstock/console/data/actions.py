@@ -336,9 +336,15 @@ async def retire_processor(store: AsyncStore, pipeline: str, processor: str) -> 
     check_text("pipeline", pipeline)
     check_text("processor", processor)
     name = f"{pipeline}.{processor}"
+    retired: LiteralString = (
+        "select p.processor from penstock.processors p"
+        " where p.pipeline = %s and p.processor = %s and p.retired_at is not null"
+    )
     async with store.transaction() as transaction:
         if not await transaction.run(processor_operations.hold_off(pipeline, processor)):
             raise StateChanged(f"processor {name}", "stopped", "running")
+        if await transaction.run(call("is_retired", retired, (pipeline, processor), bool)):
+            raise StateChanged(f"processor {name}", "not retired", "retired already")
         if not await transaction.run(processor_operations.retire(pipeline, processor)):
             raise ProcessorNotFound(name)
 
