@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,9 +32,13 @@ class Sales:
     def settings(self) -> dict[str, Any]:
         return {"warehouse": f"file://{self.warehouse}"}
 
+    def files(self) -> list[int]:
+        """Return the sizes of the data files."""
+        return [one.stat().st_size for one in self.warehouse.rglob("*.parquet")]
+
 
 @pytest.fixture
-def sales(database_url: str, spark: SparkSession, tmp_path: Path) -> Iterator[Sales]:
+def sales(database_url: str, spark: SparkSession, tmp_path: Path) -> Sales:
     made = Sales(database_url, tmp_path / "lake", datetime.now(UTC))
     pipe = Pipeline("shop")
     pipe.schema("sale", "n bigint, item string")
@@ -49,7 +52,7 @@ def sales(database_url: str, spark: SparkSession, tmp_path: Path) -> Iterator[Sa
             for n in numbers:
                 store.write_message(f"sale-{n}", "Sold", {"n": n, "item": "tea"})
             Runner(pipe, store, spark).run_until_idle()
-    yield made
+    return made
 
 
 async def _get(sales: Sales, *addresses: str) -> list[httpx2.Response]:
@@ -62,7 +65,7 @@ async def _get(sales: Sales, *addresses: str) -> list[httpx2.Response]:
 
 async def test_a_table_with_its_rows_files_snapshots_and_last_commit(sales: Sales) -> None:
     table = other_catalog(sales.url).load_table("shop.sale")
-    files = {str(one) for one in sales.warehouse.rglob("*.parquet")}
+    files = sales.files()
 
     listed, shown = await _get(sales, "/api/tables", "/api/tables/table?table=shop.sale")
 
@@ -70,7 +73,7 @@ async def test_a_table_with_its_rows_files_snapshots_and_last_commit(sales: Sale
     assert one == shown.json()["table"]
     assert (one["name"], one["rows"], one["snapshots"]) == ("shop.sale", 5, 2)
     assert one["files"] == len(files)
-    assert one["size_in_bytes"] == sum(Path(one).stat().st_size for one in files)
+    assert one["size_in_bytes"] == sum(files)
     assert one["written_by"] == "shop.keep"
     assert one["location"] == table.location()
     committed = datetime.fromisoformat(one["last_commit"])
