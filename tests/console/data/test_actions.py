@@ -10,7 +10,14 @@ import psycopg
 import pytest
 
 from penstock import AsyncStore
-from penstock.console.data import actions, overview, partitions, pipelines, readers
+from penstock.console.data import (
+    actions,
+    overview,
+    partitions,
+    pipeline_actions,
+    pipelines,
+    readers,
+)
 from penstock.errors import (
     GroupNotFound,
     JoinFinished,
@@ -236,13 +243,12 @@ async def test_a_processor_is_retired_unless_it_runs(
         runner.execute("select pg_advisory_lock(1885693288, hashtext('shop.sums'))")
         [running] = await pipelines.processors(async_store, "shop")
         with pytest.raises(StateChanged, match="running"):
-            await actions.retire_processor(async_store, "shop", "sums")
+            await pipeline_actions.retire_processor(async_store, "shop", "sums")
 
     assert running.running is not None
     assert running.running.startswith("the runner, server process")
-    await actions.retire_processor(async_store, "shop", "sums")
+    await pipeline_actions.retire_processor(async_store, "shop", "sums")
     [retired] = await pipelines.processors(async_store, "shop")
     assert retired.retired_at is not None
     with pytest.raises(ProcessorNotFound):
-        await actions.retire_processor(async_store, "shop", "other")
-    assert actions.from_scratch_command("shop") == "penstock run FILE:shop --from-scratch"
+        await pipeline_actions.retire_processor(async_store, "shop", "other")

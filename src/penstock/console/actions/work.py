@@ -1,4 +1,4 @@
-"""What is done to work: outbox messages, joins, dead letters, processors."""
+"""What is done to work: outbox messages, joins, dead letters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from penstock.console.actions.action import Action, Done
-from penstock.console.data import actions, dead_letters, joins, outbox, pipelines
+from penstock.console.data import actions, dead_letters, joins, outbox
 from penstock.console.data.dead_letters import Outcome
 from penstock.console.data.readers import Preview
 from penstock.console.screen import Ask
@@ -157,29 +157,6 @@ def _counted(verb: str, outcomes: Iterable[Outcome]) -> Done:
     return Done(f"{done:,} {verb}{left}.", listed)
 
 
-# pipelines
-
-
-async def _preview_retire(ask: Ask) -> Preview:
-    pipeline, name = ask.need("pipeline"), ask.need("processor")
-    found = (await pipelines.processor(ask.store, pipeline, name)).processor
-    details = (
-        "Use it for a processor that was removed from its pipeline.",
-        "If it comes back, it goes on from where it was.",
-    )
-    refused = "It is retired already." if found.retired_at is not None else None
-    if found.running is not None:
-        refused = f"It is running ({found.running}): stop its pipeline first."
-    summary = f"Retires {name} of {pipeline}: retention and alarms ignore it."
-    return Preview(summary, details, None, refused)
-
-
-async def _retire(ask: Ask, who: str) -> Done:
-    pipeline, name = ask.need("pipeline"), ask.need("processor")
-    await actions.retire_processor(ask.store, pipeline, name)
-    return Done(f"{name} of {pipeline} was retired.")
-
-
 ACTIONS = (
     Action("retry-outbox", "Retry a message", _preview_retry_outbox, _retry_outbox),
     Action(
@@ -194,5 +171,4 @@ ACTIONS = (
         danger=True,
     ),
     Action("edit-letter", "Retry an edited copy", _preview_edit, _edit, private=("data",)),
-    Action("retire-processor", "Retire a processor", _preview_retire, _retire, danger=True),
 )

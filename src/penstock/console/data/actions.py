@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import Any, LiteralString
 from uuid import UUID
 
-from penstock.admin import processors as processor_operations
 from penstock.admin.readers import end_of_log
 from penstock.console.data.log import MessageRow, messages
 from penstock.console.data.outbox import outbox_message
@@ -26,7 +25,6 @@ from penstock.database.waiters import of_group
 from penstock.errors import (
     OutboxMessageNotFound,
     PositionConflict,
-    ProcessorNotFound,
     StaleClaim,
     StateChanged,
     ValidationError,
@@ -329,31 +327,3 @@ async def cancel_join(store: AsyncStore, join_id: str | UUID) -> None:
     """Cancel a join: no message follows. A second time is refused."""
     if not await store.run(cancel(join_id)):
         raise StateChanged(f"join {join_id}", "pending", "cancelled")
-
-
-async def retire_processor(store: AsyncStore, pipeline: str, processor: str) -> None:
-    """Retire a processor that does not run: retention and alarms ignore it."""
-    check_text("pipeline", pipeline)
-    check_text("processor", processor)
-    name = f"{pipeline}.{processor}"
-    retired: LiteralString = (
-        "select p.processor from penstock.processors p"
-        " where p.pipeline = %s and p.processor = %s and p.retired_at is not null"
-    )
-    async with store.transaction() as transaction:
-        if not await transaction.run(processor_operations.hold_off(pipeline, processor)):
-            raise StateChanged(f"processor {name}", "stopped", "running")
-        if await transaction.run(call("is_retired", retired, (pipeline, processor), bool)):
-            raise StateChanged(f"processor {name}", "not retired", "retired already")
-        if not await transaction.run(processor_operations.retire(pipeline, processor)):
-            raise ProcessorNotFound(name)
-
-
-def from_scratch_command(pipeline: str) -> str:
-    """Return the command that runs a pipeline from scratch.
-
-    A runner cannot be asked to: only the pipeline's file says which processors begin again and
-    which tables they fill, and a pipeline that runs has to be stopped first. So the console shows
-    the command, and records nothing.
-    """
-    return f"penstock run FILE:{pipeline} --from-scratch"
