@@ -10,10 +10,10 @@ import typer
 from penstock import AsyncStore
 from penstock.cli.printing import console, counted, note, print_json, print_table
 from penstock.cli.target import Json, Yes, ask, command_group, confirm, open_existing
-from penstock.console.data import readers
+from penstock.console.data import groups as group_data
+from penstock.console.data.groups import Group
 from penstock.console.data.pages import MOST
 from penstock.console.data.partitions import Partition, partitions
-from penstock.console.data.readers import Group
 from penstock.errors import ValidationError
 
 GroupId = Annotated[str, typer.Argument(metavar="GROUP", help="The group.")]
@@ -59,10 +59,10 @@ def overview(json: Json = False) -> None:
 
 async def _look(store: AsyncStore) -> tuple[list[Group], list[Partition]]:
     """Return the groups, and their parked partitions."""
-    page = await readers.groups(store)
+    page = await group_data.groups(store)
     found = [*page.items]
     while page.next is not None:
-        page = await readers.groups(store, page.next)
+        page = await group_data.groups(store, page.next)
         found += page.items
     pages = [await partitions(store, one.group_id, "parked", limit=MOST) for one in found]
     return found, [one for page in pages for one in page.items]
@@ -109,7 +109,7 @@ def remove(group_id: GroupId, yes: Yes = False) -> None:
     Retention no longer keeps what it has not handled. Deletes its partitions with their offsets.
     Workers that are running fail at their next claim or acknowledgement.
     """
-    one = ask(lambda store: readers.group(store, group_id))
+    one = ask(lambda store: group_data.group(store, group_id))
     number = f"{one.partitions} partition{'s' * (one.partitions.value != 1)}"
     unhandled = f"{one.pending} with unhandled messages, {one.claimed} claimed now"
     confirm(f"remove {group_id}, with {number} ({unhandled})?", yes)

@@ -19,7 +19,7 @@ from starlette.responses import RedirectResponse, Response
 
 from penstock.console.actions import pipelines, readers, work
 from penstock.console.actions.action import Action
-from penstock.console.data.actions import record_action
+from penstock.console.data.audit import record_action
 from penstock.console.security import Refused, base, read_form
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.console.actions.action import Action, Done, number
 from penstock.console.data import pipeline_actions, pipelines
-from penstock.console.data.readers import Preview
+from penstock.console.data.previews import Preview
 from penstock.console.screen import Ask
 
 

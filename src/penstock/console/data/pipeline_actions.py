@@ -9,7 +9,7 @@ from penstock.admin import restarts
 from penstock.admin.restarts import RestartRequest
 from penstock.console.data.pages import bounded, query
 from penstock.console.data.pipelines import Processor, pipelines, processors
-from penstock.console.data.readers import Preview
+from penstock.console.data.previews import Preview
 from penstock.database.operation import call
 from penstock.errors import ProcessorNotFound, StateChanged, WrongExpectedVersion
 from penstock.message import check_text
