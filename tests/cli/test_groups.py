@@ -43,8 +43,25 @@ def test_parked_partitions_are_listed_with_their_errors(
 
     assert "device_id:a" in shown.stdout
     assert "ValueError: no" in shown.stdout
-    assert as_json["groups"][0]["parked"] == 1
+    assert as_json["groups"][0]["parked"] == {"value": 1, "at_least": False}
     assert as_json["parked"][0]["partition_key"] == "device_id:a"
+
+
+def test_many_partitions_are_counted_no_further_than_a_thousand(
+    penstock: Run, store: Store
+) -> None:
+    store.groups.register("readers")
+    store.append([DeviceSeen(device_id=str(number)) for number in range(1_001)])
+    for _ in range(3):  # each finds 500 partitions more
+        claim_device(store, types=[DeviceSeen], group_id="readers")
+
+    line = penstock("groups").stdout.splitlines()[1]
+    [found] = json.loads(penstock("groups", "--json").stdout)["groups"]
+    asked = penstock("groups", "remove", "readers", "--yes")
+
+    assert line.split()[3:7] == ["1,000+", "1,000+", "3", "0"]
+    assert found["pending"] == {"value": 1_000, "at_least": True}
+    assert asked.exit_code == 0
 
 
 @pytest.mark.usefixtures("claim")

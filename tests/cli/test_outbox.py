@@ -45,7 +45,7 @@ def test_the_outbox_is_counted_by_topic_and_state(penstock: Run, failed: OutboxM
 def test_the_outbox_as_json_is_one_object(penstock: Run, failed: OutboxMessageId) -> None:
     found = json.loads(penstock("outbox", "--json").stdout)
 
-    assert found["topics"][0]["failed"] == 1
+    assert found["topics"][0]["failed"] == {"value": 1, "at_least": False}
     assert found["topics"][1]["oldest_ready"] == "2026-05-01T12:00:00Z"
     assert [one["id"] for one in found["failed"]] == [str(failed)]
 
@@ -86,7 +86,7 @@ def test_what_is_not_due_yet_is_not_the_oldest_ready(penstock: Run, store: Store
 
     [topic] = json.loads(penstock("outbox", "--json").stdout)["topics"]
 
-    assert (topic["ready"], topic["oldest_ready"]) == (1, None)
+    assert (topic["ready"]["value"], topic["oldest_ready"]) == (1, None)
 
 
 def test_as_many_failures_are_shown_as_asked_for(penstock: Run, store: Store) -> None:
@@ -99,6 +99,21 @@ def test_as_many_failures_are_shown_as_asked_for(penstock: Run, store: Store) ->
     )
     assert penstock("outbox", "--failures", "25").stderr == ""
     assert len(json.loads(penstock("outbox", "--failures", "25", "--json").stdout)["failed"]) == 25
+
+
+def test_many_messages_are_counted_no_further_than_a_thousand(penstock: Run, store: Store) -> None:
+    store.outbox.enqueue_many([NewMessage("call", n) for n in range(2_002)])
+    for _ in range(2):
+        store.outbox.fail(store.outbox.claim("me", 1_000), "busy")
+    store.outbox.ack(store.outbox.claim("me", 1))
+
+    shown = penstock("outbox")
+    [topic] = json.loads(penstock("outbox", "--json").stdout)["topics"]
+
+    assert shown.stdout.splitlines()[1].split()[:5] == ["call", "1", "0", "1", "1,000+"]
+    assert topic["failed"] == {"value": 1_000, "at_least": True}
+    assert topic["done"] == {"value": 1, "at_least": False}
+    assert "the oldest 20 of 1,000+ failed messages" in shown.stderr
 
 
 def test_an_empty_outbox_has_nothing_to_tell(penstock: Run) -> None:

@@ -89,5 +89,5 @@ def _outbox(store: Store) -> tuple[OutboxMessageId, OutboxMessageId, JoinId]:
     [first, second] = store.outbox.claim("worker-1", 2, topics=["email.send"])
     store.outbox.ack([first])
     store.outbox.fail([second], f"SMTP says no {SCRIPT}")
-    ready = store.outbox.enqueue("invoice.print", {"card": "4242", "text": SCRIPT})
+    ready = store.outbox.enqueue("invoice.print", {"card": "no. 4242", "text": SCRIPT})
     return second.id, ready, join

@@ -11,8 +11,11 @@ import pytest
 
 import penstock
 from penstock import AsyncStore, Store
+from penstock.admin import Retained
+from penstock.admin.processors import PROCESSOR, processors
 from penstock.console.data.partitions import partition
 from tests.console.conftest import act, asking, confirm, csrf
+from tests.console.data.steps import begin_step
 from tests.console.filled import Filled, fill
 
 JOE, ADA = "course:Algebra|user:joe", "course:Algebra|user:ada"
@@ -249,6 +252,48 @@ async def test_an_edited_copy_that_is_not_json_is_refused(
     answer = await client.post("/actions/edit-letter", data=fields)
 
     assert answer.status_code == 400
+
+
+async def test_a_processor_is_retired_once_and_retention_waits_for_it_no_longer(
+    client: httpx2.AsyncClient, async_store: AsyncStore
+) -> None:
+    for _ in range(3):
+        await async_store.write_message("order-1", "Placed")
+    await async_store.groups.clear()  # it would hold retention back, too
+    await begin_step(async_store, "bill", {"order": (0, 0)}, "d1")
+    kept = await async_store.admin.retain("order", keep_count=1)
+
+    names = {"pipeline": "shop", "processor": "bill"}
+    shown = await client.get("/actions/retire-processor", params=names)
+    first, second = await confirm(client, shown), await confirm(client, shown)
+
+    assert "Retires bill of shop" in shown.text
+    assert (first.status_code, second.status_code) == (200, 409)
+    assert kept.held_back_by is not None
+    assert (kept.removed, kept.held_back_by.name) == (0, "shop.bill")
+    [retired] = await async_store.run(processors("shop"))
+    assert retired.retired_at is not None
+    assert await async_store.admin.retain("order", keep_count=1) == Retained(2, None)
+    assert await _recorded(async_store) == ["ada: Retire a processor"]
+
+
+async def test_a_processor_that_runs_is_not_retired(
+    client: httpx2.AsyncClient, async_store: AsyncStore, database_url: str
+) -> None:
+    await begin_step(async_store, "bill", {}, "d1")
+    names = {"pipeline": "shop", "processor": "bill"}
+    confirmable = await client.get("/actions/retire-processor", params=names)
+    with psycopg.connect(database_url, application_name="the runner") as runner:
+        runner.execute("select pg_advisory_lock(%s, hashtext('shop.bill'))", (PROCESSOR,))
+
+        shown = await client.get("/actions/retire-processor", params=names)
+        refused = await confirm(client, confirmable)
+
+    assert "It is running (the runner" in shown.text
+    assert 'name="confirmed"' not in shown.text
+    assert refused.status_code == 409
+    [running] = await async_store.run(processors("shop"))
+    assert running.retired_at is None
 
 
 async def test_what_was_done_is_listed(client: httpx2.AsyncClient, mine: Filled) -> None:

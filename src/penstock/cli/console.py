@@ -17,9 +17,9 @@ import typer
 
 import penstock
 from penstock.cli.printing import note
-from penstock.cli.target import has_database, selected_settings
+from penstock.cli.target import existing_settings
 from penstock.console import LOOPBACK, app
-from penstock.errors import NotInstalled, SetupError, ValidationError
+from penstock.errors import SetupError, ValidationError
 from penstock.extras import from_extra
 from penstock.settings import Settings
 
@@ -66,12 +66,7 @@ def console(
             f"{host} can be reached by others: give --token (`--token new` makes one), "
             "or listen on 127.0.0.1"
         )
-    settings = selected_settings()
-    if not has_database(settings):
-        raise NotInstalled(
-            f"no database in {settings.folder}: give --url, --folder or PENSTOCK_URL, or create "
-            "one with `penstock init`"
-        )
+    settings = existing_settings()
     listening = listen(host, port)
     address = _address(host, listening.getsockname()[1])
     shown = f"{address}?token={quote(token)}" if token else address

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Annotated
 
 import typer
 
+from penstock import AsyncStore
 from penstock.cli.printing import console, counted, note, print_json, print_table
-from penstock.cli.target import Json, Yes, command_group, confirm, open_existing
-from penstock.errors import GroupNotFound, ValidationError
-from penstock.log.overview import server_time
+from penstock.cli.target import Json, Yes, ask, command_group, confirm, open_existing
+from penstock.console.data import groups as group_data
+from penstock.console.data.groups import Group
+from penstock.console.data.pages import MOST
+from penstock.console.data.partitions import Partition, partitions
+from penstock.errors import ValidationError
 
 GroupId = Annotated[str, typer.Argument(metavar="GROUP", help="The group.")]
 
@@ -18,12 +23,10 @@ def overview(json: Json = False) -> None:
     """List consumer groups and their parked partitions.
 
     A partition is pending while it has unacknowledged messages. `waiting` is the age of the oldest
-    of them.
+    of them. Numbers are counted up to 1,000 (`1,000+`), and of each group the oldest 200 parked
+    partitions are listed.
     """
-    with open_existing() as store:
-        found = store.groups.list()
-        parked = [one for group in found for one in store.groups.parked(group.group_id)]
-        now = store.run(server_time())
+    found, parked = ask(_look)
     if json:
         print_json({"groups": found, "parked": parked})
         return
@@ -33,12 +36,12 @@ def overview(json: Json = False) -> None:
             (
                 one.group_id,
                 one.status,
-                ", ".join(one.partition_by or []),
+                ", ".join(one.partition_by),
                 one.partitions,
                 one.pending,
                 one.claimed,
                 one.parked,
-                one.oldest_pending and now - one.oldest_pending,
+                timedelta(seconds=one.seconds_behind) if one.seconds_behind else None,
             )
             for one in found
         ),
@@ -52,6 +55,17 @@ def overview(json: Json = False) -> None:
                 for one in parked
             ),
         )
+
+
+async def _look(store: AsyncStore) -> tuple[list[Group], list[Partition]]:
+    """Return the groups, and their parked partitions."""
+    page = await group_data.groups(store)
+    found = [*page.items]
+    while page.next is not None:
+        page = await group_data.groups(store, page.next)
+        found += page.items
+    pages = [await partitions(store, one.group_id, "parked", limit=MOST) for one in found]
+    return found, [one for page in pages for one in page.items]
 
 
 def stop(group_id: GroupId) -> None:
@@ -95,13 +109,11 @@ def remove(group_id: GroupId, yes: Yes = False) -> None:
     Retention no longer keeps what it has not handled. Deletes its partitions with their offsets.
     Workers that are running fail at their next claim or acknowledgement.
     """
+    one = ask(lambda store: group_data.group(store, group_id))
+    number = f"{one.partitions} partition{'s' * (one.partitions.value != 1)}"
+    unhandled = f"{one.pending} with unhandled messages, {one.claimed} claimed now"
+    confirm(f"remove {group_id}, with {number} ({unhandled})?", yes)
     with open_existing() as store:
-        found = [one for one in store.groups.list() if one.group_id == group_id]
-        if not found:
-            raise GroupNotFound(group_id)
-        partitions = counted(found[0].partitions, "partition")
-        unhandled = f"{found[0].pending} with unhandled messages, {found[0].claimed} claimed now"
-        confirm(f"remove {group_id}, with {partitions} ({unhandled})?", yes)
         store.groups.remove(group_id)
     note(f"{group_id} removed")
 

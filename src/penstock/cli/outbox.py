@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, fields
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 
-from penstock import Join, JoinMember, OutboxMessage, Store, TopicState
+from penstock import AsyncStore, Join, JoinMember, OutboxMessage, Store
 from penstock.cli.printing import (
     console,
     counted,
@@ -18,8 +19,10 @@ from penstock.cli.printing import (
     print_list,
     print_table,
 )
-from penstock.cli.target import Json, command_group, open_existing
+from penstock.cli.target import Json, ask, command_group, open_existing
+from penstock.console.data.outbox import Topic, Topics, topics
 from penstock.errors import OutboxMessageNotFound
+from penstock.log.overview import server_time
 from penstock.outbox.messages import STATES
 
 Failures = Annotated[
@@ -33,18 +36,18 @@ def overview(failures: Failures = 20, json: Json = False) -> None:
     """Count the messages of the outbox by topic and state, and list failed ones.
 
     `oldest ready` is when the first message that waits for a handler became due. `last error` is
-    the error of that message, for instance that no dispatcher has a handler for its topic.
+    the error of that message, for instance that no dispatcher has a handler for its topic. A number
+    with a + was not counted further: beyond 1,000, and for `done` among the newest 1,000.
     """
-    with open_existing() as store:
-        topics = _by_topic(store.outbox.summary())
-        failed = store.outbox.list(state="failed", limit=failures)
+    found, failed, now = ask(lambda store: _look(store, failures))
+    rows = [_row(one, now) for one in found.items]
     if json:
-        print_json({"topics": topics, "failed": failed})
+        print_json({"topics": rows, "failed": failed})
         return
     columns = ("topic", *STATES, "oldest_ready", "last_error")
     print_table(
         "topic >ready >in_progress >done >failed oldest_ready last_error",
-        ([row[name] for name in columns] for row in topics),
+        ([row[name] for name in columns] for row in rows),
     )
     if failed:
         console().print()
@@ -52,19 +55,29 @@ def overview(failures: Failures = 20, json: Json = False) -> None:
             "failed topic >attempts error",
             ((one.id, one.topic, one.attempts, one.last_error) for one in failed),
         )
-        if len(failed) < (in_all := sum(row["failed"] for row in topics)):
-            note(f"the oldest {len(failed)} of {in_all} failed messages: --failures N shows more")
+        if len(failed) < found.failed.value:
+            shown = f"the oldest {len(failed)} of {found.failed} failed messages"
+            note(f"{shown}: --failures N shows more")
 
 
-def _by_topic(summary: Sequence[TopicState]) -> list[dict[str, Any]]:
-    """Return one row per topic: the number of messages in each state, and the oldest ready."""
-    rows: dict[str, dict[str, Any]] = {}
-    for one in summary:
-        row = rows.setdefault(one.topic, {"topic": one.topic, **dict.fromkeys(STATES, 0)})
-        row[one.state] = one.count
-        if one.state == "ready":
-            row["oldest_ready"], row["last_error"] = one.oldest, one.last_error
-    return [{"oldest_ready": None, "last_error": None, **row} for row in rows.values()]
+async def _look(
+    store: AsyncStore, failures: int
+) -> tuple[Topics, Sequence[OutboxMessage], datetime]:
+    """Return the topics, failed messages, and the server's time."""
+    found = await topics(store)
+    failed = await store.outbox.list(state="failed", limit=failures)
+    return found, failed, await store.run(server_time())
+
+
+def _row(topic: Topic, now: datetime) -> dict[str, Any]:
+    """Return a topic: the number of its messages in each state, and the oldest that is ready."""
+    counts = {state: getattr(topic, state) for state in STATES}
+    is_due = topic.oldest_due is not None and topic.oldest_due <= now
+    oldest = {
+        "oldest_ready": topic.oldest_due if is_due else None,
+        "last_error": topic.last_error if is_due else None,
+    }
+    return {"topic": topic.topic, **counts, **oldest}
 
 
 def show_message(id: MessageId, json: Json = False) -> None:

@@ -7,14 +7,15 @@ command in the wrong folder does not show an empty log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from datetime import timedelta
 from functools import update_wrapper
 from inspect import Signature, signature
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import psycopg
 import typer
@@ -40,6 +41,8 @@ Folder = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
+
+Answer = TypeVar("Answer")
 
 #: --url and --folder
 _selected: ContextVar[tuple[str | None, str | None]] = ContextVar("selected")
@@ -115,15 +118,31 @@ def has_database(settings: Settings) -> bool:
     return not settings.embedded or (settings.folder / "data").exists()
 
 
-def open_existing() -> penstock.Store:
-    """Return a store on an existing database."""
+def existing_settings() -> Settings:
+    """Return the settings of a database that exists."""
     settings = selected_settings()
     if not has_database(settings):
         raise NotInstalled(
             f"no database in {settings.folder}: give --url, --folder or PENSTOCK_URL, or create "
             "one with `penstock init`"
         )
-    return penstock.connect(settings)
+    return settings
+
+
+def open_existing() -> penstock.Store:
+    """Return a store on an existing database."""
+    return penstock.connect(existing_settings())
+
+
+def ask(question: Callable[[penstock.AsyncStore], Awaitable[Answer]]) -> Answer:
+    """Return what a function of the console's data finds in an existing database."""
+    settings = existing_settings()
+
+    async def run() -> Answer:
+        async with await penstock.connect_async(settings) as store:
+            return await question(store)
+
+    return asyncio.run(run())
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from penstock.console.data import outbox, pipelines, readers
+from penstock.console.data import consumers, groups, outbox, pipelines
 from penstock.console.data.overview import ReaderLag
 from penstock.console.data.pages import Count
 from penstock.errors import ConsoleError, GroupNotFound, ReaderNotFound
@@ -30,12 +30,12 @@ async def _backlog(store: AsyncStore, one: ReaderLag) -> Count:
     names = one.subject
     match one.kind:
         case "consumer":
-            return (await readers.consumer(store, names["category"], names["consumer_id"])).behind
+            return (await consumers.consumer(store, names["category"], names["consumer_id"])).behind
         case "session":
             queue, consumer_id = queue_of(names["stream_name"]), names["consumer_id"]
-            return Count((await readers.queue_consumer(store, queue, consumer_id)).behind)
+            return Count((await consumers.queue_consumer(store, queue, consumer_id)).behind)
         case "group":
-            return (await readers.group(store, names["group_id"])).pending
+            return (await groups.group(store, names["group_id"])).pending
         case "processor":
             listed = await pipelines.processors(store, names["pipeline"])
             return next(p.lag for p in listed if p.processor == names["processor"])

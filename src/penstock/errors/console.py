@@ -31,6 +31,16 @@ class ProcessorNotFound(ConsoleError):
     template = "no pipeline or processor {name!r} has run on this database"
 
 
+class TableNotFound(ConsoleError):
+    """The lake has no table of this name.
+
+    Check the name: `penstock lake` lists them. The store needs the warehouse of the lake.
+    """
+
+    name: str
+    template = "the lake has no table {name!r}"
+
+
 class PartitionNotFound(ConsoleError):
     """The group has no partition with this key.
 

@@ -142,6 +142,8 @@ class Run:
     driver_rows: int
     on_step: Callable[[StepReport], None] | None
     log: LogContext
+    #: whether it is over because the pipeline is to begin from scratch
+    begins_again: bool = False
     #: an error of the run that is not a processor's
     failure: PenstockError | None = None
 
@@ -155,9 +157,11 @@ class Run:
 class ProcessorLoop:
     """Runs the steps of one processor, in a thread of its own."""
 
-    def __init__(self, run: Run, processor: Processor, remembered: Remembered) -> None:
+    def __init__(
+        self, run: Run, processor: Processor, progress: Progress, remembered: Remembered
+    ) -> None:
         self.processor = processor
-        self.progress = Progress(processor.name, processor.kind)
+        self.progress = progress
         self.remembered = remembered
         self._run = run
         self._retries = Retries(run.retry_for, run.timing)

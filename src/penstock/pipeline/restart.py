@@ -7,12 +7,15 @@ otherwise be added to it twice.
 
 A queue that others write to as well has no such position: their messages would be skipped with the
 rest. Such a pipeline is refused before anything changes.
+
+An open request to start from scratch (`admin/restarts.py`) is answered in the same transaction.
 """
 
 from __future__ import annotations
 
 from psycopg import sql
 
+from penstock.admin import restarts
 from penstock.errors import GraphError
 from penstock.lake.catalog_rows import drop_table
 from penstock.pipeline import state
@@ -35,6 +38,8 @@ def restart(connection: RunConnection, pipeline: Pipeline) -> None:
             _refuse_shared_queues(connection, pipeline, one, republished)
         for one in processors:
             _restart_processor(connection, pipeline, one, republished)
+        # last, since readers do not pass a message before its transaction has ended
+        connection.run(restarts.answer(pipeline.name, restarts.RESTARTED))
 
 
 def _restart_processor(

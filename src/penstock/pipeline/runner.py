@@ -8,6 +8,10 @@ notices when that is lost.
 `run_until_idle` ends when all processors are idle and no message waits for any of them, `run_once`
 when each has run a step. `run` goes on until it is stopped. To stop is to finish the steps that are
 under way; SIGTERM and SIGINT do that too.
+
+A request to start from scratch (`admin/restarts.py`) is answered before the first step. `run` also
+answers later ones: it finishes the steps under way, lets the processors begin again, and starts new
+threads.
 """
 
 from __future__ import annotations
@@ -19,9 +23,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import psycopg
 from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
+from penstock.admin import restarts
 from penstock.database.waiters import of_category
 from penstock.errors import (
     PenstockError,
@@ -29,6 +35,7 @@ from penstock.errors import (
     RunFailed,
     RunLockLost,
     SparkStopped,
+    UnavailableError,
     ValidationError,
 )
 from penstock.log.waiter import Waiter
@@ -131,6 +138,7 @@ class Runner:
         self._driver_rows = driver_rows
         self._timing = timing or Timing()
         self._schedule = Schedule(pipeline)
+        self._stopped = False
 
     def run(
         self, *, wait: bool = False, check: bool = True, retry_for: Duration = RETRY_FOR
@@ -159,6 +167,7 @@ class Runner:
 
     def stop(self) -> None:
         """End the run after the steps under way. Any thread, and a signal handler, may call it."""
+        self._stopped = True
         self._schedule.is_over = True
 
     def from_scratch(self, *, wait: bool = False) -> None:
@@ -166,40 +175,75 @@ class Runner:
 
         Tables of projections are rebuilt beside the live ones; streams publish anew.
         """
-        with (
-            self._locked(wait=wait) as (_, locks),
-            locks.connection(*self.pipeline.processors) as connection,
-        ):
-            if connection is None:  # it was stopped
+        with self._locked(wait=wait) as (_, locks):
+            if not self._restart(locks):
                 raise PipelineRunning(self.pipeline.name, "its steps are not finished yet")
-            restart(connection, self.pipeline)
+
+    def _restart(self, locks: ProcessorLocks) -> bool:
+        """Let the processors begin again. Return whether they do: not if it was stopped."""
+        with locks.connection(*self.pipeline.processors) as connection:
+            if connection is not None:
+                restart(connection, self.pipeline)
+            return connection is not None
 
     def _execute(self, until: Until, wait: bool, check: bool, retry_for: float = 0.0) -> Summary:
         started = time.monotonic()
+        processors = self.pipeline.processors.values()
+        progress = {one.name: Progress(one.name, one.kind) for one in processors}
         with self._locked(wait=wait) as (lock, locks):
-            run = Run(
-                self.pipeline, self._store, self.database, self.spark, self._schedule, locks,
-                until, retry_for, self._timing, read_hooks(self._context), self._driver_rows,
-                self._on_step, self._context,
-            )  # fmt: skip
-            try:
-                loops = self._start_loops(run)
-                _Watch(run, lock, loops).run_until_over()
-            finally:
-                run.schedule.end()
+            begins_again = True
+            while begins_again:
+                self._renew_schedule()
+                self._restart_if_requested(lock, locks)
+                run = Run(
+                    self.pipeline, self._store, self.database, self.spark, self._schedule, locks,
+                    until, retry_for, self._timing, read_hooks(self._context), self._driver_rows,
+                    self._on_step, self._context,
+                )  # fmt: skip
+                self._run_loops(run, lock, progress)
+                begins_again = run.begins_again and run.failure is None
         if run.failure is not None:
             raise run.failure
-        progress = {name: one.progress for name, one in loops.items()}
         summary = Summary(self.pipeline.name, progress, time.monotonic() - started)
         if check:
             summary.check()
         return summary
 
+    def _renew_schedule(self) -> None:
+        """Begin with nobody idle; whoever has stopped the run meanwhile has stopped this, too."""
+        self._schedule = Schedule(self.pipeline)
+        if self._stopped:  # a later `stop()` finds the new schedule
+            self._schedule.is_over = True
+
+    def _restart_if_requested(self, lock: RunLock, locks: ProcessorLocks) -> None:
+        """Begin from scratch if that is requested, or write down why it cannot be done."""
+        name = self.pipeline.name
+        try:
+            if not lock.connection.run(restarts.is_requested(name)):
+                return
+            try:
+                if self._restart(locks):
+                    log.warning("%s begins from scratch, as requested", name)
+            except UnavailableError:
+                raise
+            except (PenstockError, psycopg.Error) as error:
+                log.error("%s does not begin from scratch: %s", name, error)
+                lock.connection.run(restarts.answer(name, restarts.REFUSED, reason=str(error)))
+        except UnavailableError as error:  # the request stays open: the watch finds it again
+            log.warning("%s does not begin from scratch yet: %s", name, error)
+
+    def _run_loops(self, run: Run, lock: RunLock, progress: Mapping[str, Progress]) -> None:
+        try:
+            _Watch(run, lock, self._start_loops(run, progress)).run_until_over()
+        finally:
+            run.schedule.end()
+
     @contextmanager
     def _locked(self, *, wait: bool) -> Iterator[tuple[RunLock, ProcessorLocks]]:
         """Hold the lock of a new run, which a signal stops."""
-        schedule = self._schedule = Schedule(self.pipeline)
-        run = self.pipeline.name, lambda: schedule.is_over, self._context.interceptors
+        self._stopped = False
+        self._schedule = Schedule(self.pipeline)
+        run = self.pipeline.name, lambda: self._schedule.is_over, self._context.interceptors
         with stopping_on_signals(self.stop):
             lock = lock_run(self.database, *run, wait=wait)
             try:
@@ -207,10 +251,10 @@ class Runner:
             finally:
                 lock.release()
 
-    def _start_loops(self, run: Run) -> dict[str, ProcessorLoop]:
+    def _start_loops(self, run: Run, progress: Mapping[str, Progress]) -> dict[str, ProcessorLoop]:
         ends = self._ends() if run.until is Until.IDLE else {}
         loops = {
-            one.name: ProcessorLoop(run, one, Remembered(ends=ends))
+            one.name: ProcessorLoop(run, one, progress[one.name], Remembered(ends=ends))
             for one in self.pipeline.processors.values()
         }
         for loop in loops.values():
@@ -262,6 +306,7 @@ class _Watch:
         self._outage = Outage(f"pipeline {run.pipeline.name}", log)
         self._steps_at_last_look = -1
         self._has_found = False  # messages to read, at the last look
+        self._next_question = time.monotonic()  # whether it is to begin from scratch
 
     def run_until_over(self) -> None:
         """Return when the run is over and no thread is in a step any more."""
@@ -279,6 +324,9 @@ class _Watch:
                 self._run.failure = SparkStopped(self._run.pipeline.name)
                 return
             try:
+                if self._is_to_begin_again():
+                    self._run.begins_again = True
+                    return
                 if not self._look():
                     return
                 self._lost.succeed()
@@ -299,6 +347,14 @@ class _Watch:
             ended=lambda: schedule.is_over,
         )
         return schedule.wait(0.0, until_all_idle=False)
+
+    def _is_to_begin_again(self) -> bool:
+        """Return whether `run` finds a request to start from scratch; it asks once a second."""
+        now = time.monotonic()
+        if not self._is_endless or now < self._next_question:
+            return False
+        self._next_question = now + self._run.timing.idle_lock_check_interval
+        return self._lock.connection.run(restarts.is_requested(self._run.pipeline.name))
 
     def _look(self) -> bool:
         """Wake processors that have messages to read. Return whether the run goes on."""

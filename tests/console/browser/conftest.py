@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import psycopg
@@ -142,6 +142,12 @@ class Visitor:
             one for one in self.complaints if not any(known in one for known in self.expected)
         ]
         assert not unexpected, unexpected
+
+
+def change_scheme(page: Page, scheme: Literal["light", "dark"]) -> None:
+    """Change the colours of a page as the viewer's system does, and wait until it has them."""
+    page.emulate_media(color_scheme=scheme)
+    page.evaluate("Promise.allSettled(document.getAnimations().map(one => one.finished))")
 
 
 @contextmanager

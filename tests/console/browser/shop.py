@@ -28,7 +28,7 @@ from penstock import (
     Store,
     Worker,
 )
-from penstock.console.data.actions import AUDIT_STREAM
+from penstock.console.data.audit import AUDIT_STREAM
 from penstock.database.operation import call
 from penstock.demo import files, stock
 from penstock.errors import PermanentFailure

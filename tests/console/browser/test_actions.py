@@ -21,6 +21,7 @@ from penstock import (
     Store,
     TypedMessage,
 )
+from penstock.admin.restarts import last_request
 from penstock.console.actions.acting import ACTIONS
 from penstock.database.operation import call, only_value
 from tests.console.browser.conftest import Shop, Visitor
@@ -356,6 +357,30 @@ def test_retire_a_processor(visitor: Visitor, console: str, store: Store, the_sh
 
     sql = "select retired_at is not null from penstock.processors where processor = 'gone'"
     ends_up(True, store, sql)
+
+
+def test_run_a_pipeline_from_scratch_and_withdraw_it(
+    visitor: Visitor, console: str, store: Store, the_shop: Shop
+) -> None:
+    with psycopg.connect(the_shop.url, autocommit=True) as connection:
+        connection.execute("select penstock.open_processor('mill', 'grind', 'stream')")
+    pipeline = f"{console}/pipelines/pipeline?pipeline=mill"
+    page = visitor.open(pipeline)
+    page.get_by_role("link", name="Run from scratch …").click()
+    expect(page.get_by_role("main")).to_contain_text("Publish everything anew: grind.")
+
+    confirm(page, "restart-pipeline", store)
+    requested = store.run(last_request("mill"))
+    page.goto(pipeline)
+    expect(page.get_by_role("region", name="open From scratch")).to_contain_text("has requested it")
+    page.get_by_role("link", name="Withdraw …").click()
+    confirm(page, "withdraw-restart", store)
+
+    withdrawn = store.run(last_request("mill"))
+    assert requested is not None
+    assert withdrawn is not None
+    assert (requested.state, withdrawn.state) == ("open", "withdrawn")
+    assert "127.0.0.1" in requested.requested_by
 
 
 def test_leaving_it_does_nothing(visitor: Visitor, console: str, store: Store) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Request, expect
 
 import penstock
 from penstock import Store
@@ -71,6 +71,45 @@ def test_a_live_page_keeps_what_the_reader_does(
     expect(page.get_by_role("table")).to_contain_text("note-1")
     expect(page.get_by_role("textbox", name="Type")).to_have_value("half a wo")
     expect(page.get_by_role("textbox", name="Type")).to_be_focused()
+
+
+def test_a_tab_that_nobody_looks_at_gives_its_stream_back(
+    visitor: Visitor, console: str, store: Store
+) -> None:
+    visitor.expected = ("[object Event]",)  # htmx logs that it has lost the stream
+    page, opened = visitor.open(), list[str]()
+    page.clock.install()
+    page.on("request", lambda one: opened.append(one.url) if _is_live(one) else None)
+    page.goto(f"{console}/log/messages?target=postcard")
+    expect(page.get_by_role("main")).to_contain_text("No messages")
+
+    page.evaluate(HIDE, True)
+    page.clock.run_for(15_000)
+    store.write_message("postcard-1", "Sent")
+    expect(page.get_by_role("table")).to_contain_text("postcard-1")  # the viewer may be back soon
+    with page.expect_event("requestfailed", _is_live):  # closed by the page
+        page.clock.run_for(10_000)
+    store.write_message("postcard-2", "Sent")
+    page.clock.run_for(60_000)
+    hidden = len(opened), page.get_by_role("table").inner_text()
+    page.evaluate(HIDE, False)
+
+    expect(page.get_by_role("table")).to_contain_text("postcard-2")
+    expect(page.get_by_text("The console does not answer")).to_be_hidden()
+    assert hidden[0] == 1
+    assert "postcard-2" not in hidden[1]
+    assert len(opened) == 2
+
+
+#: what a browser does when its viewer changes to another tab, or comes back
+HIDE = """hidden => {
+  Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
+
+
+def _is_live(request: Request) -> bool:
+    return "/live?" in request.url
 
 
 class TestTheDatabaseAway:

@@ -19,7 +19,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from penstock import Store
-from tests.console.browser.conftest import DESKTOP, PHONE, Shop, Visitor, visiting
+from tests.console.browser.conftest import DESKTOP, PHONE, Shop, Visitor, change_scheme, visiting
 from tests.console.browser.screens import SCREENS, Shown
 
 pytestmark = pytest.mark.timeout(900)  # minutes of writing, for the charts
@@ -78,11 +78,11 @@ def test_a_picture_of_each_screen(
 def _draw(shown: Shown, address: str, visitor: Visitor, folder: Path) -> None:
     schemes: tuple[Literal["light", "dark"], ...] = ("light", "dark")
     for device, viewport in (("desktop", DESKTOP), ("phone", PHONE)):
+        page = visitor.open(address, viewport=viewport, device_scale_factor=1.5)
+        text = "holds readers back" if shown.path == "/" else shown.text
+        expect(page.get_by_role("main")).to_contain_text(text)
         for scheme in schemes:
-            options = {"viewport": viewport, "color_scheme": scheme, "device_scale_factor": 1.5}
-            page = visitor.open(address, **options)
-            text = "holds readers back" if shown.path == "/" else shown.text
-            expect(page.get_by_role("main")).to_contain_text(text)
+            change_scheme(page, scheme)
             picture = folder / f"{shown.name}-{device}-{scheme}.webp"
             picture.write_bytes(_webp(page))
 

@@ -10,7 +10,18 @@ import psycopg
 import pytest
 
 from penstock import AsyncStore
-from penstock.console.data import actions, overview, partitions, pipelines, readers
+from penstock.console.data import (
+    audit,
+    consumers,
+    groups,
+    outbox_actions,
+    overview,
+    partitions,
+    pipeline_actions,
+    pipelines,
+    previews,
+    reader_actions,
+)
 from penstock.errors import (
     GroupNotFound,
     JoinFinished,
@@ -28,9 +39,9 @@ from tests.console.data.test_readers import claimed, placed, seen
 
 
 async def test_an_action_is_recorded(async_store: AsyncStore) -> None:
-    position = await actions.record_action(async_store, "ann", "seek", {"position": 3})
+    position = await audit.record_action(async_store, "ann", "seek", {"position": 3})
 
-    [found] = await actions.recorded_actions(async_store)
+    [found] = await audit.recorded_actions(async_store)
 
     assert (found.global_position, found.category) == (position, "penstock:console")
     assert found.data.value == {"who": "ann", "what": "seek", "facts": {"position": 3}}
@@ -45,10 +56,10 @@ async def test_a_writer_is_ended_once(async_store: AsyncStore, database_url: str
         [held] = (await overview.overview(async_store)).held_back_by
 
         with pytest.raises(StateChanged, match="a later one"):
-            await actions.end_writer(async_store, pid, held.bound - 1)
-        ended = await actions.end_writer(async_store, pid, held.bound)
+            await reader_actions.end_writer(async_store, pid, held.bound - 1)
+        ended = await reader_actions.end_writer(async_store, pid, held.bound)
         with pytest.raises(WriterNotFound):
-            await actions.end_writer(async_store, pid, held.bound)
+            await reader_actions.end_writer(async_store, pid, held.bound)
 
         assert ended.pid == held.pid == pid
         assert held.statement is not None
@@ -65,19 +76,19 @@ async def test_a_consumer_is_moved_from_where_it_was_seen(
     await placed(async_store)
     await async_store.admin.seek("order", "mailer", 2, kept_in)
 
-    await actions.seek(async_store, "order", "mailer", 1, expected=2)
+    await reader_actions.seek(async_store, "order", "mailer", 1, expected=2)
     with pytest.raises(StateChanged, match="is at 1 by now, not at 2: nothing was done"):
-        await actions.seek(async_store, "order", "mailer", 3, expected=2)
+        await reader_actions.seek(async_store, "order", "mailer", 3, expected=2)
     with pytest.raises(ValidationError, match="the end of the log"):
-        await actions.seek(async_store, "order", "mailer", 99, expected=1)
-    resumes = await actions.replay(async_store, "order", "mailer", 1, expected=1)
+        await reader_actions.seek(async_store, "order", "mailer", 99, expected=1)
+    resumes = await reader_actions.replay(async_store, "order", "mailer", 1, expected=1)
 
     assert resumes == 0
-    assert (await readers.consumer(async_store, "order", "mailer")).position == 0
+    assert (await consumers.consumer(async_store, "order", "mailer")).position == 0
     with pytest.raises(ValidationError, match="to skip none"):
-        await actions.replay(async_store, "order", "mailer", 3, expected=0)
+        await reader_actions.replay(async_store, "order", "mailer", 3, expected=0)
     with pytest.raises(ReaderNotFound):
-        await actions.seek(async_store, "order", "nobody", 1, expected=None)
+        await reader_actions.seek(async_store, "order", "nobody", 1, expected=None)
 
 
 async def test_a_queues_consumer_is_moved_from_where_it_was_seen(async_store: AsyncStore) -> None:
@@ -86,42 +97,42 @@ async def test_a_queues_consumer_is_moved_from_where_it_was_seen(async_store: As
     for _ in range(3):
         await queue.offer("hello")
 
-    before = await actions.seek_queue(async_store, "mail", "sender", 2, expected=0)
+    before = await reader_actions.seek_queue(async_store, "mail", "sender", 2, expected=0)
 
     assert before == 0
-    assert (await readers.queue_consumer(async_store, "mail", "sender")).next_offset == 2
+    assert (await consumers.queue_consumer(async_store, "mail", "sender")).next_offset == 2
     with pytest.raises(StateChanged):
-        await actions.seek_queue(async_store, "mail", "sender", 1, expected=0)
+        await reader_actions.seek_queue(async_store, "mail", "sender", 1, expected=0)
 
 
 async def test_of_two_people_who_reset_a_group_one_does(async_store: AsyncStore) -> None:
     await async_store.groups.register("g")
     await seen(async_store, ("Algebra", "joe"))
     claim = await claimed(async_store)
-    preview = await readers.preview_reset(async_store, "g")
+    preview = await previews.preview_reset(async_store, "g")
     assert isinstance(preview.expected, int)
 
     results = await asyncio.gather(
-        *(actions.reset_group(async_store, "g", preview.expected) for _ in range(2)),
+        *(reader_actions.reset_group(async_store, "g", preview.expected) for _ in range(2)),
         return_exceptions=True,
     )
 
     assert sorted(type(one).__name__ for one in results) == ["NoneType", "StateChanged"]
-    assert (await readers.group(async_store, "g")).partitions.value == 0
+    assert (await groups.group(async_store, "g")).partitions.value == 0
     with pytest.raises(StaleClaim):
         await async_store.groups.ack(claim)
     with pytest.raises(GroupNotFound):
-        await actions.reset_group(async_store, "x", 0)
+        await reader_actions.reset_group(async_store, "x", 0)
 
 
 async def test_a_group_is_stopped_and_started(async_store: AsyncStore) -> None:
     await async_store.groups.register("g")
 
-    await actions.stop_group(async_store, "g")
-    stopped = (await readers.group(async_store, "g")).status
-    await actions.start_group(async_store, "g")
+    await reader_actions.stop_group(async_store, "g")
+    stopped = (await groups.group(async_store, "g")).status
+    await reader_actions.start_group(async_store, "g")
 
-    assert (stopped, (await readers.group(async_store, "g")).status) == ("stopped", "active")
+    assert (stopped, (await groups.group(async_store, "g")).status) == ("stopped", "active")
 
 
 async def test_a_parked_partition_is_resumed_once(async_store: AsyncStore) -> None:
@@ -130,14 +141,14 @@ async def test_a_parked_partition_is_resumed_once(async_store: AsyncStore) -> No
     claim = await claimed(async_store)
     await async_store.groups.release(claim, error="no", park=True)
 
-    await actions.resume_partition(async_store, "g", claim.partition_key)
+    await reader_actions.resume_partition(async_store, "g", claim.partition_key)
 
     assert (await partitions.partition(async_store, "g", claim.partition_key)).state == "ready"
     with pytest.raises(StateChanged, match="not parked"):
-        await actions.resume_partition(async_store, "g", claim.partition_key)
+        await reader_actions.resume_partition(async_store, "g", claim.partition_key)
     with pytest.raises(PartitionNotFound):
-        await actions.resume_partition(async_store, "g", "course:x|user:y")
-    assert await actions.resume_partitions(async_store, "g") == 0
+        await reader_actions.resume_partition(async_store, "g", "course:x|user:y")
+    assert await reader_actions.resume_partitions(async_store, "g") == 0
 
 
 async def test_a_claimed_partition_is_taken_from_its_worker(async_store: AsyncStore) -> None:
@@ -148,43 +159,45 @@ async def test_a_claimed_partition_is_taken_from_its_worker(async_store: AsyncSt
     assert held.claimed_at is not None
 
     with pytest.raises(StateChanged, match="claimed again"):
-        await actions.release_partition(
+        await reader_actions.release_partition(
             async_store, "g", claim.partition_key, held.claimed_at - timedelta(seconds=1)
         )
-    worker = await actions.release_partition(async_store, "g", claim.partition_key, held.claimed_at)
+    worker = await reader_actions.release_partition(
+        async_store, "g", claim.partition_key, held.claimed_at
+    )
 
     assert worker == "w1"
     assert (await partitions.partition(async_store, "g", claim.partition_key)).state == "ready"
     with pytest.raises(StaleClaim):
         await async_store.groups.ack(claim)
     with pytest.raises(StateChanged, match="not claimed"):
-        await actions.release_partition(async_store, "g", claim.partition_key)
+        await reader_actions.release_partition(async_store, "g", claim.partition_key)
 
 
 async def test_a_failed_message_is_retried_once(async_store: AsyncStore) -> None:
     id = await failed(async_store)
 
-    await actions.retry_outbox(async_store, id)
+    await outbox_actions.retry_outbox(async_store, id)
 
     assert (await async_store.outbox.get(id)).state == "ready"
     with pytest.raises(StateChanged, match="is ready by now, not failed"):
-        await actions.retry_outbox(async_store, id)
+        await outbox_actions.retry_outbox(async_store, id)
     with pytest.raises(OutboxMessageNotFound):
-        await actions.retry_outbox(async_store, uuid4())
+        await outbox_actions.retry_outbox(async_store, uuid4())
 
 
 async def test_a_cancelled_message_fails_and_its_join_counts_it(async_store: AsyncStore) -> None:
     join_id = await async_store.joins.start(None, 1)
     id = await async_store.outbox.enqueue("mail", due=LATER, joins=[join_id])
 
-    await actions.cancel_outbox(async_store, id, "ann")
+    await outbox_actions.cancel_outbox(async_store, id, "ann")
 
     found = await async_store.outbox.get(id)
     assert (found.state, found.last_error) == ("failed", "cancelled by ann")
     assert (await async_store.joins.get(join_id)).failed_steps == 1
     assert await async_store.outbox.claim("worker") == []
     with pytest.raises(StateChanged, match="is failed by now, not ready"):
-        await actions.cancel_outbox(async_store, id, "ann")
+        await outbox_actions.cancel_outbox(async_store, id, "ann")
 
 
 async def test_a_message_in_progress_is_not_cancelled(async_store: AsyncStore) -> None:
@@ -192,7 +205,7 @@ async def test_a_message_in_progress_is_not_cancelled(async_store: AsyncStore) -
     [claim] = await async_store.outbox.claim("worker")
 
     with pytest.raises(StateChanged, match="is in_progress by now"):
-        await actions.cancel_outbox(async_store, id, "ann")
+        await outbox_actions.cancel_outbox(async_store, id, "ann")
 
     await async_store.outbox.ack(claim)
 
@@ -204,25 +217,25 @@ async def test_what_matches_a_filter_is_retried(async_store: AsyncStore) -> None
         await failed(async_store, "sms", "timeout of the server"),
     ]
 
-    none = await actions.retry_matching(
+    none = await outbox_actions.retry_matching(
         async_store, "mail", "timeout", datetime.now(UTC) + timedelta(hours=1)
     )
-    some = await actions.retry_matching(async_store, "mail", "timeout")
+    some = await outbox_actions.retry_matching(async_store, "mail", "timeout")
 
     assert (none.count, some.count, some.more) == (0, 1, False)
     assert (await async_store.outbox.get(wanted)).state == "ready"
     assert {(await async_store.outbox.get(one)).state for one in others} == {"failed"}
-    assert (await actions.retry_matching(async_store)).count == 2
+    assert (await outbox_actions.retry_matching(async_store)).count == 2
 
 
 async def test_a_join_is_cancelled_once(async_store: AsyncStore) -> None:
     join_id = await async_store.joins.start(None, 1)
 
-    await actions.cancel_join(async_store, join_id)
+    await outbox_actions.cancel_join(async_store, join_id)
 
     assert (await async_store.joins.get(join_id)).status == "cancelled"
     with pytest.raises((StateChanged, JoinFinished)):
-        await actions.cancel_join(async_store, join_id)
+        await outbox_actions.cancel_join(async_store, join_id)
 
 
 async def test_a_processor_is_retired_unless_it_runs(
@@ -236,13 +249,13 @@ async def test_a_processor_is_retired_unless_it_runs(
         runner.execute("select pg_advisory_lock(1885693288, hashtext('shop.sums'))")
         [running] = await pipelines.processors(async_store, "shop")
         with pytest.raises(StateChanged, match="running"):
-            await actions.retire_processor(async_store, "shop", "sums")
+            await pipeline_actions.retire_processor(async_store, "shop", "sums")
+        runner.execute("select pg_advisory_unlock_all()")  # a session ends some time after this
 
     assert running.running is not None
     assert running.running.startswith("the runner, server process")
-    await actions.retire_processor(async_store, "shop", "sums")
+    await pipeline_actions.retire_processor(async_store, "shop", "sums")
     [retired] = await pipelines.processors(async_store, "shop")
     assert retired.retired_at is not None
     with pytest.raises(ProcessorNotFound):
-        await actions.retire_processor(async_store, "shop", "other")
-    assert actions.from_scratch_command("shop") == "penstock run FILE:shop --from-scratch"
+        await pipeline_actions.retire_processor(async_store, "shop", "other")

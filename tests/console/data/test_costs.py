@@ -17,13 +17,16 @@ import penstock
 from penstock import AsyncStore
 from penstock.console.data import (
     boundaries,
+    categories,
+    consumers,
     dead_letters,
+    groups,
     joins,
     log,
+    message_detail,
     outbox,
     overview,
     partitions,
-    readers,
 )
 from penstock.console.data.search import search
 from penstock.console.data.trace import trace
@@ -117,22 +120,22 @@ LOOK_AT = 15_000
 #: a name, what is called, and how many rows and entries it may read
 CALLS: list[tuple[str, Call, int]] = [
     ("overview", overview.overview, 8_000),
-    ("categories", log.categories, 500),
-    ("streams", lambda store: log.streams(store, "order"), 2_500),
+    ("categories", categories.categories, 500),
+    ("streams", lambda store: categories.streams(store, "order"), 2_500),
     ("messages of all", log.messages, 500),
     ("messages of a category", lambda store: log.messages(store, "order"), 500),
     ("messages of a stream", lambda store: log.messages(store, "order-7"), 500),
     ("a type", lambda store: log.messages(store, "order", type="None"), LOOK_AT),
     ("messages from", lambda store: log.messages_from(store, "order", 100_000), 500),
-    ("a message", lambda store: log.message(store, 100_000), 50),
+    ("a message", lambda store: message_detail.message(store, 100_000), 50),
     ("a time", lambda store: log.position_at(store, MIDDLE), 200),
     ("a time of a category", lambda store: log.position_at(store, MIDDLE, "order"), 200),
     ("a search by attribute", lambda store: search(store, attributes={"user": "u1"}), 45_000),
     ("a search by type", lambda store: search(store, type="None"), 2 * LOOK_AT),
     ("a search by correlation", lambda store: search(store, correlation="c5"), 45_000),
-    ("consumers", readers.consumers, 10_000),
-    ("a consumer", lambda store: readers.consumer(store, "order", "1"), 4_000),
-    ("groups", readers.groups, 10_000),
+    ("consumers", consumers.consumers, 10_000),
+    ("a consumer", lambda store: consumers.consumer(store, "order", "1"), 4_000),
+    ("groups", groups.groups, 10_000),
     ("partitions", lambda store: partitions.partitions(store, "g"), 8_000),
     ("a partition", lambda store: partitions.partition(store, "g", "user:u77777"), 8_000),
     *(

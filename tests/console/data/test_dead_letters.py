@@ -8,13 +8,9 @@ from uuid import uuid4
 import pytest
 
 from penstock import AsyncStore, Consumer, FailurePolicy, RecordedMessage, Store
+from penstock.console.data import dead_letter_actions, dead_letter_detail
 from penstock.console.data import dead_letters as data
-from penstock.errors import (
-    DeadLetterNotFound,
-    PartitionNotFound,
-    StateChanged,
-    ValidationError,
-)
+from penstock.errors import DeadLetterNotFound, PartitionNotFound, StateChanged, ValidationError
 from tests.console.data.steps import begin_step, commit_step
 from tests.console.data.test_outbox import failed
 from tests.console.data.test_readers import claimed, seen
@@ -67,7 +63,7 @@ async def test_one_list_of_all_kinds(store: Store, async_store: AsyncStore) -> N
         "partition": 1,
     }
     assert page.errors_queues == ("shop.errors",)
-    details = [await data.dead_letter(async_store, one.key) for one in found]
+    details = [await dead_letter_detail.dead_letter(async_store, one.key) for one in found]
     assert [one.letter.error for one in details] == [
         *("no such address", "RuntimeError: no such address", "no", "no price")
     ]
@@ -77,9 +73,9 @@ async def test_one_list_of_all_kinds(store: Store, async_store: AsyncStore) -> N
 async def test_an_outbox_message_is_retried_dropped_and_edited(async_store: AsyncStore) -> None:
     first, second, third = [await failed(async_store) for _ in range(3)]
 
-    retried = await data.retry(async_store, [f"outbox/{first}"])
-    dropped = await data.drop(async_store, [f"outbox/{second}", f"outbox/{uuid4()}"])
-    edited = await data.retry_edited(async_store, f"outbox/{third}", {"to": "joe"})
+    retried = await dead_letter_actions.retry(async_store, [f"outbox/{first}"])
+    dropped = await dead_letter_actions.drop(async_store, [f"outbox/{second}", f"outbox/{uuid4()}"])
+    edited = await dead_letter_actions.retry_edited(async_store, f"outbox/{third}", {"to": "joe"})
 
     assert [one.done for one in (*retried, *dropped, edited)] == [True, True, False, True]
     assert (await async_store.outbox.get(first)).state == "ready"
@@ -87,7 +83,7 @@ async def test_an_outbox_message_is_retried_dropped_and_edited(async_store: Asyn
     assert [one.payload for one in ready] == [{"to": "ann"}, {"to": "joe"}]
     assert await async_store.outbox.list(state="failed") == []
     with pytest.raises((StateChanged, DeadLetterNotFound)):
-        await data.dead_letter(async_store, f"outbox/{first}")
+        await dead_letter_detail.dead_letter(async_store, f"outbox/{first}")
 
 
 async def test_of_two_people_who_drop_a_parked_message_one_does(
@@ -96,13 +92,15 @@ async def test_of_two_people_who_drop_a_parked_message_one_does(
     store.write_message("order-1", "Placed")
     park_one(store)
 
-    results = await asyncio.gather(*(data.drop(async_store, [PARKED], "x") for _ in range(4)))
+    results = await asyncio.gather(
+        *(dead_letter_actions.drop(async_store, [PARKED], "x") for _ in range(4))
+    )
 
     assert sorted(one.done for [one] in results) == [False, False, False, True]
     assert await async_store.admin.parked("order", "mailer") == []
     assert await async_store.stream_version("order:parked-mailer") == 1
     with pytest.raises(DeadLetterNotFound):
-        await data.dead_letter(async_store, PARKED)
+        await dead_letter_detail.dead_letter(async_store, PARKED)
 
 
 async def test_a_retry_of_a_parked_message_is_requested_once(
@@ -111,13 +109,13 @@ async def test_a_retry_of_a_parked_message_is_requested_once(
     store.write_message("order-1", "Placed")
     park_one(store)
 
-    [first] = await data.retry(async_store, [PARKED])
-    [second] = await data.retry(async_store, [PARKED])
+    [first] = await dead_letter_actions.retry(async_store, [PARKED])
+    [second] = await dead_letter_actions.retry(async_store, [PARKED])
 
     assert (first.done, second.done) == (True, False)
     assert second.reason is not None
     assert "as somebody requested" in second.reason
-    found = await data.dead_letter(async_store, PARKED)
+    found = await dead_letter_detail.dead_letter(async_store, PARKED)
     assert found.letter.note == "retry requested"
 
 
@@ -125,7 +123,7 @@ async def test_a_consumer_handles_the_edited_copy(store: Store, async_store: Asy
     store.write_message("order-1", "Placed", {"to": "nobody"})
     park_one(store)
 
-    await data.retry_edited(async_store, PARKED, {"to": "ann"}, "joe")
+    await dead_letter_actions.retry_edited(async_store, PARKED, {"to": "ann"}, "joe")
     handled: list[RecordedMessage] = []
 
     def handle(message: RecordedMessage) -> None:
@@ -147,22 +145,22 @@ async def test_a_parked_partition_is_resumed_and_not_dropped(async_store: AsyncS
     await async_store.groups.release(await claimed(async_store), error="no", park=True)
     [letter] = (await data.dead_letters(async_store, "partition")).items
 
-    [dropped] = await data.drop(async_store, [letter.key])
-    [retried] = await data.retry(async_store, [letter.key])
-    [again] = await data.retry(async_store, [letter.key])
+    [dropped] = await dead_letter_actions.drop(async_store, [letter.key])
+    [retried] = await dead_letter_actions.retry(async_store, [letter.key])
+    [again] = await dead_letter_actions.retry(async_store, [letter.key])
 
     assert (dropped.done, retried.done, again.done) == (False, True, False)
     assert (await async_store.groups.list())[0].parked == 0
     with pytest.raises((DeadLetterNotFound, PartitionNotFound)):
-        await data.dead_letter(async_store, letter.key)
+        await dead_letter_detail.dead_letter(async_store, letter.key)
 
 
 async def test_a_message_of_an_errors_queue_is_retried_once(async_store: AsyncStore) -> None:
     key = await _errors(async_store)
 
-    [first] = await data.retry(async_store, [key], "ann")
-    [second] = await data.retry(async_store, [key], "joe")
-    [third] = await data.drop(async_store, [key], "joe")
+    [first] = await dead_letter_actions.retry(async_store, [key], "ann")
+    [second] = await dead_letter_actions.retry(async_store, [key], "joe")
+    [third] = await dead_letter_actions.drop(async_store, [key], "joe")
 
     assert (first.done, second.done, third.done) == (True, False, False)
     original, copy = await async_store.get_stream_messages("order-7")
@@ -172,15 +170,15 @@ async def test_a_message_of_an_errors_queue_is_retried_once(async_store: AsyncSt
     assert "error" not in copy.metadata
     assert (await data.dead_letters(async_store, "error")).items == ()
     with pytest.raises(DeadLetterNotFound):
-        await data.dead_letter(async_store, key)
+        await dead_letter_detail.dead_letter(async_store, key)
 
 
 async def test_a_message_of_an_errors_queue_is_dropped_or_edited(async_store: AsyncStore) -> None:
     key = await _errors(async_store)
 
     with pytest.raises(ValidationError, match="a JSON object"):
-        await data.retry_edited(async_store, key, "text")
-    await data.retry_edited(async_store, key, {"a": 2}, "ann")
+        await dead_letter_actions.retry_edited(async_store, key, "text")
+    await dead_letter_actions.retry_edited(async_store, key, {"a": 2}, "ann")
 
     assert [one.data for one in await async_store.get_stream_messages("order-7")] == [
         {"a": 1},
@@ -194,7 +192,7 @@ async def test_a_message_of_an_errors_queue_is_dropped_or_edited(async_store: As
 )
 async def test_a_key_that_is_none_is_refused(async_store: AsyncStore, key: str) -> None:
     with pytest.raises(ValidationError):
-        await data.dead_letter(async_store, key)
+        await dead_letter_detail.dead_letter(async_store, key)
 
 
 async def test_what_is_no_dead_letter_is_named(async_store: AsyncStore) -> None:
@@ -203,10 +201,10 @@ async def test_what_is_no_dead_letter_is_named(async_store: AsyncStore) -> None:
 
     for key in (f"outbox/{uuid4()}", f"outbox/{id}", PARKED, "partition/g/k", "error/1", "error/9"):
         with pytest.raises(DeadLetterNotFound):
-            await data.dead_letter(async_store, key)
+            await dead_letter_detail.dead_letter(async_store, key)
     with pytest.raises(ValidationError, match="at most 1,000"):
-        await data.drop(async_store, [f"error/{number}" for number in range(1_001)])
+        await dead_letter_actions.drop(async_store, [f"error/{number}" for number in range(1_001)])
     with pytest.raises(ValidationError):
-        await data.drop(async_store, [f"outbox/{id}", "x"])
+        await dead_letter_actions.drop(async_store, [f"outbox/{id}", "x"])
     with pytest.raises(ValidationError, match="one of outbox"):
         await data.dead_letters(async_store, "lost")

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from penstock import AsyncStore, Message
-from penstock.console.data import log
+from penstock.console.data import categories, log, message_detail
 from penstock.console.data.pages import LONGEST_TEXT, MOST_IN_ONE
 from penstock.console.data.search import search
 from penstock.errors import MessageNotFound, ValidationError
@@ -22,8 +22,8 @@ async def test_categories_come_in_pages(async_store: AsyncStore) -> None:
     for name in ("beta-1", "alpha-1", "gamma-1", "alpha-2"):
         await async_store.write_message(name, "Written")
 
-    first = await log.categories(async_store, limit=2)
-    second = await log.categories(async_store, first.next, limit=2)
+    first = await categories.categories(async_store, limit=2)
+    second = await categories.categories(async_store, first.next, limit=2)
 
     assert [(one.category, one.head) for one in first.items] == [("alpha", 4), ("beta", 1)]
     assert [one.category for one in second.items] == ["gamma"]
@@ -36,8 +36,8 @@ async def test_streams_of_a_category_come_in_pages_without_those_of_others(
     for name in ("order-2", "order-1", "order-3", "orders-1", "order:position-x", "a-1", "zoo-1"):
         await async_store.write_message(name, "Written")
 
-    first = await log.streams(async_store, "order", limit=2)
-    second = await log.streams(async_store, "order", first.next, limit=2)
+    first = await categories.streams(async_store, "order", limit=2)
+    second = await categories.streams(async_store, "order", first.next, limit=2)
 
     assert [one.stream_name for one in first.items] == ["order-1", "order-2"]
     assert [one.stream_name for one in second.items] == ["order-3"]
@@ -85,9 +85,12 @@ async def test_a_message_by_its_position_and_by_its_id(async_store: AsyncStore) 
     await async_store.write_message("order-1", "Before")
     await async_store.write_messages("order-1", [sent])
 
-    by_position, by_id = await log.message(async_store, 2), await log.message(async_store, sent.id)
+    by_position, by_id = (
+        await message_detail.message(async_store, 2),
+        await message_detail.message(async_store, sent.id),
+    )
 
-    assert by_position == by_id == await log.message(async_store, "2")
+    assert by_position == by_id == await message_detail.message(async_store, "2")
     assert by_id.data.value == {"a": 1}
     assert (by_id.correlation_id, by_id.causation_id) == ("c", "d")
     assert (by_id.previous, by_id.next, by_id.complete, by_id.archived) == (1, None, True, False)
@@ -97,15 +100,15 @@ async def test_what_is_not_there_is_named(async_store: AsyncStore) -> None:
     await async_store.write_message("order-1", "Placed")
 
     with pytest.raises(MessageNotFound, match="'7': the log ends at 1"):
-        await log.message(async_store, "7")
+        await message_detail.message(async_store, "7")
     with pytest.raises(MessageNotFound, match="by their global position only"):
-        await log.message(async_store, NOWHERE)
+        await message_detail.message(async_store, NOWHERE)
 
 
 @pytest.mark.parametrize("key", ["x", "-1", "1.5", "", "१", "9" * 30])
 async def test_a_key_that_is_none_is_refused(async_store: AsyncStore, key: str) -> None:
     with pytest.raises(ValidationError):
-        await log.message(async_store, key)
+        await message_detail.message(async_store, key)
 
 
 @pytest.mark.parametrize("after", ["x", "", "é", "bm90IGpzb24", "W10", "WyJhIl0"])
@@ -125,8 +128,8 @@ async def test_a_large_message_is_cut_and_can_be_had_whole(async_store: AsyncSto
     await async_store.write_message("order-1", "Large", data)
 
     [row] = (await log.messages(async_store, "order")).items
-    detail = await log.message(async_store, 1)
-    whole = msgspec.json.decode(await log.whole(async_store, 1))
+    detail = await message_detail.message(async_store, 1)
+    whole = msgspec.json.decode(await message_detail.whole(async_store, 1))
 
     assert row.data.cut
     assert row.data.value is None

@@ -9,7 +9,7 @@ import pytest
 from penstock import AsyncStore
 from penstock.console.data import graphs, lake, pipelines
 from penstock.console.data.pipelines import Processor
-from penstock.errors import ProcessorNotFound, ValidationError, WrongTable
+from penstock.errors import ProcessorNotFound, TableNotFound, ValidationError
 from tests.console.data.steps import begin_step, commit_step
 
 
@@ -105,5 +105,5 @@ async def test_what_has_not_run_is_named(async_store: AsyncStore) -> None:
         await pipelines.processor(async_store, "shop", "x")
     with pytest.raises(ValidationError):
         await pipelines.processor(async_store, "", "x")
-    with pytest.raises(WrongTable):
+    with pytest.raises(TableNotFound):
         await lake.lake_table(async_store, "x.y")

@@ -5,13 +5,8 @@ from __future__ import annotations
 import pytest
 
 from penstock import AsyncStore
-from penstock.console.data import partitions, readers
-from penstock.errors import (
-    GroupNotFound,
-    PartitionNotFound,
-    ReaderNotFound,
-    ValidationError,
-)
+from penstock.console.data import consumers, groups, partitions, previews
+from penstock.errors import GroupNotFound, PartitionNotFound, ReaderNotFound, ValidationError
 from penstock.groups.claims import Claim
 from penstock.message.typed import TypedMessage
 
@@ -44,12 +39,12 @@ async def test_a_consumer_has_a_position_and_a_lag(async_store: AsyncStore, kept
     await placed(async_store)
     await async_store.admin.seek("order", "mailer", 1, kept_in)
 
-    [one] = (await readers.consumers(async_store)).items
+    [one] = (await consumers.consumers(async_store)).items
 
     assert (one.category, one.consumer_id, one.kept_in) == ("order", "mailer", kept_in)
     assert (one.position, one.behind.value, one.behind.at_least) == (1, 2, False)
     assert one.seconds_behind >= 0
-    assert await readers.consumer(async_store, "order", "mailer") is not None
+    assert await consumers.consumer(async_store, "order", "mailer") is not None
 
 
 async def test_consumers_come_in_pages(async_store: AsyncStore) -> None:
@@ -57,8 +52,8 @@ async def test_consumers_come_in_pages(async_store: AsyncStore) -> None:
     for name, kept_in in (("c", "table"), ("a", "stream"), ("b", "table")):
         await async_store.admin.seek("order", name, 1, kept_in)
 
-    first = await readers.consumers(async_store, limit=2)
-    second = await readers.consumers(async_store, first.next, limit=2)
+    first = await consumers.consumers(async_store, limit=2)
+    second = await consumers.consumers(async_store, first.next, limit=2)
 
     assert [one.consumer_id for one in first.items] == ["a", "b"]
     assert [one.consumer_id for one in second.items] == ["c"]
@@ -67,26 +62,26 @@ async def test_consumers_come_in_pages(async_store: AsyncStore) -> None:
 
 async def test_readers_that_are_none_are_named(async_store: AsyncStore) -> None:
     with pytest.raises(ReaderNotFound, match="'x' of order"):
-        await readers.consumer(async_store, "order", "x")
+        await consumers.consumer(async_store, "order", "x")
     with pytest.raises(ReaderNotFound, match="of the queue mail"):
-        await readers.queue_consumer(async_store, "mail", "x")
+        await consumers.queue_consumer(async_store, "mail", "x")
     with pytest.raises(GroupNotFound):
-        await readers.group(async_store, "x")
+        await groups.group(async_store, "x")
     with pytest.raises(GroupNotFound):
         await partitions.partitions(async_store, "x")
     with pytest.raises(ValidationError):
-        await readers.consumer(async_store, "order-1", "x")
+        await consumers.consumer(async_store, "order-1", "x")
 
 
 async def test_a_seek_is_previewed(async_store: AsyncStore) -> None:
     await placed(async_store)
     await async_store.admin.seek("order", "mailer", 2, "table")
 
-    back = await readers.preview_seek(async_store, "order", "mailer", 0)
-    forward = await readers.preview_seek(async_store, "order", "mailer", 3)
-    beyond = await readers.preview_seek(async_store, "order", "mailer", 9)
-    replay = await readers.preview_replay(async_store, "order", "mailer", 2)
-    skipping = await readers.preview_replay(async_store, "order", "mailer", 4)
+    back = await previews.preview_seek(async_store, "order", "mailer", 0)
+    forward = await previews.preview_seek(async_store, "order", "mailer", 3)
+    beyond = await previews.preview_seek(async_store, "order", "mailer", 9)
+    replay = await previews.preview_replay(async_store, "order", "mailer", 2)
+    skipping = await previews.preview_replay(async_store, "order", "mailer", 4)
 
     assert back.summary == "mailer of order goes back from 2 to 0"
     assert back.details[0] == "2 messages are handled again"
@@ -104,13 +99,13 @@ async def test_a_queues_consumer(async_store: AsyncStore) -> None:
         await queue.offer("hello")
     await async_store.admin.seek_session("mail", "sender", 1)
 
-    [one] = (await readers.queue_consumers(async_store)).items
-    preview = await readers.preview_seek_queue(async_store, "mail", "sender", 3)
+    [one] = (await consumers.queue_consumers(async_store)).items
+    preview = await previews.preview_seek_queue(async_store, "mail", "sender", 3)
 
     assert (one.queue, one.consumer_id, one.next_offset, one.tail) == ("mail", "sender", 1, 3)
     assert one.behind == 2
     assert preview.details[0] == "2 records are not read"
-    again = await readers.queue_consumer(async_store, "mail", "sender")
+    again = await consumers.queue_consumer(async_store, "mail", "sender")
     assert (again.next_offset, again.tail) == (1, 3)
 
 
@@ -121,7 +116,7 @@ async def test_a_group_and_its_partitions(async_store: AsyncStore) -> None:
     await async_store.groups.release(first, error="it broke", park=True)
     second = await claimed(async_store)
 
-    own = await readers.group(async_store, "g")
+    own = await groups.group(async_store, "g")
     found = {
         state: [
             one.partition_key
@@ -132,7 +127,7 @@ async def test_a_group_and_its_partitions(async_store: AsyncStore) -> None:
     parked = await partitions.partition(async_store, "g", first.partition_key)
     held = await partitions.partition(async_store, "g", second.partition_key)
 
-    assert [one.group_id for one in (await readers.groups(async_store)).items] == ["g"]
+    assert [one.group_id for one in (await groups.groups(async_store)).items] == ["g"]
     assert [one.value for one in (own.partitions, own.pending, own.claimed, own.parked)] == [
         *(3, 2, 1, 1)
     ]
@@ -179,7 +174,7 @@ async def test_a_reset_is_previewed(async_store: AsyncStore) -> None:
     await seen(async_store, ("Algebra", "joe"))
     await claimed(async_store)
 
-    preview = await readers.preview_reset(async_store, "g")
+    preview = await previews.preview_reset(async_store, "g")
 
     assert preview.summary == "g, which has read up to 1, handles all messages again"
     assert preview.details[1].startswith("1 claims become stale")

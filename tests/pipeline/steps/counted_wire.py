@@ -36,9 +36,11 @@ READS = frozenset(
         *("select version", "select pg_catalog.pg_attribute", "select pg_catalog.pg_type"),
         *("pg_control_system", "select current_schema", "show transaction isolation level"),
         *("show standard_conforming_strings", "pg_table_is_visible", "select pg_catalog.version"),
-        # what is in the log, and in the table of a projection
+        # what is in the log (also whether a start from scratch is requested), and in the table of
+        # a projection
         *("penstock.category_head", "penstock.watermark", "penstock.missed"),
-        *("with message_store.messages", "with penstock.processors", "penstock.archived_to"),
+        *("with message_store.messages", "select message_store.messages"),
+        *("with penstock.processors", "penstock.archived_to"),
         *("penstock.archive_mark", "copy penstock.archive_mark"),
         *("message_store.category", "copy message_store.messages", "select states"),
         # in the catalog of Iceberg tables, and who creates it

@@ -17,15 +17,15 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from penstock.console.actions import readers, work
+from penstock.console.actions import pipelines, readers, work
 from penstock.console.actions.action import Action
-from penstock.console.data.actions import record_action
+from penstock.console.data.audit import record_action
 from penstock.console.security import Refused, base, read_form
 
 if TYPE_CHECKING:
     from penstock.console.application import Console
 
-ACTIONS = {one.name: one for one in (*readers.ACTIONS, *work.ACTIONS)}
+ACTIONS = {one.name: one for one in (*readers.ACTIONS, *work.ACTIONS, *pipelines.ACTIONS)}
 #: fields of a form that are not the action's
 _OURS = ("csrf", "confirmed", "expected")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from penstock.console.data.dead_letters import Outcome
-from penstock.console.data.readers import Preview
+from penstock.console.data.dead_letter_actions import Outcome
+from penstock.console.data.previews import Preview
 from penstock.console.screen import Ask, as_whole
 from penstock.errors import ValidationError
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from penstock.console.actions.action import Action, Done, number
-from penstock.console.data import actions, partitions, readers
-from penstock.console.data.readers import Preview
+from penstock.console.data import groups, partitions, previews, reader_actions
+from penstock.console.data.previews import Preview
 from penstock.console.screen import Ask
 from penstock.errors import WriterNotFound
 
@@ -27,7 +27,7 @@ async def _preview_end_writer(ask: Ask) -> Preview:
 
 async def _end_writer(ask: Ask, who: str) -> Done:
     pid, bound = number(ask, "pid"), ask.whole("expected")
-    await actions.end_writer(ask.store, pid, bound)
+    await reader_actions.end_writer(ask.store, pid, bound)
     return Done(f"The server process {pid} was ended.")
 
 
@@ -35,7 +35,7 @@ async def _end_writer(ask: Ask, who: str) -> Done:
 
 
 async def _preview_seek(ask: Ask) -> Preview:
-    return await readers.preview_seek(
+    return await previews.preview_seek(
         ask.store, ask.need("category"), ask.need("consumer_id"), number(ask, "position")
     )
 
@@ -43,12 +43,12 @@ async def _preview_seek(ask: Ask) -> Preview:
 async def _seek(ask: Ask, who: str) -> Done:
     category, consumer_id = ask.need("category"), ask.need("consumer_id")
     position = number(ask, "position")
-    await actions.seek(ask.store, category, consumer_id, position, ask.whole("expected"))
+    await reader_actions.seek(ask.store, category, consumer_id, position, ask.whole("expected"))
     return Done(f"{consumer_id} of {category} resumes after position {position:,}.")
 
 
 async def _preview_replay(ask: Ask) -> Preview:
-    return await readers.preview_replay(
+    return await previews.preview_replay(
         ask.store, ask.need("category"), ask.need("consumer_id"), await _replay_from(ask)
     )
 
@@ -56,7 +56,7 @@ async def _preview_replay(ask: Ask) -> Preview:
 async def _replay(ask: Ask, who: str) -> Done:
     category, consumer_id = ask.need("category"), ask.need("consumer_id")
     position = await _replay_from(ask)
-    await actions.replay(ask.store, category, consumer_id, position, ask.whole("expected"))
+    await reader_actions.replay(ask.store, category, consumer_id, position, ask.whole("expected"))
     return Done(f"{consumer_id} of {category} handles messages again, from {position:,} on.")
 
 
@@ -68,7 +68,7 @@ async def _replay_from(ask: Ask) -> int:
 
 
 async def _preview_seek_queue(ask: Ask) -> Preview:
-    return await readers.preview_seek_queue(
+    return await previews.preview_seek_queue(
         ask.store, ask.need("queue"), ask.need("consumer_id"), number(ask, "next_offset")
     )
 
@@ -76,7 +76,7 @@ async def _preview_seek_queue(ask: Ask) -> Preview:
 async def _seek_queue(ask: Ask, who: str) -> Done:
     queue, consumer_id = ask.need("queue"), ask.need("consumer_id")
     offset, expected = number(ask, "next_offset"), ask.whole("expected", 0) or 0
-    await actions.seek_queue(ask.store, queue, consumer_id, offset, expected)
+    await reader_actions.seek_queue(ask.store, queue, consumer_id, offset, expected)
     return Done(f"{consumer_id} of the queue {queue} reads on from offset {offset:,}.")
 
 
@@ -84,35 +84,35 @@ async def _seek_queue(ask: Ask, who: str) -> Done:
 
 
 async def _preview_reset(ask: Ask) -> Preview:
-    return await readers.preview_reset(ask.store, ask.need("group_id"))
+    return await previews.preview_reset(ask.store, ask.need("group_id"))
 
 
 async def _reset(ask: Ask, who: str) -> Done:
     group_id = ask.need("group_id")
-    await actions.reset_group(ask.store, group_id, ask.whole("expected", 0) or 0)
+    await reader_actions.reset_group(ask.store, group_id, ask.whole("expected", 0) or 0)
     return Done(f"Every partition of {group_id} starts again.")
 
 
 async def _preview_stop(ask: Ask) -> Preview:
-    group = await readers.group(ask.store, ask.need("group_id"))
+    group = await groups.group(ask.store, ask.need("group_id"))
     refused = None if group.status == "active" else f"{group.group_id} is {group.status} already."
     details = ("Claims that are out go on until they are settled.", "`Start` undoes it.")
     return Preview(f"Gives out no more claims of {group.group_id}.", details, None, refused)
 
 
 async def _stop(ask: Ask, who: str) -> Done:
-    await actions.stop_group(ask.store, ask.need("group_id"))
+    await reader_actions.stop_group(ask.store, ask.need("group_id"))
     return Done(f"{ask.need('group_id')} gives out no more claims.")
 
 
 async def _preview_start(ask: Ask) -> Preview:
-    group = await readers.group(ask.store, ask.need("group_id"))
+    group = await groups.group(ask.store, ask.need("group_id"))
     refused = None if group.status != "active" else f"{group.group_id} is active already."
     return Preview(f"Gives out claims of {group.group_id} again.", (), None, refused)
 
 
 async def _start(ask: Ask, who: str) -> Done:
-    await actions.start_group(ask.store, ask.need("group_id"))
+    await reader_actions.start_group(ask.store, ask.need("group_id"))
     return Done(f"{ask.need('group_id')} gives out claims again.")
 
 
@@ -127,19 +127,19 @@ async def _preview_resume(ask: Ask) -> Preview:
 
 async def _resume(ask: Ask, who: str) -> Done:
     key = ask.need("partition_key")
-    await actions.resume_partition(ask.store, ask.need("group_id"), key)
+    await reader_actions.resume_partition(ask.store, ask.need("group_id"), key)
     return Done(f"The partition {key} was resumed.")
 
 
 async def _preview_resume_all(ask: Ask) -> Preview:
-    group = await readers.group(ask.store, ask.need("group_id"))
+    group = await groups.group(ask.store, ask.need("group_id"))
     refused = None if group.parked.value else "No partition of the group is parked."
     details = ("The next message of each is handled again.",)
     return Preview(f"Resumes {group.parked} parked partitions.", details, None, refused)
 
 
 async def _resume_all(ask: Ask, who: str) -> Done:
-    count = await actions.resume_partitions(ask.store, ask.need("group_id"))
+    count = await reader_actions.resume_partitions(ask.store, ask.need("group_id"))
     return Done(f"{count:,} partitions were resumed.")
 
 
@@ -158,7 +158,7 @@ async def _preview_release(ask: Ask) -> Preview:
 
 async def _release(ask: Ask, who: str) -> Done:
     key = ask.need("partition_key")
-    worker = await actions.release_partition(
+    worker = await reader_actions.release_partition(
         ask.store, ask.need("group_id"), key, ask.moment("expected")
     )
     return Done(f"The partition {key} was taken from {worker}.")

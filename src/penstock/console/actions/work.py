@@ -1,4 +1,4 @@
-"""What is done to work: outbox messages, joins, dead letters, processors."""
+"""What is done to work: outbox messages, joins, dead letters."""
 
 from __future__ import annotations
 
@@ -9,9 +9,15 @@ from typing import Any
 import msgspec
 
 from penstock.console.actions.action import Action, Done
-from penstock.console.data import actions, dead_letters, joins, outbox, pipelines
-from penstock.console.data.dead_letters import Outcome
-from penstock.console.data.readers import Preview
+from penstock.console.data import (
+    dead_letter_actions,
+    dead_letter_detail,
+    joins,
+    outbox,
+    outbox_actions,
+)
+from penstock.console.data.dead_letter_actions import Outcome
+from penstock.console.data.previews import Preview
 from penstock.console.screen import Ask
 from penstock.errors import ValidationError
 
@@ -30,7 +36,7 @@ async def _preview_retry_outbox(ask: Ask) -> Preview:
 
 
 async def _retry_outbox(ask: Ask, who: str) -> Done:
-    await actions.retry_outbox(ask.store, ask.uuid("id"))
+    await outbox_actions.retry_outbox(ask.store, ask.uuid("id"))
     return Done("The message is ready again.")
 
 
@@ -44,7 +50,7 @@ async def _preview_cancel_outbox(ask: Ask) -> Preview:
 
 
 async def _cancel_outbox(ask: Ask, who: str) -> Done:
-    await actions.cancel_outbox(ask.store, ask.uuid("id"), who)
+    await outbox_actions.cancel_outbox(ask.store, ask.uuid("id"), who)
     return Done("The message was cancelled: it is failed now.")
 
 
@@ -63,7 +69,7 @@ async def _retry_matching(ask: Ask, who: str) -> Done:
     which = ask.text("topic"), ask.text("error_contains"), ask.moment("failed_since")
     count, after = 0, None
     for _ in range(_BATCHES):
-        found = await actions.retry_matching(ask.store, *which, after)
+        found = await outbox_actions.retry_matching(ask.store, *which, after)
         count, after = count + found.count, found.next
         if after is None:
             break
@@ -79,7 +85,7 @@ async def _preview_cancel_join(ask: Ask) -> Preview:
 
 
 async def _cancel_join(ask: Ask, who: str) -> Done:
-    await actions.cancel_join(ask.store, ask.uuid("id"))
+    await outbox_actions.cancel_join(ask.store, ask.uuid("id"))
     return Done("The join was cancelled.")
 
 
@@ -97,7 +103,7 @@ async def _preview_drop_letters(ask: Ask) -> Preview:
 async def _preview_letters(ask: Ask, verb: str, what: str) -> Preview:
     keys = _keys(ask)
     if len(keys) == 1:
-        detail = await dead_letters.dead_letter(ask.store, keys[0])
+        detail = await dead_letter_detail.dead_letter(ask.store, keys[0])
         sentence = detail.retry if what == "retry" else detail.drop
         summary = f"{verb} one dead letter of {detail.letter.where}."
         can = what in detail.letter.actions
@@ -110,15 +116,15 @@ async def _preview_letters(ask: Ask, verb: str, what: str) -> Preview:
 
 
 async def _retry_letters(ask: Ask, who: str) -> Done:
-    return _counted("retried", await dead_letters.retry(ask.store, _keys(ask), who))
+    return _counted("retried", await dead_letter_actions.retry(ask.store, _keys(ask), who))
 
 
 async def _drop_letters(ask: Ask, who: str) -> Done:
-    return _counted("dropped", await dead_letters.drop(ask.store, _keys(ask), who))
+    return _counted("dropped", await dead_letter_actions.drop(ask.store, _keys(ask), who))
 
 
 async def _preview_edit(ask: Ask) -> Preview:
-    detail = await dead_letters.dead_letter(ask.store, ask.need("key"))
+    detail = await dead_letter_detail.dead_letter(ask.store, ask.need("key"))
     _edited(ask)
     can = "edit" in detail.letter.actions
     refused = None if can else "A copy of it cannot be edited."
@@ -127,7 +133,7 @@ async def _preview_edit(ask: Ask) -> Preview:
 
 
 async def _edit(ask: Ask, who: str) -> Done:
-    done = await dead_letters.retry_edited(ask.store, ask.need("key"), _edited(ask), who)
+    done = await dead_letter_actions.retry_edited(ask.store, ask.need("key"), _edited(ask), who)
     return _counted("retried as an edited copy", (done,))
 
 
@@ -157,29 +163,6 @@ def _counted(verb: str, outcomes: Iterable[Outcome]) -> Done:
     return Done(f"{done:,} {verb}{left}.", listed)
 
 
-# pipelines
-
-
-async def _preview_retire(ask: Ask) -> Preview:
-    pipeline, name = ask.need("pipeline"), ask.need("processor")
-    found = (await pipelines.processor(ask.store, pipeline, name)).processor
-    details = (
-        "Use it for a processor that was removed from its pipeline.",
-        "If it comes back, it goes on from where it was.",
-    )
-    refused = "It is retired already." if found.retired_at is not None else None
-    if found.running is not None:
-        refused = f"It is running ({found.running}): stop its pipeline first."
-    summary = f"Retires {name} of {pipeline}: retention and alarms ignore it."
-    return Preview(summary, details, None, refused)
-
-
-async def _retire(ask: Ask, who: str) -> Done:
-    pipeline, name = ask.need("pipeline"), ask.need("processor")
-    await actions.retire_processor(ask.store, pipeline, name)
-    return Done(f"{name} of {pipeline} was retired.")
-
-
 ACTIONS = (
     Action("retry-outbox", "Retry a message", _preview_retry_outbox, _retry_outbox),
     Action(
@@ -194,5 +177,4 @@ ACTIONS = (
         danger=True,
     ),
     Action("edit-letter", "Retry an edited copy", _preview_edit, _edit, private=("data",)),
-    Action("retire-processor", "Retire a processor", _preview_retire, _retire, danger=True),
 )

@@ -2,10 +2,6 @@
 
 A dead letter has a key: `outbox/{id}`, `parked/{category}/{consumer_id}/{global_position}`,
 `partition/{group_id}/{partition_key}` or `error/{global_position}`, its parts percent-encoded.
-
-The log keeps the messages of an errors queue. That one was retried or dropped is recorded in a
-stream of its own, `penstock:settled-{global_position}`: its first message can be written once, so
-of two people who act on the same message the second gets an answer.
 """
 
 from __future__ import annotations
@@ -13,47 +9,21 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, LiteralString
+from typing import LiteralString
 from urllib.parse import quote, unquote
 
-import msgspec
-
 from penstock.console.data import parked_messages
-from penstock.console.data.actions import drop_outbox, resume_partition, retry_outbox
-from penstock.console.data.errors_queues import errors_in, errors_queues_of, retry_error, settle
-from penstock.console.data.log import recorded
-from penstock.console.data.outbox import outbox_message, outbox_messages, whole_payload
-from penstock.console.data.pages import (
-    Count,
-    Shown,
-    as_shown,
-    check_page,
-    counted,
-    cursor,
-    place,
-    query,
-)
-from penstock.console.data.partitions import partition, partitions
-from penstock.console.data.readers import groups
-from penstock.errors import (
-    DeadLetterNotFound,
-    GroupNotFound,
-    MessageNotFound,
-    OutboxMessageNotFound,
-    PartitionNotFound,
-    PenstockError,
-    StateChanged,
-    ValidationError,
-    first_line,
-)
-from penstock.outbox.messages import encode_payload
+from penstock.console.data.errors_queues import errors_in, errors_queues_of
+from penstock.console.data.groups import groups
+from penstock.console.data.outbox import outbox_messages
+from penstock.console.data.pages import Count, check_page, counted, cursor, place, query
+from penstock.console.data.partitions import partitions
+from penstock.errors import ValidationError
 from penstock.store_async import AsyncStore
 
 #: outbox: a failed message; parked: a message that a consumer has parked; partition: a parked
 #: partition of a group; error: a message in an errors queue of a pipeline
 KINDS = ("outbox", "parked", "partition", "error")
-#: that can be acted on together
-MOST = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,21 +47,6 @@ class DeadLetter:
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetterDetail:
-    """A dead letter with its data."""
-
-    letter: DeadLetter
-    data: Shown
-    metadata: Shown
-    #: global position of the message in the log, if it has one
-    global_position: int | None
-    #: what retry, drop and edit would do, one sentence each
-    retry: str | None
-    drop: str | None
-    edit: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class DeadLetters:
     """One page of dead letters, and how many there are of each kind."""
 
@@ -100,16 +55,6 @@ class DeadLetters:
     counts: dict[str, Count]
     #: the categories that hold errors of pipelines, as far as they are found
     errors_queues: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of one of several dead letters."""
-
-    key: str
-    done: bool
-    #: why not
-    reason: str | None = None
 
 
 async def dead_letters(
@@ -155,7 +100,7 @@ async def _outbox(
     page = await outbox_messages(store, None, "failed", after, limit)
     letters = [
         DeadLetter(
-            *(_key("outbox", one.id), "outbox", one.topic, str(one.id), one.topic),
+            *(key_of("outbox", one.id), "outbox", one.topic, str(one.id), one.topic),
             *(one.last_error, one.attempts, one.finished_at, ("retry", "drop", "edit")),
         )
         for one in page.items
@@ -180,7 +125,7 @@ async def _parked(
         shown = left[:limit]
         letters = [
             DeadLetter(
-                key=_key("parked", category, consumer_id, one.message.global_position),
+                key=key_of("parked", category, consumer_id, one.message.global_position),
                 kind="parked",
                 where=f"{category}-{consumer_id}",
                 what=str(one.message.global_position),
@@ -215,7 +160,7 @@ async def _partitions(
             continue
         letters = [
             DeadLetter(
-                _key("partition", name, one.partition_key),
+                key_of("partition", name, one.partition_key),
                 *("partition", name, one.partition_key, None, one.error, one.attempts),
                 *(one.parked_at, ("retry",)),
             )
@@ -238,7 +183,7 @@ async def _errors(
         found, following = await errors_in(store, queue, inner if queue == start else None, limit)
         letters = [
             DeadLetter(
-                _key("error", one.global_position),
+                key_of("error", one.global_position),
                 *("error", queue, str(one.global_position), one.type, one.error, None, one.time),
                 ("retry", "drop", "edit"),
             )
@@ -258,6 +203,8 @@ _LISTS: dict[str, Callable[..., Awaitable[List]]] = {
     "partition": _partitions,
     "error": _errors,
 }
+
+
 _COUNTS: LiteralString = """
 select
   (select count(*) from (select from penstock.outbox o
@@ -275,236 +222,8 @@ async def _counts(store: AsyncStore) -> dict[str, Count]:
     return dict(zip(KINDS[:3], (counted(one) for one in counts), strict=True))
 
 
-async def dead_letter(store: AsyncStore, key: str) -> DeadLetterDetail:
-    """Return one dead letter with its data, or raise `DeadLetterNotFound`."""
-    store.context.require_penstock("the console")
-    kind, *parts = parse_key(key)
-    try:
-        return await _DETAILS[kind](store, key, *parts)
-    except (GroupNotFound, MessageNotFound, OutboxMessageNotFound, PartitionNotFound):
-        raise DeadLetterNotFound(key) from None
-
-
-async def _outbox_detail(store: AsyncStore, key: str, id: str) -> DeadLetterDetail:
-    found = await outbox_message(store, id)
-    row = found.row
-    if row.state != "failed":
-        raise DeadLetterNotFound(key)
-    letter = DeadLetter(
-        *(key, "outbox", row.topic, str(row.id), row.topic, row.last_error, row.attempts),
-        *(row.finished_at, ("retry", "drop", "edit")),
-    )
-    counted_before = " A join has counted it as failed, and counts it no more." * bool(found.joins)
-    return DeadLetterDetail(
-        letter=letter,
-        data=found.payload,
-        metadata=as_shown({"correlation_id": row.correlation_id, "dedupe_key": found.dedupe_key}),
-        global_position=None,
-        retry=f"It is made ready: a dispatcher of {row.topic} handles it.{counted_before}",
-        drop="It is removed from the outbox.",
-        edit=f"A new message of {row.topic} with the edited payload takes its place.",
-    )
-
-
-async def _parked_detail(
-    store: AsyncStore, key: str, category: str, consumer_id: str, position: str
-) -> DeadLetterDetail:
-    one = await parked_messages.find(store, category, consumer_id, _position(key, position))
-    if one is None:
-        raise DeadLetterNotFound(key)
-    letter = DeadLetter(
-        *(key, "parked", f"{category}-{consumer_id}", position, one.message.type, one.error),
-        *(one.attempts, one.parked_at, ("retry", "drop", "edit")),
-        "retry requested" if one.retry_requested else None,
-    )
-    return DeadLetterDetail(
-        letter=letter,
-        data=as_shown(one.message.data),
-        metadata=as_shown(one.message.metadata or {}),
-        global_position=one.message.global_position,
-        retry=f"{consumer_id} handles it when it is idle.",
-        drop=f"{consumer_id} does not handle it. It stays in the log.",
-        edit=f"{consumer_id} handles the edited copy. The message in the log stays as it is.",
-    )
-
-
-async def _partition_detail(
-    store: AsyncStore, key: str, group_id: str, partition_key: str
-) -> DeadLetterDetail:
-    one = await partition(store, group_id, partition_key)
-    if one.state != "parked":
-        raise DeadLetterNotFound(key)
-    data: dict[str, Any] = {}
-    metadata: dict[str, Any] = {}
-    type = None
-    if one.next_position is not None:
-        message = await recorded(store, one.next_position)
-        data, metadata, type = message.data, message.metadata or {}, message.type
-    letter = DeadLetter(
-        *(key, "partition", group_id, partition_key, type, one.error, one.attempts),
-        *(one.parked_at, ("retry",)),
-    )
-    return DeadLetterDetail(
-        letter=letter,
-        data=as_shown(data),
-        metadata=as_shown(metadata),
-        global_position=one.next_position,
-        retry=f"A worker of {group_id} handles it from the message that failed on.",
-        drop=None,
-        edit=None,
-    )
-
-
-async def _error_detail(store: AsyncStore, key: str, position: str) -> DeadLetterDetail:
-    one = await recorded(store, _position(key, position))
-    facts = one.metadata or {}
-    if "failed_global_position" not in facts or await errors_queue_settled(store, one):
-        raise DeadLetterNotFound(key)
-    stream_name = facts.get("failed_stream_name")
-    letter = DeadLetter(
-        *(key, "error", one.category, position, one.type, str(facts.get("error"))),
-        *(None, one.time, ("retry", "drop", "edit")),
-    )
-    again = f"is written to {stream_name} as a new message: everything that reads it gets it"
-    return DeadLetterDetail(
-        letter=letter,
-        data=as_shown(one.data),
-        metadata=as_shown(facts),
-        global_position=one.global_position,
-        retry=f"A copy {again}.",
-        drop="It is not listed here any more. It stays in the log.",
-        edit=f"The edited copy {again}.",
-    )
-
-
-async def errors_queue_settled(store: AsyncStore, message: Any) -> bool:
-    """Whether a message of an errors queue was retried or dropped."""
-    return await store.stream_version(f"penstock:settled-{message.global_position}") is not None
-
-
-_DETAILS: dict[str, Callable[..., Awaitable[DeadLetterDetail]]] = {
-    "outbox": _outbox_detail,
-    "parked": _parked_detail,
-    "partition": _partition_detail,
-    "error": _error_detail,
-}
-
-
-async def retry(store: AsyncStore, keys: Iterable[str], who: str = "") -> tuple[Outcome, ...]:
-    """Retry dead letters, at most 1,000, each in a transaction of its own."""
-
-    async def one(kind: str, key: str, parts: list[str]) -> None:
-        if kind == "outbox":
-            await retry_outbox(store, parts[0])
-        elif kind == "parked":
-            category, consumer_id, position = parts
-            at = _position(key, position)
-            await parked_messages.mark(store, category, consumer_id, at, "RetryRequested")
-        elif kind == "partition":
-            await resume_partition(store, *parts)
-        else:
-            await retry_error(store, _position(key, parts[0]), who)
-
-    return await _each(keys, one)
-
-
-async def drop(store: AsyncStore, keys: Iterable[str], who: str = "") -> tuple[Outcome, ...]:
-    """Drop dead letters, at most 1,000, each in a transaction of its own.
-
-    A parked partition cannot be dropped: its next messages wait behind the one that failed.
-    """
-
-    async def one(kind: str, key: str, parts: list[str]) -> None:
-        if kind == "outbox":
-            await drop_outbox(store, parts[0])
-        elif kind == "parked":
-            category, consumer_id, position = parts
-            at = _position(key, position)
-            await parked_messages.mark(store, category, consumer_id, at, "Dropped")
-        elif kind == "partition":
-            raise ValidationError("key", key, "one that can be dropped: resume the partition")
-        else:
-            await settle(store, _position(key, parts[0]), "Dropped", who)
-
-    return await _each(keys, one)
-
-
-async def retry_edited(store: AsyncStore, key: str, data: Any, who: str = "") -> Outcome:
-    """Retry an edited copy of a dead letter in its place. Raises if that is not possible.
-
-    `data` is the whole of the message's data or of the payload: text or bytes of such a payload.
-    """
-    kind, *parts = parse_key(key)
-    if kind in ("parked", "error") and not isinstance(data, dict):
-        raise ValidationError("data", data, "a JSON object")
-    if kind == "outbox":
-        await _retry_edited_payload(store, parts[0], data)
-    elif kind == "parked":
-        category, consumer_id, position = parts
-        at = _position(key, position)
-        await parked_messages.retry_edited(store, category, consumer_id, at, data, who)
-    elif kind == "partition":
-        raise ValidationError("key", key, "one that can be edited: a partition handles the log")
-    else:
-        await retry_error(store, _position(key, parts[0]), who, data)
-    return Outcome(key, True)
-
-
-async def _retry_edited_payload(store: AsyncStore, id: str, payload: Any) -> None:
-    found = (await outbox_message(store, id)).row
-    encode_payload(payload)  # refuses what cannot be one
-    dedupe: LiteralString = (
-        "delete from penstock.outbox o where o.id = %s and o.state = 'failed'"
-        " returning o.correlation_id, o.dedupe_key"
-    )
-    async with store.transaction() as transaction:
-        rows = await transaction.run(query("drop_outbox", dedupe, (found.id,), list))
-        if not rows:
-            raise StateChanged(f"outbox message {id}", "failed", "changed")
-        correlation_id, dedupe_key = rows[0]
-        await transaction.outbox.enqueue(
-            found.topic, payload, correlation_id=correlation_id, dedupe_key=dedupe_key
-        )
-
-
-async def whole(store: AsyncStore, key: str) -> bytes:
-    """Return the whole data of a dead letter, however large, for a download."""
-    kind, *parts = parse_key(key)
-    if kind == "outbox":
-        return await whole_payload(store, parts[0])
-    if kind == "parked":
-        position = _position(key, parts[2])
-        one = await parked_messages.find(store, parts[0], parts[1], position)
-        if one is None:
-            raise DeadLetterNotFound(key)
-        return msgspec.json.encode(one.message.data)
-    found = await dead_letter(store, key)
-    if found.global_position is None:
-        return b"{}"
-    return msgspec.json.encode((await recorded(store, found.global_position)).data)
-
-
-async def _each(
-    keys: Iterable[str], act: Callable[[str, str, list[str]], Awaitable[None]]
-) -> tuple[Outcome, ...]:
-    wanted = list(dict.fromkeys(keys))
-    if len(wanted) > MOST:
-        raise ValidationError("keys", len(wanted), f"at most {MOST:,} at once")
-    parsed = [(key, parse_key(key)) for key in wanted]  # before the first is acted on
-    outcomes = []
-    for key, (kind, *parts) in parsed:
-        try:
-            await act(kind, key, parts)
-        except PenstockError as error:
-            if error.retryable:  # the database is away: the rest would fail alike
-                raise
-            outcomes.append(Outcome(key, False, first_line(error)))
-        else:
-            outcomes.append(Outcome(key, True))
-    return tuple(outcomes)
-
-
-def _key(kind: str, *parts: object) -> str:
+def key_of(kind: str, *parts: object) -> str:
+    """Return the key of a dead letter."""
     return "/".join((kind, *(quote(str(one), safe="") for one in parts)))
 
 
@@ -517,7 +236,8 @@ def parse_key(key: str) -> list[str]:
     return [kind, *parts]
 
 
-def _position(key: str, text: str) -> int:
+def position_in(key: str, text: str) -> int:
+    """Return the global position that is a part of a key, or raise `ValidationError`."""
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise ValidationError("key", key, "the key of a dead letter, with a global position")
     return int(text)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, LiteralString
 
-from penstock.console.data.log import recorded, utc
+from penstock.console.data.log import utc
+from penstock.console.data.message_detail import recorded
 from penstock.console.data.pages import cursor, place, query
 from penstock.database.operation import Row
 from penstock.errors import (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, LiteralString
 
 from penstock.console.data.pages import query
 from penstock.database.operation import only_value
-from penstock.errors import WrongTable
+from penstock.errors import TableNotFound
 from penstock.loops.concurrency_async import run_in_thread
 from penstock.message import check_text
 from penstock.settings import Settings
@@ -61,10 +61,10 @@ async def lake_tables(store: AsyncStore) -> tuple[LakeTable, ...]:
 
 
 async def lake_table(store: AsyncStore, name: str) -> tuple[LakeTable, tuple[TableSnapshot, ...]]:
-    """Return a table and its newest 200 snapshots, or raise `WrongTable`."""
+    """Return a table and its newest 200 snapshots, or raise `TableNotFound`."""
     check_text("table", name)
     if not await has_lake(store):
-        raise WrongTable(name, "does not exist: the store has no lake")
+        raise TableNotFound(name)
     return await run_in_thread(lambda: _table(store.context.settings, name))
 
 
@@ -116,7 +116,7 @@ def _table(settings: Settings, name: str) -> tuple[LakeTable, tuple[TableSnapsho
         with usable(catalog.properties):
             table = catalog.load_table(name)
     except (NoSuchTableError, ValueError):
-        raise WrongTable(name, "does not exist") from None
+        raise TableNotFound(name) from None
     newest = sorted(table.snapshots(), key=lambda one: one.sequence_number or 0, reverse=True)
     return _listed(summary(table)), tuple(_snapshot(one) for one in newest[:MOST])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, LiteralString
+from typing import Any, LiteralString, NamedTuple
 from uuid import UUID
 
 from penstock.console.data.joins import JoinRow, joins_of
@@ -22,6 +22,7 @@ from penstock.console.data.pages import (
     place,
     query,
 )
+from penstock.database.operation import Row
 from penstock.errors import OutboxMessageNotFound, ValidationError
 from penstock.message import as_uuid, check_text
 from penstock.outbox.messages import UndecodablePayload, decode_payload
@@ -143,11 +144,27 @@ async def topics(store: AsyncStore) -> Topics:
     store.context.require_penstock("the outbox")
     totals = await store.run(query("outbox_totals", _TOTALS, (), lambda rows: rows[0]))
     rows = await store.run(query("topics", _TOPICS, (), list))
-    items = tuple(
-        Topic(topic, counted(ready), counted(busy), counted(failed), counted(done, 1), due, error)
-        for topic, ready, busy, failed, done, due, error in rows
-    )
-    return Topics(items, totals[0], *(counted(one) for one in totals[1:]))
+    estimated, *counts = totals
+    of_all = _OfAll(*(counted(one) for one in counts))
+    items = tuple(_topic(row, of_all) for row in rows)
+    return Topics(items, estimated, *of_all)
+
+
+class _OfAll(NamedTuple):
+    """The messages of all topics, by state."""
+
+    ready: Count
+    in_progress: Count
+    failed: Count
+    done: Count
+
+
+def _topic(row: Row, of_all: _OfAll) -> Topic:
+    topic, ready, busy, failed, done, due, error = row
+    # those in progress and done are looked for among the first 1,000 of all topics
+    in_progress = Count(busy, of_all.in_progress.at_least)
+    counts = counted(ready), in_progress, counted(failed), Count(done, of_all.done.at_least)
+    return Topic(topic, *counts, due, error)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, LiteralString
 
+from penstock.console.data.groups import group
 from penstock.console.data.pages import LOOK_AT, Page, check_page, cursor, page, place, query
-from penstock.console.data.readers import group
 from penstock.database.operation import Row
 from penstock.errors import PartitionNotFound, ValidationError
 from penstock.message import check_text

@@ -17,15 +17,9 @@ from uuid import UUID
 
 import msgspec
 
-from penstock.console.data.log import (
-    COLUMNS,
-    MessageRow,
-    as_row,
-    declared_types,
-    position_at,
-    recorded,
-    row_of,
-)
+from penstock.console.data.categories import declared_types
+from penstock.console.data.log import COLUMNS, MessageRow, as_row, position_at, row_of
+from penstock.console.data.message_detail import recorded
 from penstock.console.data.pages import check_page, cursor, place, query
 from penstock.errors import MessageNotFound, ValidationError
 from penstock.message import as_uuid, check_text

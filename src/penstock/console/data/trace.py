@@ -25,7 +25,8 @@ from typing import LiteralString
 from uuid import UUID
 
 from penstock.console.data.joins import JoinDetail, join, joins_of
-from penstock.console.data.log import position_at, recorded
+from penstock.console.data.log import position_at
+from penstock.console.data.message_detail import recorded
 from penstock.console.data.outbox_rows import COLUMNS, OutboxRow, as_row
 from penstock.console.data.pages import query
 from penstock.console.data.steps import FoundStep, step_of_delivery

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.console.data import actions as data
-from penstock.console.data import log
+from penstock.console.data import audit, message_detail
 from penstock.console.screen import Ask, Screen
 
 
 async def activity(ask: Ask) -> Mapping[str, Any]:
     """Return what was done last."""
-    return {"actions": await data.recorded_actions(ask.store)}
+    return {"actions": await audit.recorded_actions(ask.store)}
 
 
 async def done(ask: Ask) -> Mapping[str, Any]:
     """Return one thing that was done, with its result."""
-    return {"message": await log.message(ask.store, ask.whole("position", 0) or 0)}
+    return {"message": await message_detail.message(ask.store, ask.whole("position", 0) or 0)}
 
 
 SCREENS = (

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.console.data import boundaries as data
-from penstock.console.data import log
+from penstock.console.data import categories as category_data
 from penstock.console.screen import Ask, Screen
 
 
@@ -20,7 +20,7 @@ async def boundaries(ask: Ask) -> Mapping[str, Any]:
             if one.name is not None:
                 ask.plain.check_visible(one.name)
         boundary = await data.explore(ask.store, conditions, ask.text("after"), ask.limit())
-    declared = await log.declared_types(ask.store)
+    declared = await category_data.declared_types(ask.store)
     return {"conditions": text, "boundary": boundary, "declared": declared}
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from penstock.console.data import dead_letter_detail
 from penstock.console.data import dead_letters as data
 from penstock.console.screen import Ask, Screen
 
@@ -25,7 +26,7 @@ async def dead_letters(ask: Ask) -> Mapping[str, Any]:
 
 async def dead_letter(ask: Ask) -> Mapping[str, Any]:
     """Return one dead letter with its data."""
-    return {"detail": await data.dead_letter(ask.store, ask.need("key"))}
+    return {"detail": await dead_letter_detail.dead_letter(ask.store, ask.need("key"))}
 
 
 def _errors_queues(pipelines: Iterable[Any]) -> Iterable[str]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from penstock.console.data import categories as category_data
 from penstock.console.data import log as data
+from penstock.console.data import message_detail as message_data
 from penstock.console.data import search as search_data
 from penstock.console.screen import Ask, Screen
 from penstock.errors import ValidationError
@@ -18,7 +20,7 @@ _NAME_VALUE = "name=value"
 async def categories(ask: Ask) -> Mapping[str, Any]:
     """Return the categories, and the newest messages of the log."""
     return {
-        "categories": await data.categories(ask.store, ask.text("after"), ask.limit()),
+        "categories": await category_data.categories(ask.store, ask.text("after"), ask.limit()),
         "newest": await data.messages(ask.store, limit=10),
     }
 
@@ -26,7 +28,7 @@ async def categories(ask: Ask) -> Mapping[str, Any]:
 async def streams(ask: Ask) -> Mapping[str, Any]:
     """Return the streams of a category by name."""
     category = ask.need("category")
-    found = await data.streams(ask.store, category, ask.text("after"), ask.limit())
+    found = await category_data.streams(ask.store, category, ask.text("after"), ask.limit())
     return {"category": category, "streams": found}
 
 
@@ -60,7 +62,7 @@ async def messages(ask: Ask) -> Mapping[str, Any]:
 
 async def message(ask: Ask) -> Mapping[str, Any]:
     """Return one message, by its global position or its id."""
-    return {"message": await data.message(ask.store, _key(ask))}
+    return {"message": await message_data.message(ask.store, _key(ask))}
 
 
 async def search(ask: Ask) -> Mapping[str, Any]:
@@ -83,7 +85,7 @@ async def search(ask: Ask) -> Mapping[str, Any]:
         **given,
         "attribute": ask.texts("attribute"),
         "found": found,
-        "declared": await data.declared_types(ask.store),
+        "declared": await category_data.declared_types(ask.store),
     }
 
 
@@ -106,7 +108,7 @@ async def find(ask: Ask, to: str) -> tuple[str, dict[str, str]]:
 async def download(ask: Ask) -> tuple[str, bytes]:
     """Return a whole message as JSON, without the fields that are hidden."""
     key = _key(ask)
-    return f"message-{key}.json", ask.plain.whole(await data.whole(ask.store, key))
+    return f"message-{key}.json", ask.plain.whole(await message_data.whole(ask.store, key))
 
 
 def _key(ask: Ask) -> int | str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.console.data import actions, graphs, lake
+from penstock.console.data import graphs, lake, pipeline_actions
 from penstock.console.data import pipelines as data
 from penstock.console.screen import Ask, Screen
 
@@ -26,7 +26,7 @@ async def pipeline(ask: Ask) -> Mapping[str, Any]:
             for one in graph.nodes
             if one.processor is not None
         },
-        "from_scratch": actions.from_scratch_command(name),
+        "restart": await pipeline_actions.restart_request(ask.store, name),
     }
 
 
@@ -54,7 +54,8 @@ SCREENS = (
     ),
     Screen(
         *("/pipelines/pipeline", "pipelines", "Pipeline", "pipeline.html", pipeline),
-        "A pipeline's graph, with throughput, lag, duration and last error of its processors.",
+        "A pipeline's graph, with throughput, lag, duration and last error of its processors, "
+        "and the last request to start it from scratch.",
         {"pipeline": "its name"},
     ),
     Screen(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from penstock.console.data import consumers as consumer_data
+from penstock.console.data import groups as group_data
 from penstock.console.data import partitions as partition_data
-from penstock.console.data import readers as data
 from penstock.console.screen import Ask, Screen
 
 _PAGED = {"after": "the `next` of the page before", "limit": "rows of a page, at most 200"}
@@ -15,29 +16,31 @@ STATES = ("pending", "ready", "claimed", "delayed", "parked")
 
 async def consumers(ask: Ask) -> Mapping[str, Any]:
     """Return the consumers of categories."""
-    return {"consumers": await data.consumers(ask.store, ask.text("after"), ask.limit())}
+    return {"consumers": await consumer_data.consumers(ask.store, ask.text("after"), ask.limit())}
 
 
 async def consumer(ask: Ask) -> Mapping[str, Any]:
     """Return one consumer."""
     category, consumer_id = ask.need("category"), ask.need("consumer_id")
-    return {"consumer": await data.consumer(ask.store, category, consumer_id)}
+    return {"consumer": await consumer_data.consumer(ask.store, category, consumer_id)}
 
 
 async def queues(ask: Ask) -> Mapping[str, Any]:
     """Return the consumers of queues."""
-    return {"consumers": await data.queue_consumers(ask.store, ask.text("after"), ask.limit())}
+    return {
+        "consumers": await consumer_data.queue_consumers(ask.store, ask.text("after"), ask.limit())
+    }
 
 
 async def groups(ask: Ask) -> Mapping[str, Any]:
     """Return the groups."""
-    return {"groups": await data.groups(ask.store, ask.text("after"), ask.limit())}
+    return {"groups": await group_data.groups(ask.store, ask.text("after"), ask.limit())}
 
 
 async def group(ask: Ask) -> Mapping[str, Any]:
     """Return one group and some of its partitions."""
     group_id, state, key = ask.need("group_id"), ask.text("state"), ask.text("partition_key")
-    found = await data.group(ask.store, group_id)
+    found = await group_data.group(ask.store, group_id)
     if key is not None:
         for one in found.partition_by:
             ask.plain.check_visible(one)

@@ -1,4 +1,4 @@
-"""Consumers, queues with their consumers, and groups; and what moving one would do."""
+"""Consumers of categories, and of queues."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import LiteralString
 
-from penstock.admin.readers import end_of_log
 from penstock.console.data.pages import Count, Page, check_page, counted, page, place, query
 from penstock.consumers.positions import StreamPositions, TablePositions
-from penstock.database.operation import Row, only_value
-from penstock.errors import GroupNotFound, ReaderNotFound
-from penstock.log.context import check_position
+from penstock.database.operation import Row
+from penstock.errors import ReaderNotFound
 from penstock.log.write import check_category
 from penstock.message import check_text
-from penstock.queues.operations import check_offset, queue_of, stream_of
+from penstock.queues.operations import queue_of, stream_of
 from penstock.store_async import AsyncStore
 
 
@@ -48,39 +46,6 @@ class QueueConsumer:
     behind: int
     seconds_behind: float
     updated_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """A partitioned consumer group."""
-
-    group_id: str
-    #: active or stopped
-    status: str
-    partition_by: tuple[str, ...]
-    handled_types: tuple[str, ...]
-    partitions: Count
-    pending: Count
-    claimed: Count
-    parked: Count
-    routed_to: int
-    #: how long its first unhandled message has waited
-    seconds_behind: float
-    created_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Preview:
-    """What an action would do, to be confirmed."""
-
-    #: one sentence
-    summary: str
-    #: more, one sentence each
-    details: tuple[str, ...]
-    #: what to pass to the action, so that it is refused if things have changed meanwhile
-    expected: int | str | None
-    #: why it would be refused; None if it would not
-    refused: str | None = None
 
 
 #: the columns of a consumer `n`, of a category and an id, whose position is in a table or stream
@@ -127,6 +92,8 @@ cross join lateral (
   ) e
 ) p
 order by 1, 2"""
+
+
 #: where consumers have their positions
 _STORED: LiteralString = """
   select message_store.category(p.consumer_id) as category,
@@ -141,6 +108,8 @@ _STORED: LiteralString = """
     where m.stream_name = s.stream_name order by m.position desc limit 1
   ) last
   where penstock.latest_position(s.category || '-' || s.consumer_id) is null"""
+
+
 _ALL_CONSUMERS: LiteralString = (
     "with stored as materialized ("  # noqa: S608
     + _STORED.replace("{positions}", "penstock.all_positions()").replace(
@@ -152,6 +121,8 @@ _ALL_CONSUMERS: LiteralString = (
 )"""
     + _CONSUMER
 )
+
+
 _ONE_CONSUMER: LiteralString = (
     "with chosen as materialized ("  # noqa: S608
     + _STORED.replace(
@@ -260,162 +231,3 @@ def _queue_consumer(row: Row) -> QueueConsumer:
         *(queue_of(stream_name), stream_name, consumer_id, next_offset, tail, behind),
         *(seconds, updated),
     )
-
-
-_GROUPS: LiteralString = """
-select g.group_id, g.status, coalesce(g.partition_by, '{}'), g.handled_types,
-  (select count(*) from (
-     select from penstock.partitions p where p.group_pk = g.id order by p.feed limit 1000) c),
-  (select count(*) from (
-     select from penstock.partition_states s
-     where s.group_pk = g.id and s.next_position is not null and s.parked_at is null
-     order by s.next_position limit 1000) c),
-  (select count(s.token) from (
-     select s.token from penstock.partition_states s
-     where s.group_pk = g.id and s.due is not null order by s.due limit 1000) s),
-  (select count(*) from (
-     select from penstock.partition_states s
-     where s.group_pk = g.id and s.parked_at is not null order by s.next_position limit 1000) c),
-  a.routed_to,
-  penstock.seconds_since((
-    select m.time
-    from (select penstock.first_pending(g) as position offset 0) f  -- called once
-    join penstock.indexed_messages m on m.global_position = f.position)), g.created_at
-from penstock.consumer_groups g
-cross join lateral penstock.latest_group_progress(g.id) a
-where {which}
-order by g.group_id limit %s"""
-
-
-async def groups(store: AsyncStore, after: str | None = None, limit: int = 100) -> Page[Group]:
-    """Return the groups by name."""
-    store.context.require_penstock("a consumer group")
-    check_page(limit)
-    [name] = place(after, str) or ("",)
-    sql = _GROUPS.replace("{which}", "g.group_id > %s")
-    return await store.run(
-        query(
-            "groups",
-            sql,
-            (name, limit + 1),
-            lambda rows: page(rows, limit, _group, lambda row: row[:1]),
-        )
-    )
-
-
-async def group(store: AsyncStore, group_id: str) -> Group:
-    """Return one group, or raise `GroupNotFound`."""
-    store.context.require_penstock("a consumer group")
-    check_text("group_id", group_id)
-    sql = _GROUPS.replace("{which}", "g.group_id = %s")
-    rows = await store.run(query("group", sql, (group_id, 1), list))
-    if not rows:
-        raise GroupNotFound(group_id)
-    return _group(rows[0])
-
-
-def _group(row: Row) -> Group:
-    return Group(
-        group_id=row[0],
-        status=row[1],
-        partition_by=tuple(row[2]),
-        handled_types=tuple(row[3]),
-        partitions=counted(row[4]),
-        pending=counted(row[5]),
-        claimed=counted(row[6]),
-        parked=counted(row[7]),
-        routed_to=row[8],
-        seconds_behind=row[9],
-        created_at=row[10],
-    )
-
-
-async def preview_seek(
-    store: AsyncStore, category: str, consumer_id: str, position: int
-) -> Preview:
-    """Say what moving a consumer to just after a global position would do."""
-    check_position("position", position)
-    one = await consumer(store, category, consumer_id)
-    end = await store.run(end_of_log())
-    now = one.position or 0
-    whose = f"{consumer_id} of {category}"
-    refused = (
-        None if position <= end else f"position {position} is beyond {end}, the end of the log"
-    )
-    details: tuple[str, ...]
-    if position == now:
-        summary, details = f"{whose} is at {position} already: nothing changes", ()
-    elif position < now:
-        between = await _count(store, category, position, min(now, end))
-        summary = f"{whose} goes back from {now} to {position}"
-        details = (f"{between} messages are handled again",)
-    else:
-        between = await _count(store, category, now, min(position, end))
-        summary = f"{whose} skips from {now} to {position}"
-        details = (f"{between} messages are not handled",)
-    running = "if it runs, it stops at its next save; started again, it goes on there"
-    return Preview(summary, (*details, running), one.position, refused)
-
-
-async def preview_replay(
-    store: AsyncStore, category: str, consumer_id: str, position: int = 1
-) -> Preview:
-    """Say what handling messages again from a global position on would do."""
-    check_position("position", position, 1)
-    seen = await preview_seek(store, category, consumer_id, position - 1)
-    if position - 1 > int(seen.expected or 0):
-        refused = f"{consumer_id} is at {seen.expected}: to begin at {position} would skip messages"
-        return Preview(seen.summary, seen.details, seen.expected, refused)
-    return seen
-
-
-async def preview_seek_queue(
-    store: AsyncStore, queue: str, consumer_id: str, next_offset: int
-) -> Preview:
-    """Say what moving a queue's consumer would do."""
-    check_offset("next_offset", next_offset)
-    one = await queue_consumer(store, queue, consumer_id)
-    between = abs(next_offset - one.next_offset)
-    refused = None
-    if next_offset > one.tail:
-        refused = f"offset {next_offset} is beyond {one.tail}, the tail of the queue"
-    if next_offset < one.next_offset:
-        summary = f"{consumer_id} of {queue} goes back from {one.next_offset} to {next_offset}"
-        details = (f"{between:,} records are read again",)
-    else:
-        summary = f"{consumer_id} of {queue} skips from {one.next_offset} to {next_offset}"
-        details = (f"{between:,} records are not read",)
-    fenced = "an open session is fenced: its next call fails"
-    return Preview(summary, (*details, fenced), one.next_offset, refused)
-
-
-async def preview_reset(store: AsyncStore, group_id: str) -> Preview:
-    """Say what resetting a group would do."""
-    one = await group(store, group_id)
-    details = (
-        f"{one.partitions} partitions begin again at the start of the log",
-        f"{one.claimed} claims become stale: what their workers do now is not acknowledged",
-        f"{one.parked} parked partitions are no longer parked",
-    )
-    summary = f"{group_id}, which has read up to {one.routed_to}, handles all messages again"
-    return Preview(summary, details, one.routed_to)
-
-
-async def _count(store: AsyncStore, category: str, after: int, until: int) -> Count:
-    """Count the messages of a category between two positions, up to a limit."""
-    where: LiteralString = (
-        "m.global_position > %(after)s and m.global_position <= %(until)s"
-        " and not penstock.is_bookkeeping(m.stream_name) order by m.global_position"
-        if category == "$all"
-        else "(message_store.category(m.stream_name), m.global_position)"
-        " > (%(category)s, %(after)s)"
-        " and (message_store.category(m.stream_name), m.global_position)"
-        " <= (%(category)s, %(until)s)"
-        " order by message_store.category(m.stream_name), m.global_position"
-    )
-    sql: LiteralString = (
-        "select count(*) from (select from message_store.messages m"  # noqa: S608
-        f" where {where} limit 1000) c"
-    )
-    arguments = {"category": category, "after": after, "until": until}
-    return counted(await store.run(query("count", sql, arguments, only_value)))
