@@ -58,9 +58,12 @@ class Meeting:
 
     def end(self) -> None:
         """End the batch that is under way; the calls made so far are sent in the next one."""
+        before = waiting(self._store)
         self._holder.rollback()
-        for call in self._held:
+        for call in self._held[:-1]:
             call.exception()
+        while before and waiting(self._store) == before:  # the last one may send the next batch
+            pause()
 
     def outcomes(self) -> list[Any]:
         """What each call returned or raised, in order."""
@@ -71,7 +74,7 @@ class Meeting:
 def meeting(store: AnyStore, url: str) -> Iterator[Meeting]:
     """Hold a batch until the block ends: all calls made in it are sent in the next one.
 
-    The calls that go alone wait for a lock, so the next one leads a batch. That has a message whose
+    The calls that go alone wait for a lock, so the next one sends a batch. That has a message whose
     id another transaction is writing, for the end of which PostgreSQL waits.
     """
     id = new_id()

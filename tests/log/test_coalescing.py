@@ -97,6 +97,17 @@ def test_calls_that_meet_are_written_in_one_transaction_and_each_gets_its_result
     assert transactions(database_url, "account-1", "account-3", "diary", "coalescing.taken") == 1
 
 
+def test_many_calls_are_halved_so_that_some_prepare_while_others_are_written(
+    store: Any, database_url: str
+) -> None:
+    with meeting(store, database_url) as meet:
+        for number in range(30):
+            meet.call(store.write_message, f"account-{number}", "Opened")
+
+    assert meet.outcomes() == [0] * 30
+    assert transactions(database_url, "account") == 2
+
+
 def test_calls_are_written_in_order_of_arrival(store: Any, database_url: str) -> None:
     with meeting(store, database_url) as meet:
         for number in range(10):

@@ -5,11 +5,12 @@ nothing; and no caller waits because another one waits for a lock.
 
 How it is kept. There is no timer. The first few callers go alone, each on its own connection: a
 batch of one or two costs more than they do. The next one sends a batch at once. Whoever comes
-meanwhile queues. When the batch is done, the caller that has waited longest sends the next, with
-all that have queued. So one batch is under way at a time, and calls are sent in the order in which
-they came. A batch does not wait for locks: a call that would have to is run alone, by its own
-caller, and so is every call if the batch fails as a whole. They have ids, so what was written is
-found again.
+meanwhile queues. When the batch is done, the caller that has waited longest sends the next (a
+thread, which takes long to be woken, only after the one before has sent several). So one batch is
+under way at a time, and calls are sent in the order in which they came. A batch takes at most half
+of the callers: the others prepare the next one meanwhile. A batch does not wait for locks: a call
+that would have to is run alone, by its own caller, and so is every call if the batch fails as a
+whole. They have ids, so what was written is found again.
 
 A caller that is cancelled leaves the queue. If its batch was sent, it is written; a batch goes on
 if the caller that sends it is cancelled. There are no threads or tasks that would have to be
@@ -40,7 +41,7 @@ from penstock.loops.concurrency_async import IS_ASYNC, Turn, finish_in_backgroun
 Send = Callable[[Sequence[Operation[Any]]], Awaitable[list[Outcome]]]
 ALONE = Refused("alone")
 MOST_ALONE = 8  # callers that go alone before there are batches
-LEAST_TAKEN = 4  # by a batch, if so many wait
+LEAST_TAKEN = 10  # by a batch, if so many wait: in two they would cost more
 MOST_IN_A_ROW = 1 if IS_ASYNC else 4  # batches of one caller: a thread takes long to be woken
 
 logger = logging.getLogger("penstock")
