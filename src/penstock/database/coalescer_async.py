@@ -50,7 +50,7 @@ logger = logging.getLogger("penstock")
 class QueuedCall:
     """A call that waits for its batch."""
 
-    __slots__ = ("item", "operation", "outcome", "turn")
+    __slots__ = ("batch", "item", "operation", "outcome", "turn")
 
     def __init__(self, operation: Operation[Any]) -> None:
         assert operation.item is not None, "an operation that cannot be sent in a batch"
@@ -59,6 +59,8 @@ class QueuedCall:
         #: ends the caller's wait: it has an outcome, or sends the next batch
         self.turn = Turn()
         self.outcome: Outcome | Exception | None = None
+        #: the calls that its caller has taken to send them
+        self.batch: list[QueuedCall] = []
 
 
 class AsyncCoalescer:
@@ -71,14 +73,13 @@ class AsyncCoalescer:
         self._lock = threading.Lock()
         #: an item for each caller that may still go alone
         self._alone = deque[None]([None] * MOST_ALONE)
-        self._is_sending = False  # a batch is under way, or its sender is about to send it
-        self._next_sender: QueuedCall | None = None
+        self._sender: QueuedCall | None = None  # whose caller sends, or is about to
         self._waiting: deque[QueuedCall] = deque()
         self._last_batch = 0  # how many calls it had
 
     def enter(self) -> bool:
         """Whether little is under way, so that the caller goes alone. Then it calls `leave`."""
-        if self._is_sending:
+        if self._sender is not None:
             return False
         try:
             self._alone.pop()  # of a deque: without a lock
@@ -97,8 +98,8 @@ class AsyncCoalescer:
             if not self._add(call):
                 await call.turn.wait()
             if call.outcome is None:
-                batch = self._take()  # before those of the last batch queue again
-                await finish_in_background(lambda: self._send_from(batch, send))
+                self._take(call)  # before those of the last batch queue again
+                await finish_in_background(lambda: self._send_batches(call, send))
         except BaseException:  # cancelled or interrupted
             self._abandon(call)
             raise
@@ -112,15 +113,18 @@ class AsyncCoalescer:
             case positions, global_positions:
                 return call.item.decode(positions, global_positions)
 
-    async def _send_from(self, batch: list[QueuedCall], send: Send) -> None:
-        """Send a batch and some after it, and let another caller send the rest."""
-        for number in reversed(range(MOST_IN_A_ROW)):
-            await self._send(batch, send, hands_over=number == 0)
-            if number > 0 and not (batch := self._take()):
-                self._hand_over()
-                return
+    async def _send_batches(self, sender: QueuedCall, send: Send) -> None:
+        """Send the batch taken and some after it, and let another caller send the rest."""
+        try:
+            for number in reversed(range(MOST_IN_A_ROW)):
+                await self._send(sender, send, hands_over=number == 0)
+                if number == 0 or not self._take(sender):
+                    break
+        finally:
+            self._hand_over(sender)
 
-    async def _send(self, batch: list[QueuedCall], send: Send, *, hands_over: bool) -> None:
+    async def _send(self, sender: QueuedCall, send: Send, *, hands_over: bool) -> None:
+        batch = sender.batch
         outcomes: Sequence[Outcome | Exception] = [ALONE] * len(batch)
         try:
             outcomes = await send([call.operation for call in batch])
@@ -129,11 +133,8 @@ class AsyncCoalescer:
                 outcomes = [copy(error) for _ in batch]
         except Exception as error:  # a call that caused it gets the error when it runs alone
             logger.debug("a batch of %d calls failed, each is run alone: %s", len(batch), error)
-        except BaseException:  # interrupted: it sends no more
-            hands_over = True
-            raise
         finally:
-            self._end(batch, outcomes, hands_over)
+            self._end(sender, outcomes, hands_over=hands_over)
 
     def _add(self, call: QueuedCall) -> bool:
         """Queue, and return whether the caller sends a batch at once."""
@@ -142,33 +143,33 @@ class AsyncCoalescer:
                 waiting = f"{self._most_waiting} calls wait to be written"
                 raise WriteQueueFull(self._where, f"{waiting}, as many as max_queued_writes allows")
             self._waiting.append(call)
-            sends = not self._is_sending
-            if sends:
-                self._is_sending, self._next_sender = True, call
-        return sends
+            if self._sender is None:
+                self._sender = call
+            return self._sender is call
 
-    def _take(self) -> list[QueuedCall]:
-        """Take the next batch out of the queue. Its first call is the sender's."""
-        batch: list[QueuedCall] = []
+    def _take(self, sender: QueuedCall) -> bool:
+        """Take the next batch out of the queue; return whether there is one."""
+        batch = sender.batch = []
         messages = size = 0
         with self._lock:
-            self._next_sender = None
             most = max((self._last_batch + len(self._waiting) + 1) // 2, LEAST_TAKEN)
             while self._waiting and len(batch) < most:
-                messages += len(self._waiting[0].item.messages)
-                size += self._waiting[0].item.size
+                first = self._waiting[0]
+                messages += len(first.item.messages)
+                size += first.item.size
                 if batch and (messages > MOST_MESSAGES or size > MOST_CHARACTERS):
                     break
-                batch.append(self._waiting.popleft())
+                batch.append(first)
+                self._waiting.popleft()
             self._last_batch = len(batch)
-        return batch
+        return batch != []
 
     def _end(
-        self, batch: list[QueuedCall], outcomes: Sequence[Outcome | Exception], hands_over: bool
+        self, sender: QueuedCall, outcomes: Sequence[Outcome | Exception], *, hands_over: bool
     ) -> None:
-        """Let the callers of this batch go on, but for those that belong into the next."""
+        """Let the callers of a batch go on, but for those that belong into the next."""
         done, again = [], []
-        for call, outcome in zip(batch, outcomes, strict=True):
+        for call, outcome in zip(sender.batch, outcomes, strict=True):
             if isinstance(outcome, Refused) and outcome.code == "again":
                 again.append(call)
             else:
@@ -176,24 +177,31 @@ class AsyncCoalescer:
                 done.append(call)
         with self._lock:
             self._waiting.extendleft(reversed(again))
-        if hands_over:  # before the others, who would make the next sender wait
-            self._hand_over()
+        if hands_over:  # before the others go on, who would make the next sender wait
+            self._hand_over(sender)
         for call in done:
             call.turn.give()
+        sender.batch = []
 
-    def _hand_over(self) -> None:
-        """Let the caller that has waited longest send the next batch."""
+    def _hand_over(self, sender: QueuedCall) -> None:
+        """Let the caller that has waited longest send the next batch, if this one was to."""
         with self._lock:
-            sender = self._next_sender = self._waiting[0] if self._waiting else None
-            self._is_sending = sender is not None
-        if sender is not None:
-            sender.turn.give()
+            if self._sender is not sender:
+                return
+            following = self._sender = self._waiting[0] if self._waiting else None
+        if following is not None:
+            following.turn.give()
 
     def _abandon(self, call: QueuedCall) -> None:
-        """Leave the queue. If the caller was to send the next batch, another one does."""
+        """Leave the queue, and let others send what this caller was to send."""
         with self._lock:
             if call in self._waiting:
                 self._waiting.remove(call)
-            was_sender = self._next_sender is call
-        if was_sender:
-            self._hand_over()
+            elif IS_ASYNC:
+                return  # what was taken is sent in the background
+            taken = [one for one in call.batch if one not in self._waiting]
+        for one in taken:  # interrupted between two steps: they may have been sent, and have ids
+            if one.outcome is None:
+                one.outcome = ALONE
+            one.turn.give()
+        self._hand_over(call)

@@ -39,7 +39,8 @@ class Turn:
 
     def give(self) -> None:
         """End the wait of the thread."""
-        self._given.release()
+        with suppress(RuntimeError):  # it was given before
+            self._given.release()
 
     def wait(self) -> None:
         """Wait for the turn."""

@@ -1,0 +1,106 @@
+"""A caller that is interrupted while it sends, wherever it is: the others do not wait for ever."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+from uuid import uuid4
+
+from penstock.database import coalescer as module
+from penstock.database.batch import Outcome, batch_item
+from penstock.database.coalescer import ALONE, Coalescer
+from penstock.database.operation import Operation
+from tests.racing import pause
+
+OTHERS = 3
+LINES = Path(module.__file__).read_text().splitlines()
+
+
+def write() -> Operation[int]:
+    """A call that a batch can have."""
+    item = batch_item([(uuid4(), "T", "{}", None)], None, None, None, lambda positions, _: 7)
+    return Operation("write", (), lambda _: 7, {}, frozenset(), item=item)
+
+
+def outcomes(calls: Sequence[Operation[Any]]) -> list[Outcome]:
+    return [([0], [1]) for _ in calls]
+
+
+class Interrupted:
+    """A caller that sends, and then what others have queued meanwhile."""
+
+    def __init__(self, line: int) -> None:
+        self._coalescer = Coalescer(None, "here", 100)
+        self._lines_left = line
+        self._results: list[Any] = []
+        self._others: list[threading.Thread] = []
+        self.was_interrupted = False
+
+    def run(self) -> list[Any]:
+        """Interrupt the caller at its nth line; return what the others got."""
+        caller = threading.Thread(target=self._call)
+        caller.start()
+        caller.join()
+        for other in self._others:
+            other.join(5)
+        return self._results
+
+    def runs_on(self) -> bool:
+        """Whether calls are still made."""
+        got: list[Any] = []
+        later = threading.Thread(
+            target=lambda: got.append(self._coalescer.run(write(), outcomes)), daemon=True
+        )
+        later.start()
+        later.join(5)
+        return got == [7]
+
+    def _call(self) -> None:
+        sys.settrace(self._trace)
+        try:
+            self._coalescer.run(write(), self._send)
+        except KeyboardInterrupt:
+            self.was_interrupted = True
+        finally:
+            sys.settrace(None)
+
+    def _send(self, calls: Sequence[Operation[Any]]) -> list[Outcome]:
+        if not self._others:
+            for _ in range(OTHERS):
+                other = threading.Thread(target=self._call_meanwhile, daemon=True)
+                other.start()
+                self._others.append(other)
+            while len(self._coalescer._waiting) < OTHERS:
+                pause()
+        return outcomes(calls)
+
+    def _call_meanwhile(self) -> None:
+        self._results.append(self._coalescer.run(write(), outcomes))
+
+    def _trace(self, frame: FrameType, event: str, _: Any) -> Callable[..., Any] | None:
+        if frame.f_code.co_filename != module.__file__:
+            return None
+        if LINES[frame.f_lineno - 1].lstrip().startswith("with "):
+            return self._trace  # Python itself is not interrupted between a lock and its block
+        self._lines_left -= 1
+        if self._lines_left == 0:
+            raise KeyboardInterrupt
+        return self._trace
+
+
+def test_whatever_line_a_sender_is_interrupted_at_the_others_get_an_answer() -> None:
+    line = 0
+    while True:
+        line += 1
+        one = Interrupted(line)
+        got = one.run()
+        assert len(got) in (0, OTHERS), line  # 0: nothing was sent yet
+        assert all(result in (7, ALONE) for result in got), line
+        assert one.runs_on(), line
+        if not one.was_interrupted:
+            break
+    assert line > 50  # else it was not interrupted everywhere
