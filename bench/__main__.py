@@ -1,4 +1,4 @@
-"""`python -m bench [--quick] [NAME ...]`, `--resume FILE`, and `--report [FILE]`."""
+"""`python -m bench [--quick] [NAME ...]`, `--resume FILE`, `--report [FILE]`, and `--add FILE`."""
 
 from __future__ import annotations
 
@@ -27,6 +27,9 @@ def main() -> None:
     if arguments.report is not None:
         source = arguments.report or results.newest()
         print(f"wrote {os.path.relpath(report.write(source))} from {os.path.relpath(source)}")
+        return
+    if arguments.add is not None:
+        print(f"wrote {os.path.relpath(report.add(arguments.add))}")
         return
     _forget_settings_from_outside()
     if arguments.resume:
@@ -143,6 +146,12 @@ def _parsed() -> argparse.Namespace:
         const="",
         type=lambda given: Path(given) if given else "",
         help="write docs/benchmarks.md from this run, or from the newest full one",
+    )
+    parser.add_argument(
+        "--add",
+        metavar="FILE",
+        type=Path,
+        help="write docs/benchmarks.md again with the parts that this run has measured",
     )
     arguments = parser.parse_args()
     for name in arguments.names:

@@ -63,7 +63,15 @@ advises, and an aim stands only against the best of their settings.
 
 def write(results: Path, docs: Path = DOCS) -> Path:
     """Keep a run as the data of the page, write the page and its charts; return the page's path."""
-    run = load(results)
+    return _write(load(results), docs)
+
+
+def add(results: Path, docs: Path = DOCS) -> Path:
+    """Add the parts of a later run to the page, in place of the same ones; return its path."""
+    return _write(load(docs / DATA).with_parts_of(load(results)), docs)
+
+
+def _write(run: Run, docs: Path) -> Path:
     page(run)
     (docs / DATA).parent.mkdir(parents=True, exist_ok=True)
     (docs / DATA).write_bytes(as_json(run))
@@ -131,6 +139,11 @@ def _more(run: Run) -> str:
     """Return how long the run took, and what went wrong with it."""
     told = [f"It took {run.seconds / 60:.0f} minutes."]
     told += [f"It broke off and went on at {one:%H:%M} UTC." for one in run.resumed]
+    told += [
+        f"A later run, on {began:%d %B %Y, %H:%M} UTC, has measured "
+        f"{', '.join(part for part, when in run.later.items() if when == began)}."
+        for began in sorted(set(run.later.values()))
+    ]
     told += [
         f"**Not measured**, since it failed: {part} ({why})." for part, why in run.failed.items()
     ]

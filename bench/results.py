@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import median, quantiles
 
 import msgspec
+from msgspec.structs import replace
 
 FOLDER = Path(__file__).parent / "results"
 
@@ -123,6 +124,8 @@ class Run(msgspec.Struct, frozen=True):
     comparisons: list[Comparison] = []
     #: when it went on after it had broken off
     resumed: list[datetime] = []
+    #: the parts that were measured in another run, and when that began
+    later: dict[str, datetime] = {}
 
     @property
     def left(self) -> list[str]:
@@ -138,6 +141,20 @@ class Run(msgspec.Struct, frozen=True):
     def aimed(self) -> list[tuple[Comparison, Ratio]]:
         """The ratios that have an aim."""
         return [(comparison, one) for comparison, one in self.ratios if one.aim]
+
+    def with_parts_of(self, other: Run) -> Run:
+        """Return this run with what a later one has measured, in place of the same parts."""
+        newer = [part for part in other.parts if part in other.done]
+        kept = [one for one in self.comparisons if one.part not in newer]
+        measured = [one for one in other.comparisons if one.part in newer]
+        return replace(
+            self,
+            parts=[*self.parts, *(part for part in newer if part not in self.parts)],
+            done=[*self.done, *(part for part in newer if part not in self.done)],
+            failed={part: why for part, why in self.failed.items() if part not in newer},
+            comparisons=kept + measured,
+            later={**self.later, **dict.fromkeys(newer, other.began)},
+        )
 
     def save(self, path: Path) -> None:
         """Write the run to a file, whole or not at all."""

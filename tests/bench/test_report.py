@@ -77,6 +77,24 @@ def test_the_page_says_what_failed_and_when_a_run_went_on() -> None:
     assert "**Not measured**, since it failed: spark (RuntimeError: no Java)." in page
 
 
+def test_parts_of_a_later_run_take_the_place_of_the_same_ones() -> None:
+    run = run_of()
+    part = run.comparisons[0].part
+    newer = msgspec.structs.replace(
+        run,
+        began=datetime(2026, 1, 3, 8, 30, tzinfo=UTC),
+        parts=[part, "spark"],
+        done=[part],
+        comparisons=[msgspec.structs.replace(run.comparisons[0], title="Measured again")],
+    )
+
+    both = run.with_parts_of(newer)
+
+    assert [one.title for one in both.comparisons if one.part == part] == ["Measured again"]
+    assert len(both.comparisons) == 1 + sum(one.part != part for one in run.comparisons)
+    assert f"A later run, on 03 January 2026, 08:30 UTC, has measured {part}." in report.page(both)
+
+
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
