@@ -6,11 +6,12 @@ Both kinds of worker run in the main thread here, as programs run them.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -58,11 +59,21 @@ def group(store: Store) -> Store:
     return store
 
 
+@pytest.fixture
+def _no_old_loop() -> Iterator[None]:
+    """Collect event loops of earlier tests now: that resets the process's handlers of signals."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
 def removed(store: Store) -> list[str]:
     return [message.data["device_id"] for message in store.read_category("device.removed")]
 
 
 @both
+@pytest.mark.usefixtures("_no_old_loop")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("call", ["run", "run_until_idle"])
 def test_a_signal_ends_a_worker_after_the_claim_in_hand(
@@ -71,7 +82,8 @@ def test_a_signal_ends_a_worker_after_the_claim_in_hand(
     group.append([DeviceSeen(device_id="a"), DeviceSeen(device_id="b")])
 
     def handle(claim: Claim) -> DeviceRemoved:
-        os.kill(os.getpid(), number)
+        if claim.partition_value["device_id"] == "a":  # a second one would end the test run
+            os.kill(os.getpid(), number)
         return DeviceRemoved(**claim.partition_value)
 
     run(database_url, handle, call)
