@@ -15,8 +15,10 @@ from bench.results import Comparison, Figure, Ratio, Run
 
 #: the sections of the page, with their parts of the run
 GROUPS = {
-    "Writing": ("write-message", "write-messages", "guarded-append", "coalescing"),
-    "Reading": ("category-read", "consumer", "waking", "console", "loss"),
+    "Writing": ("write-message", "write-messages", "guarded-append"),
+    "Many callers in one process": ("coalescing",),
+    "Reading": ("category-read", "consumer", "loss"),
+    "Waiting and watching": ("waking", "console"),
     "As the log grows": ("growth", "decisions", "archive"),
     "Queues": ("claims", "outbox"),
     "Spark": ("spark",),
