@@ -104,9 +104,9 @@ def test_what_runs_with_the_owners_rights_and_is_open_to_readers_only_reads(
     assert [name for (name,) in open_to_readers] == [
         "archive_location",
         "last_position",
-        "names_written",
         "older_snapshot_open",
         "open_writers",
+        "safety_look",
         "watermark",
     ]
 

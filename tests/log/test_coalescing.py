@@ -421,7 +421,7 @@ def test_on_a_genuine_message_db_each_call_has_a_transaction(
 
 def test_a_batch_wakes_those_who_wait_for_its_messages(store: Any, database_url: str) -> None:
     woken = Event()
-    waiter = Registration([of_category("account")], woken.set, bounded=True)
+    waiter = Registration([of_category("account")], woken.set)
 
     with meeting(store, database_url) as meet:
         store.context.wake_ups.waiters.add(waiter)

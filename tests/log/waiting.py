@@ -53,9 +53,9 @@ def wake_ups_of(store: Store) -> WakeUps:
 class Bell:
     """A waiter for some names, which records how it was woken."""
 
-    def __init__(self, store: Store, *wanted: str, bounded: bool = True) -> None:
+    def __init__(self, store: Store, *wanted: str) -> None:
         self._woken = threading.Event()
-        self.one = Registration(wanted, self._woken.set, bounded=bounded)
+        self.one = Registration(wanted, self._woken.set)
         wake_ups_of(store).waiters.add(self.one)
 
     @property

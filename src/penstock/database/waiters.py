@@ -7,7 +7,7 @@ woken if they have one in common.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 
 from penstock.message import names
 
@@ -65,13 +65,10 @@ def of_save(category: str, consumer_id: str) -> str:
 class Registration:
     """One waiter."""
 
-    def __init__(self, wanted: Iterable[str], wake: Callable[[], None], *, bounded: bool) -> None:
+    def __init__(self, wanted: Iterable[str], wake: Callable[[], None]) -> None:
         self.wanted = frozenset(wanted)
         #: ends its sleep; any thread may call it
         self.wake = wake
-        #: whether it reads up to the watermark, so that a message of a wanted name has to be
-        #: written for it to find something new
-        self.bounded = bounded
         #: whether it was woken since it has reset this, and whether by a name
         self.is_woken = self.is_rung = False
         #: which of the names it was woken for since it has reset this
@@ -104,33 +101,33 @@ class Waiters:
 
     def ring(self, rung: Iterable[str]) -> None:
         """Wake those that wait for one of these names."""
-        with self._lock:
-            found = set[Registration]()
-            for name in rung:
-                named = self._all if name == EVERYTHING else self._by_name.get(name, set())
-                for one in named:
-                    one.rung_for.add(name)
-                found |= named
-        for one in found:
+        found = self._waiting_for(rung)
+        for name, one in found:
+            one.rung_for.add(name)
             one.is_woken = one.is_rung = True
+        for one in {one for _, one in found}:
             one.wake()
 
-    def look(self, written: Collection[str]) -> None:
-        """Wake those that do not read up to the watermark, and those of the names written."""
+    def look(self, names: Iterable[str]) -> None:
+        """Let those look that wait for one of these names, for which nobody has notified them."""
+        for one in {one for _, one in self._waiting_for(names)}:
+            one.is_woken = True
+            one.wake()
+
+    def looked_for(self) -> tuple[list[str], list[str], list[str]]:
+        """Return the queues, the topics and the groups that are waited for."""
         with self._lock:
-            found = {one for one in self._all if not one.bounded}
-            for name in written:
-                found |= self._by_name.get(name, set())
-        _wake(found)
+            names = list(self._by_name)
+        streams, topics, groups = (
+            [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
+            for prefix in (of_stream(""), of_topic(""), of_group(""))
+        )
+        return streams, topics, groups
 
-    def look_fully(self) -> None:
-        """Wake all of them."""
+    def _waiting_for(self, names: Iterable[str]) -> list[tuple[str, Registration]]:
         with self._lock:
-            found = set(self._all)
-        _wake(found)
-
-
-def _wake(found: Iterable[Registration]) -> None:
-    for one in found:
-        one.is_woken = True
-        one.wake()
+            return [
+                (name, one)
+                for name in names
+                for one in (self._all if name == EVERYTHING else self._by_name.get(name, ()))
+            ]

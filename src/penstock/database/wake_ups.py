@@ -12,14 +12,13 @@ delay, never a message. How it is kept:
 
 * A waiter registers, looks, and then sleeps. A wake-up after the registration ends the sleep, also
   if it comes between the look and the sleep.
-* The thread looks for all waiters together, about once a second. It reads the server's snapshot and
-  the watermark. Every commit changes the snapshot, and every message that becomes readable changes
-  the watermark: if they are as they were at the look before, there is nothing to look for. If the
-  watermark has moved, it reads which names were written, and wakes those that wait for them: the
-  cost of a look does not grow with the waiters that have nothing to do. Those that wait for
-  something else than messages are woken by every commit. Some looks after a change all waiters are
-  woken, for what this does not show, such as a partition that was released. If a waiter then finds
-  something that nobody notified of, the next looks are more frequent.
+* The thread looks for all waiters together, about once a second and in one statement: which names
+  were written since the last look, and which of the queues, topics and groups that are waited for
+  have something (`sql/penstock/61_safety_look.sql`). It wakes those that wait for one of them. So
+  waiters that have nothing to do ask nothing, whatever else is committed on the server. If a waiter
+  then finds something that nobody notified of, the next looks are more frequent; and a look that
+  takes long is made less often. In a genuine Message DB, which has none of these tables, every
+  commit wakes all waiters.
 * A waiter that the thread has not looked for in time looks itself. Waiters poll until notifications
   are known to arrive, and after the connection was lost. When notifications arrive again, all
   waiters look once.
@@ -52,14 +51,15 @@ from penstock.settings import Settings, redact
 
 logger = logging.getLogger("penstock")
 
-#: after a change: how many looks wake only those whose names were written, until all are woken
-MOST_LOOKS_BY_NAME = 4
 #: seconds between two attempts to connect
 SHORTEST_RETRY, LONGEST_RETRY = 0.1, 5.0
+#: the pause after a look, in multiples of what it took
+LEAST_PAUSE = 50
 
-_LOOK: LiteralString = "select pg_current_snapshot()::text, penstock.watermark()"
-_WRITTEN: LiteralString = "select penstock.names_written(%s, %s)"
-_LOOK_AT_MESSAGE_DB: LiteralString = "select pg_current_snapshot()::text, 0::bigint"
+_LOOK: LiteralString = "select * from penstock.safety_look(%s, %s::text[], %s::text[], %s::text[])"
+_FIRST_LOOK: LiteralString = "select penstock.watermark(), null::text[]"
+#: every commit changes the snapshot
+_LOOK_AT_MESSAGE_DB: LiteralString = "select pg_current_snapshot()::text, null::text[]"
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ class Pace:
     """How often a store looks for its waiters, in seconds."""
 
     #: between two safety looks while nothing happens
-    look: float = 1.1
+    look: float = 1.25
     #: after which a waiter looks itself, if the thread has not
-    patience: float = 1.5
+    patience: float = 1.75
     #: within which a notification to oneself arrives, unless there is a pooler
     probe: float = 1.0
 
@@ -100,7 +100,7 @@ class WakeUps:
         #: whether notifications are known to arrive
         self.is_listening = False
         self._settings = settings
-        self._look_sql = _LOOK if edition.has_watermark else _LOOK_AT_MESSAGE_DB
+        self._has_watermark = edition.has_watermark
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -111,8 +111,7 @@ class WakeUps:
         self._pid = 0  # of the connection's server process
         self._token = ""  # of the notification to oneself
         self._probe_ends, self._arrives = 0.0, False
-        self._seen: tuple[Any, ...] | None = None
-        self._looks_by_name = 0  # since all waiters were woken
+        self._seen: Any = None  # up to where the last look was made
         self._looked_at = 0.0
         self._look_pause, self._next_look = self.pace.look, 0.0
 
@@ -265,31 +264,31 @@ class WakeUps:
             return
         if now < self._next_look:
             return
-        found = connection.execute(self._look_sql).fetchone()
-        assert found is not None, "the look is one row"
+        seen, names = self._looked(connection)
         if self._seen is None:
             self.is_listening = True
             self.waiters.ring([EVERYTHING])
-        elif found != self._seen or self._looks_by_name:
-            self._wake(connection, found[1])
+        else:
+            self.waiters.look(names)
         with self._lock:
-            self._seen, self._looked_at = found, now
-            self._next_look = time.monotonic() + self._look_pause
+            self._seen, self._looked_at = seen, now
+            took = time.monotonic() - now
+            self._next_look = now + took + max(self._look_pause, LEAST_PAUSE * took)
             self._look_pause = min(2 * self._look_pause, self.pace.look)
 
-    def _wake(self, connection: psycopg.Connection[Any], watermark: int) -> None:
-        """Wake those for which there may be something new, after a change."""
-        assert self._seen is not None, "there was a look before"
-        written: list[str] | None = []
-        if watermark > self._seen[1]:  # in a statement after the one that read it
-            row = connection.execute(_WRITTEN, (self._seen[1], watermark)).fetchone()
-            written = row[0] if row is not None else None
-        self._looks_by_name += 1
-        if written is None or self._looks_by_name > MOST_LOOKS_BY_NAME:
-            self._looks_by_name = 0
-            self.waiters.look_fully()
-        else:
-            self.waiters.look(written)
+    def _looked(self, connection: psycopg.Connection[Any]) -> tuple[Any, list[str]]:
+        """Return up to where there was something to look at, and whom to wake for it."""
+        sql, arguments = _FIRST_LOOK, tuple[Any, ...]()
+        if not self._has_watermark:
+            sql = _LOOK_AT_MESSAGE_DB
+        elif self._seen is not None:
+            sql, arguments = _LOOK, (self._seen, *self.waiters.looked_for())
+        row = connection.execute(sql, arguments).fetchone()
+        assert row is not None, "the look is one row"
+        seen, names = row
+        if names is None:
+            names = [EVERYTHING] if seen != self._seen else []
+        return seen, names
 
     def _give_up_listening(self, now: float) -> None:
         if self._probe_ends and now >= self._probe_ends:

@@ -11,8 +11,9 @@ A loop registers its waiter, and then looks and sleeps in turn:
                 waiter.sleep(pause)
 
 A wake-up after `looks()` ends the sleep. Without wake-ups the sleep lasts for `pause`, as
-it does until notifications arrive. With them it lasts until the store's next safety look that finds
-a change (`database/wake_ups.py`), or until `due`.
+it does until notifications arrive. With them it lasts until a safety look of the store finds
+something (`database/wake_ups.py`), until `due`, or for ten minutes, since rows that are changed by
+hand are seen by no such look.
 
 A wake-up may be for a message that an open writer before it holds back. There is none when that
 writer rolls back. So after a wake-up the waiter asks whether messages are held back, and as long as
@@ -24,6 +25,7 @@ sleeps a little longer each time.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -38,6 +40,7 @@ from penstock.loops.concurrency import StopEvent, Wakeup
 
 # in seconds
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.002, 0.1  # while messages are held back
+LONGEST_SLEEP = 600.0
 #: how many wake-ups in vain, one soon after the other, are answered at once
 MOST_VAIN, SOON = 4, 1.0
 
@@ -51,9 +54,8 @@ def log_ends() -> Operation[tuple[int, int]]:
 class Waiter:
     """Sleeps until it is woken for one of the wanted names.
 
-    `held_back` says that an open writer may hold back what it waits for, and `bounded` that it has
-    nothing to look for while the watermark stays. `wakeup` is what the loop sleeps on, if it also
-    waits for something else: it has `wake()` and `wait(timeout)`.
+    `held_back` says that an open writer may hold back what it waits for. `wakeup` is what the loop
+    sleeps on, if it also waits for something else: it has `wake()` and `wait(timeout)`.
     """
 
     def __init__(
@@ -62,15 +64,12 @@ class Waiter:
         wanted: Iterable[str],
         *,
         held_back: bool = True,
-        bounded: bool = True,
         wakeup: Any = None,
     ) -> None:
         self._runs = runs
         self._wake_ups = runs.context.wake_ups
         self._wanted = frozenset(wanted)
-        has_watermark = runs.context.edition.has_watermark
-        self._held_back = held_back and has_watermark
-        self._bounded = bounded and has_watermark
+        self._held_back = held_back and runs.context.edition.has_watermark
         self._given = wakeup
         self._wakeup: Any = None
         self._registration: Registration | None = None
@@ -88,7 +87,7 @@ class Waiter:
         #: whether a safety look has made it look, and nobody has notified
         self._is_unrung = False
         if self._wake_ups is not None:
-            self._registration = Registration(self._wanted, wakeup.wake, bounded=self._bounded)
+            self._registration = Registration(self._wanted, wakeup.wake)
             self._wake_ups.waiters.add(self._registration)
         return self
 
@@ -159,6 +158,7 @@ class Waiter:
         ended: Callable[[], bool] | None,
     ) -> bool:
         longest, began = max(wake_ups.pace.patience, pause), time.monotonic()
+        due = min(math.inf if due is None else due, began + LONGEST_SLEEP)
         while True:
             is_listening = wake_ups.is_listening
             timeout = longest if is_listening and ended is None else pause
@@ -166,7 +166,7 @@ class Waiter:
             now = time.monotonic()
             is_over = one.is_woken or self._stopping.is_set() or not is_listening
             is_over |= is_woken and self._given is not None
-            is_over |= due is not None and now >= due
+            is_over |= now >= due
             if now - began >= longest:
                 is_over |= not wake_ups.has_looked_since(began)
                 began = now

@@ -193,7 +193,7 @@ class DispatchLoop:
     def _waiter(self) -> Waiter:
         wanted = [OUTBOX, *map(of_topic, self._routes)]
         handlers = self._handlers
-        return Waiter(self._store, wanted, held_back=False, bounded=False, wakeup=handlers)
+        return Waiter(self._store, wanted, held_back=False, wakeup=handlers)
 
     def _sleep(self, waiter: Waiter) -> None:
         """Sleep until a message may be due."""

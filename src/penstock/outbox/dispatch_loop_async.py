@@ -193,7 +193,7 @@ class AsyncDispatchLoop:
     def _waiter(self) -> AsyncWaiter:
         wanted = [OUTBOX, *map(of_topic, self._routes)]
         handlers = self._handlers
-        return AsyncWaiter(self._store, wanted, held_back=False, bounded=False, wakeup=handlers)
+        return AsyncWaiter(self._store, wanted, held_back=False, wakeup=handlers)
 
     async def _sleep(self, waiter: AsyncWaiter) -> None:
         """Sleep until a message may be due."""

@@ -28,7 +28,7 @@ from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
 from penstock.admin import restarts
-from penstock.database.waiters import of_category
+from penstock.database.waiters import of_category, of_stream
 from penstock.errors import (
     PenstockError,
     PipelineRunning,
@@ -294,8 +294,10 @@ class _Watch:
         queues = {queue for one in run.pipeline.processors.values() for queue in one.reads}
         self._waiter = Waiter(
             run.store,
-            [of_category(names.category(queue)) for queue in queues],
-            bounded=all(names.is_category(queue) for queue in queues),
+            [
+                *(of_category(names.category(queue)) for queue in queues),
+                *(of_stream(queue) for queue in queues if not names.is_category(queue)),
+            ],
             wakeup=_Rings(run.schedule),
         )
         self._run = run

@@ -35,9 +35,7 @@ class ConsumerSession:
     def __init__(self, log: Runs, state: SessionState) -> None:
         self._log = log
         self._state = state
-        self._waiter = Waiter(
-            log, [of_stream(state.id.stream_name)], held_back=False, bounded=False
-        )
+        self._waiter = Waiter(log, [of_stream(state.id.stream_name)], held_back=False)
 
     @property
     def consumer_id(self) -> str:

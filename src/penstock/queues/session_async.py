@@ -34,9 +34,7 @@ class AsyncConsumerSession:
     def __init__(self, log: AsyncRuns, state: SessionState) -> None:
         self._log = log
         self._state = state
-        self._waiter = AsyncWaiter(
-            log, [of_stream(state.id.stream_name)], held_back=False, bounded=False
-        )
+        self._waiter = AsyncWaiter(log, [of_stream(state.id.stream_name)], held_back=False)
 
     @property
     def consumer_id(self) -> str:

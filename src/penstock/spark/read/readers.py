@@ -88,7 +88,7 @@ class _Rings:
         self._wake_ups: WakeUps | None = None
         if database.settings.wake_up:
             self._wake_ups = WakeUps(database.settings, Edition.PENSTOCK)
-            one = Registration([_waited_for(target)], self._wakeup.wake, bounded=True)
+            one = Registration([_waited_for(target)], self._wakeup.wake)
             self._wake_ups.waiters.add(one)
             self._wake_ups.listen()
 

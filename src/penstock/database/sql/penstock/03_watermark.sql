@@ -138,30 +138,3 @@ as $$
   ) p on a.pid is null
   order by a.bound
 $$;
-
--- What the messages after a position and up to another are waited for by: the names of database/waiters.py,
--- or null if the messages are more than 20,000. Up to the watermark of an earlier statement, nothing is missed.
--- SECURITY DEFINER: one connection asks for all waiters of a process, whatever its role may read.
-create or replace function penstock.names_written(after bigint, until bigint)
-returns text[] language plpgsql volatile security definer set search_path = pg_catalog
-set enable_seqscan = off
-as $$
-declare
-  names text[];
-begin
-  if until - after > 20000 then  -- rather than count them
-    return null;
-  end if;
-  select coalesce(array_agg(distinct n.name), '{}') into names
-  from (
-    select distinct message_store.category(m.stream_name) as category, m.type,
-      case when m.stream_name like 'queue-%' then m.stream_name end as queue
-    from message_store.messages m where m.global_position > after and m.global_position <= until
-  ) w
-  cross join lateral (
-    values ('log'), ('category:' || w.category), ('type:' || w.type), ('stream:' || w.queue)
-  ) as n(name)
-  where n.name is not null;
-  return names;
-end
-$$;
