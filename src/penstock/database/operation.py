@@ -27,6 +27,18 @@ class Statement(msgspec.Struct, frozen=True):
     arguments: tuple[Any, ...] | Mapping[str, Any] | None = ()
 
 
+class LateStatement(msgspec.Struct, frozen=True):
+    """A statement whose arguments are made when it is sent: in a batch they are not needed."""
+
+    sql: LiteralString
+    make: Callable[[], tuple[Any, ...]]
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """The arguments, made anew."""
+        return self.make()
+
+
 class Seam(msgspec.Struct, frozen=True):
     """How a read goes on in the archive if its last row is a mark: see `seam_async`."""
 
@@ -89,7 +101,7 @@ class Operation(msgspec.Struct, Generic[Result_co], frozen=True):
     """Statements to run in one transaction; the rows of the last are decoded into the result."""
 
     name: str
-    statements: tuple[Statement, ...]
+    statements: tuple[Statement | LateStatement, ...]
     decode: Callable[[list[Row]], Result_co]
     #: names and counts, for interceptors
     facts: Mapping[str, Any] = {}

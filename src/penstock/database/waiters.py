@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 
 from penstock.message import names
 
@@ -30,6 +31,19 @@ def written(stream_names: Iterable[str], types: Iterable[str] | None) -> frozens
         if category == "queue":  # all queues share this category
             rung.add(of_stream(stream_name))
     return frozenset(rung)
+
+
+def written_one(stream_name: str, type: str) -> frozenset[str]:
+    """Return the names to wake for after one message was written."""
+    category = names.category(stream_name)
+    if category == "queue":
+        return written([stream_name], [type])
+    return _written_to(category, type)
+
+
+@lru_cache(maxsize=1000)
+def _written_to(category: str, type: str) -> frozenset[str]:
+    return written([category], [type])
 
 
 def of_category(category: str) -> str:

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import LiteralString
+from types import MappingProxyType
+from typing import Any, LiteralString
 
 from penstock.database.arrays import text_array
 from penstock.database.batch import batch_item
 from penstock.database.edition import Edition
-from penstock.database.operation import BatchGuard, BatchItem, Operation, Statement
-from penstock.database.waiters import written
+from penstock.database.operation import (
+    BatchGuard,
+    BatchItem,
+    LateStatement,
+    Operation,
+    Statement,
+)
+from penstock.database.waiters import written, written_one
 from penstock.errors import ValidationError
 from penstock.log import write
 from penstock.log.boundary import as_guard
@@ -20,10 +27,19 @@ from penstock.message import Message
 from penstock.message.typed import TypedMessage
 
 SEEN_AT_MOST = 50  # ranges or new positions of a guard; from there on its `low` is raised
-_GUARDED: LiteralString = (
+_UNGUARDED: LiteralString = (
+    "select null, penstock.append_one(%s, %s::uuid, %s, %s::jsonb, %s::jsonb, %s)"
+)
+_APPEND_ONE: LiteralString = (
     "penstock.append_one(%s, %s::uuid, %s, %s::jsonb, %s::jsonb, %s, "
     "%s::text[], %s::text[], %s::text[], %s, %s::int8multirange)"
 )
+_GUARDED: LiteralString = f"select null, {_APPEND_ONE}"
+_LONG_GUARD: LiteralString = (
+    "select penstock.advanced_low(%s::jsonb, array[a.position]), a.position"  # noqa: S608
+    f" from {_APPEND_ONE} as a(position)"
+)
+_FACTS = {guarded: MappingProxyType({"count": 1, "guarded": guarded}) for guarded in (False, True)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,26 +99,25 @@ def _append_one(
 ) -> Operation[Appended]:
     """Append one message, through a function that is faster than `penstock.append`."""
     id, type, data, metadata = row
-    sent = (stream_name, id.hex, type, data, metadata, expected_version)
     lists = None if guard is None else _lists(guard)
-    if guard is None or lists is None:
-        statement = Statement(
-            "select null, penstock.append_one(%s, %s::uuid, %s, %s::jsonb, %s::jsonb, %s)", sent
-        )
+
+    def arguments() -> tuple[Any, ...]:
+        sent = (stream_name, id.hex, type, data, metadata, expected_version)
+        return sent if lists is None else (*sent, *_arrays(lists, type))
+
+    statement: Statement | LateStatement
+    if guard is None:
+        statement = LateStatement(_UNGUARDED, arguments)
     elif _is_long(guard, 1):
-        statement = Statement(
-            "select penstock.advanced_low(%s::jsonb, array[a.position]), a.position"  # noqa: S608
-            f" from {_GUARDED} as a(position)",
-            (guard.as_json(), *sent, *_arrays(lists, type)),
-        )
+        statement = Statement(_LONG_GUARD, (guard.as_json(), *arguments()))
     else:
-        statement = Statement(f"select null, {_GUARDED}", (*sent, *_arrays(lists, type)))
+        statement = LateStatement(_GUARDED, arguments)
     return Operation(
         "append",
         (statement,),
         lambda answer: _appended(guard, answer[0][0], (answer[0][1],)),
-        {"count": 1, "guarded": guard is not None},
-        _rings({type}, stream_name),
+        _FACTS[guard is not None],
+        written_one(type if stream_name is None else stream_name, type),
         item=_batch_item([row], guard, lists, stream_name, expected_version),
     )
 

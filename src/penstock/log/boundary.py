@@ -109,6 +109,8 @@ def check_types(handled_types: Sequence[MessageType]) -> None:
 def as_guard(guard: Guard | Iterable[QueryCondition]) -> Guard:
     """Return the guard, or a new one with these conditions. Refuse too many of them."""
     checked = guard if isinstance(guard, Guard) else Guard(guard)  # type: ignore[arg-type]
+    if len(checked.conditions) <= MOST_TYPES:
+        return checked
     if len(checked.conditions) > MOST_CONDITIONS:
         expected = f"a guard with at most {MOST_CONDITIONS:,} conditions"
         raise ValidationError("guard", f"{len(checked.conditions)} conditions", expected)

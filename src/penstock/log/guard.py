@@ -54,7 +54,7 @@ class Guard:
         """Return the guard that has seen these positions too, and everything up to `low`."""
         low = self.low if low is None else max(low, self.low)
         above = [one for one in self.seen if one[1] > low]
-        seen = merged([*above, *ranges_of([one for one in positions if one > low])])
+        seen = merged([*above, *[(one, one) for one in positions if one > low]])
         guard = object.__new__(Guard)  # its values need no checks
         object.__setattr__(guard, "conditions", self.conditions)
         object.__setattr__(guard, "low", low)

@@ -14,7 +14,7 @@ from penstock.database.arrays import text_array, uuid_array
 from penstock.database.batch import batch_item
 from penstock.database.edition import Edition
 from penstock.database.operation import BatchItem, Operation, Row, Statement, call, only_value
-from penstock.database.waiters import written
+from penstock.database.waiters import written, written_one
 from penstock.errors import ValidationError
 from penstock.log.context import LogContext, SentMessage, is_whole
 from penstock.message import Message, as_uuid, check_text, names, new_id
@@ -66,7 +66,7 @@ def write_message(
         )
         statements = (lock, write)
     facts = {"stream_name": stream_name, "type": sent[1]}
-    rings = written([stream_name], [sent[1]])
+    rings = written_one(stream_name, sent[1])
     item = _batch_item(context, [sent], stream_name, expected_version, _FIRST[returning])
     decode: Callable[[list[Row]], int] = only_value
     if returning == "global_position":
