@@ -29,7 +29,7 @@ from penstock.database.execute import execute
 from penstock.database.install import start_embedded
 from penstock.database.interceptor import Interceptor
 from penstock.database.isolation import IsolationLevel, terms
-from penstock.database.notifications import ring_operation
+from penstock.database.notifications import notification
 from penstock.database.operation import Operation
 from penstock.database.parts import check_parts, parts
 from penstock.database.pool import Pool
@@ -316,7 +316,7 @@ class Store(Operations):
             unsent = run_in_thread(wake_ups.close)
             if unsent:
                 with suppress(UnavailableError):  # others find it at their next safety look
-                    self._pool.run(ring_operation(unsent))
+                    self._pool.run(notification(unsent))
         self._pool.close()
         self._on_close()
 

@@ -28,7 +28,7 @@ from penstock.database.execute_async import execute
 from penstock.database.install import start_embedded
 from penstock.database.interceptor import Interceptor
 from penstock.database.isolation import IsolationLevel, terms
-from penstock.database.notifications import ring_operation
+from penstock.database.notifications import notification
 from penstock.database.operation import Operation
 from penstock.database.parts import check_parts, parts
 from penstock.database.pool_async import AsyncPool
@@ -317,7 +317,7 @@ class AsyncStore(AsyncOperations):
             unsent = await run_in_thread(wake_ups.close)
             if unsent:
                 with suppress(UnavailableError):  # others find it at their next safety look
-                    await self._pool.run(ring_operation(unsent))
+                    await self._pool.run(notification(unsent))
         self._pool.close()
         self._on_close()
 

@@ -74,7 +74,7 @@ class Transaction(Operations):
         self._terms = terms
         self._connection: Connection | None = None
         self._deadline = 0.0
-        self._rings: set[str] = set()  # at the commit
+        self._notifies: set[str] = set()  # at the commit
         self.watermark: int | None = None
 
     def begin(self) -> Self:
@@ -87,7 +87,7 @@ class Transaction(Operations):
         except DatabaseUnreachable:  # once more, on another connection
             self._pool.drop_idle()
             self._begin(self._pool.take())
-        self._rings = set()
+        self._notifies = set()
         self.context = replace(self.context, watermark=self.watermark)
         return self
 
@@ -117,7 +117,7 @@ class Transaction(Operations):
             except DatabaseUnreachable:
                 self._check_usable()  # the server may have ended it at its timeout
                 raise
-        self._rings |= operation.rings
+        self._notifies |= operation.notifies
         return cast(Result, call.result)
 
     def run_apart(self, operation: Operation[Result]) -> Result:
@@ -133,7 +133,7 @@ class Transaction(Operations):
         self._check_usable()
         if self._end("commit") != "COMMIT":
             raise TransactionAborted
-        self._pool.ring(frozenset(self._rings))
+        self._pool.notify(frozenset(self._notifies))
 
     def rollback(self) -> None:
         """Roll back the transaction. Does nothing if it has already ended."""
@@ -244,6 +244,6 @@ class BorrowedConnection(Operations):
         """
         with intercepted(self.context.interceptors, operation.name, operation.facts) as call:
             call.result = execute(self.connection, operation)
-        if operation.rings and not self.may_be_undone:  # committed, not by you later
-            self.context.ring(operation.rings)
+        if operation.notifies and not self.may_be_undone:  # committed, not by you later
+            self.context.notify(operation.notifies)
         return cast(Result, call.result)

@@ -73,7 +73,7 @@ class AsyncTransaction(AsyncOperations):
         self._terms = terms
         self._connection: Connection | None = None
         self._deadline = 0.0
-        self._rings: set[str] = set()  # at the commit
+        self._notifies: set[str] = set()  # at the commit
         self.watermark: int | None = None
 
     async def begin(self) -> Self:
@@ -86,7 +86,7 @@ class AsyncTransaction(AsyncOperations):
         except DatabaseUnreachable:  # once more, on another connection
             self._pool.drop_idle()
             await self._begin(await self._pool.take())
-        self._rings = set()
+        self._notifies = set()
         self.context = replace(self.context, watermark=self.watermark)
         return self
 
@@ -116,7 +116,7 @@ class AsyncTransaction(AsyncOperations):
             except DatabaseUnreachable:
                 await self._check_usable()  # the server may have ended it at its timeout
                 raise
-        self._rings |= operation.rings
+        self._notifies |= operation.notifies
         return cast(Result, call.result)
 
     async def run_apart(self, operation: Operation[Result]) -> Result:
@@ -132,7 +132,7 @@ class AsyncTransaction(AsyncOperations):
         await self._check_usable()
         if await self._end("commit") != "COMMIT":
             raise TransactionAborted
-        self._pool.ring(frozenset(self._rings))
+        self._pool.notify(frozenset(self._notifies))
 
     async def rollback(self) -> None:
         """Roll back the transaction. Does nothing if it has already ended."""
@@ -246,6 +246,6 @@ class AsyncBorrowedConnection(AsyncOperations):
         """
         with intercepted(self.context.interceptors, operation.name, operation.facts) as call:
             call.result = await execute(self.connection, operation)
-        if operation.rings and not self.may_be_undone:  # committed, not by you later
-            self.context.ring(operation.rings)
+        if operation.notifies and not self.may_be_undone:  # committed, not by you later
+            self.context.notify(operation.notifies)
         return cast(Result, call.result)

@@ -179,7 +179,7 @@ def test_the_last_user_of_an_embedded_server_need_not_close_it(tmp_path: Path) -
 
 
 class TestAStore:
-    def test_has_no_thread_of_its_own_unless_it_rings(self, database_url: str) -> None:
+    def test_has_no_thread_of_its_own_unless_it_notifies(self, database_url: str) -> None:
         before = set(threading.enumerate())
 
         with penstock.connect(database_url) as store:

@@ -16,7 +16,7 @@ from penstock.database.notifications import (
     SHORTEST_GAP,
     Gap,
     Sender,
-    ring_operation,
+    notification,
 )
 from penstock.database.waiters import (
     EVERYTHING,
@@ -33,8 +33,8 @@ from penstock.log.waiter import Waiter, log_ends
 from tests.log.waiting import (
     AN_HOUR,
     NEVER,
-    Bell,
     Numbered,
+    Sleeper,
     listener_pid,
     listening,
     looks,
@@ -60,25 +60,28 @@ class TestWhoIsWoken:
     def test_a_commit_wakes_who_waits_in_another_process(
         self, reader: Store, writer: Store
     ) -> None:
-        bell, other = Bell(reader, of_category("order")), Bell(reader, of_category("account"))
+        sleeper, other = (
+            Sleeper(reader, of_category("order")),
+            Sleeper(reader, of_category("account")),
+        )
 
         writer.write_message("order-1", "Placed")
 
-        assert bell.wait()
-        assert bell.is_rung
-        assert not other.is_rung
+        assert sleeper.wait()
+        assert sleeper.is_notified
+        assert not other.is_notified
 
     def test_and_who_waits_in_the_same_store_without_a_notification(self, writer: Store) -> None:
-        bell = Bell(writer, of_type("Placed"))
+        sleeper = Sleeper(writer, of_type("Placed"))
 
         writer.write_message("order-1", "Placed")
 
-        assert bell.is_rung
+        assert sleeper.is_notified
         assert not wake_ups_of(writer).is_listening
 
     @pytest.mark.parametrize("wanted", ["log", "category:order", "type:Placed"])
     def test_every_way_to_write_names_category_and_type(self, store: Store, wanted: str) -> None:
-        bell = Bell(store, wanted)
+        sleeper = Sleeper(store, wanted)
 
         def message(type: str) -> Message:
             return Message(type, {})
@@ -90,134 +93,134 @@ class TestWhoIsWoken:
             lambda: store.append(message("Placed"), stream_name="order-1"),
             lambda: store.append([message("Placed"), message("Paid")], stream_name="order-1"),
         ):
-            bell.reset()
+            sleeper.reset()
             write()
-            assert bell.is_rung
+            assert sleeper.is_notified
 
     def test_a_message_without_a_stream_is_in_the_category_of_its_type(self, store: Store) -> None:
-        bell = Bell(store, of_category("Placed"))
+        sleeper = Sleeper(store, of_category("Placed"))
 
         store.append(Message("Placed", {}))
 
-        assert bell.is_rung
+        assert sleeper.is_notified
 
     def test_queues_do_not_wake_each_other(self, store: Store) -> None:
-        mine, other = Bell(store, "stream:queue-mine"), Bell(store, "stream:queue-other")
+        mine, other = Sleeper(store, "stream:queue-mine"), Sleeper(store, "stream:queue-other")
 
         store.queue("mine").offer(1)
 
-        assert (mine.is_rung, other.is_rung) == (True, False)
+        assert (mine.is_notified, other.is_notified) == (True, False)
 
     def test_enqueueing_wakes_those_of_the_topic(self, store: Store) -> None:
-        mail, other = Bell(store, of_topic("mail")), Bell(store, of_topic("other"))
+        mail, other = Sleeper(store, of_topic("mail")), Sleeper(store, of_topic("other"))
 
         store.outbox.enqueue("mail")
 
-        assert (mail.is_rung, other.is_rung) == (True, False)
+        assert (mail.is_notified, other.is_notified) == (True, False)
 
     def test_a_message_that_goes_back_wakes_those_of_its_topic(self, store: Store) -> None:
         store.outbox.enqueue("mail")
         [claimed] = store.outbox.claim("me")
-        mail = Bell(store, of_topic("mail"))
+        mail = Sleeper(store, of_topic("mail"))
 
         store.outbox.abandon(claimed)
 
-        assert mail.is_rung
+        assert mail.is_notified
 
     def test_finishing_by_hand_wakes_the_waits_of_joins(self, store: Store) -> None:
         store.outbox.enqueue("mail")
         [claimed] = store.outbox.claim("me")
-        waits = Bell(store, of_topic("join.wait"))
+        waits = Sleeper(store, of_topic("join.wait"))
 
         store.outbox.ack(claimed)
 
-        assert waits.is_rung
+        assert waits.is_notified
 
     @pytest.mark.parametrize("change", ["start", "reset"])
     def test_a_group_that_is_changed_wakes_its_workers(self, store: Store, change: str) -> None:
         store.groups.register("mine")
-        mine = Bell(store, "group:mine")
+        mine = Sleeper(store, "group:mine")
 
         getattr(store.groups, change)("mine")
 
-        assert mine.is_rung
+        assert mine.is_notified
 
     def test_more_names_than_a_notification_holds_wake_everyone(self) -> None:
         streams = [f"category{number}" for number in range(LONGEST_PAYLOAD)]
 
-        [statement] = ring_operation(written(streams, ["Placed"])).statements
+        [statement] = notification(written(streams, ["Placed"])).statements
 
         assert statement.arguments == ("penstock", f'["{EVERYTHING}"]')
 
     def test_what_others_send_on_the_channel_is_ignored(
         self, reader: Store, writer: Store, database_url: str
     ) -> None:
-        bell = Bell(reader, of_category("order"))
+        sleeper = Sleeper(reader, of_category("order"))
         with psycopg.connect(database_url, autocommit=True) as other:
             for payload in ("", "no JSON", '{"a": 1}', "[1]"):
                 other.execute("select pg_notify('penstock', %s)", (payload,))
 
         writer.write_message("order-1", "Placed")
 
-        assert bell.wait()
-        assert bell.is_rung
+        assert sleeper.wait()
+        assert sleeper.is_notified
 
 
 class TestWhen:
-    def test_a_transaction_rings_when_it_has_committed(self, store: Store) -> None:
-        bell = Bell(store, of_category("order"))
+    def test_a_transaction_notifies_when_it_has_committed(self, store: Store) -> None:
+        sleeper = Sleeper(store, of_category("order"))
 
         with store.transaction() as transaction:
             transaction.write_message("order-1", "Placed")
-            before = bell.is_rung
+            before = sleeper.is_notified
 
-        assert (before, bell.is_rung) == (False, True)
+        assert (before, sleeper.is_notified) == (False, True)
 
-    def test_one_that_is_rolled_back_does_not_ring(self, store: Store) -> None:
-        bell = Bell(store, of_category("order"))
+    def test_one_that_is_rolled_back_does_not_notify(self, store: Store) -> None:
+        sleeper = Sleeper(store, of_category("order"))
         transaction = store.begin_transaction()
         transaction.write_message("order-1", "Placed")
 
         transaction.rollback()
 
-        assert not bell.is_rung
+        assert not sleeper.is_notified
 
-    def test_on_your_connection_only_what_is_committed_at_once_rings(
+    def test_on_your_connection_only_what_is_committed_at_once_notifies(
         self, store: Store, database_url: str
     ) -> None:
-        bell = Bell(store, of_category("order"))
+        sleeper = Sleeper(store, of_category("order"))
         with psycopg.connect(database_url) as connection:
             store.using(connection).write_message("order-1", "Placed")
-            in_transaction = bell.is_rung
+            in_transaction = sleeper.is_notified
         with psycopg.connect(database_url, autocommit=True) as connection:
             store.using(connection).write_message("order-1", "Placed")
 
-        assert (in_transaction, bell.is_rung) == (False, True)
+        assert (in_transaction, sleeper.is_notified) == (False, True)
 
-    def test_a_store_that_is_closed_at_once_has_rung(
+    def test_a_store_that_is_closed_at_once_has_notified(
         self, reader: Store, database_url: str
     ) -> None:
-        bell = Bell(reader, of_category("order"))
+        sleeper = Sleeper(reader, of_category("order"))
 
         with penstock.connect(database_url) as writer:
             writer.write_message("order-1", "Placed")
 
-        assert bell.wait()
-        assert bell.is_rung
+        assert sleeper.wait()
+        assert sleeper.is_notified
 
 
 class TestSafetyLook:
-    def test_finds_a_message_of_a_writer_that_does_not_ring(self, database_url: str) -> None:
+    def test_finds_a_message_of_a_writer_that_does_not_notify(self, database_url: str) -> None:
         with store_with(database_url, Pace()) as reader:
             listening(reader)
             wanted = [LOG, of_category("queue"), of_type("T"), of_stream("queue-1")]
-            bells = [Bell(reader, one) for one in wanted]
+            sleepers = [Sleeper(reader, one) for one in wanted]
             with psycopg.connect(database_url) as other:
                 other.execute("select message_store.write_message(%s, 'queue-1', 'T', '{}')", (
                     "9b5f8a39-7a3a-4d1a-9d3c-0d2a0a7c7f10",))  # fmt: skip
 
-            assert all(one.wait() for one in bells)
-            assert not any(one.is_rung for one in bells)
+            assert all(one.wait() for one in sleepers)
+            assert not any(one.is_notified for one in sleepers)
 
     def test_wakes_nobody_who_waits_for_something_else(self, database_url: str) -> None:
         others = [of_category("account"), of_type("Shipped"), of_stream("queue-2")]
@@ -229,7 +232,10 @@ class TestSafetyLook:
             )
             assert claimed is None
             listening(reader)
-            mine, rest = Bell(reader, of_category("order")), [Bell(reader, one) for one in others]
+            mine, rest = (
+                Sleeper(reader, of_category("order")),
+                [Sleeper(reader, one) for one in others],
+            )
             with psycopg.connect(database_url, autocommit=True) as other:
                 other.execute("create table something_else ()")
                 other.execute("select message_store.write_message(%s, 'order-1', 'Placed', '{}')", (
@@ -242,42 +248,42 @@ class TestSafetyLook:
     def test_wakes_all_when_too_much_was_written_to_say_what(self, database_url: str) -> None:
         with store_with(database_url, Pace()) as reader:
             listening(reader)
-            bell = Bell(reader, of_category("order"))
+            sleeper = Sleeper(reader, of_category("order"))
             with psycopg.connect(database_url) as other:
                 other.execute(
                     "insert into message_store.messages (stream_name, position, type)"
                     " select 'queue-1', n, 'T' from generate_series(0, 20000) n"
                 )
 
-            assert bell.wait()
+            assert sleeper.wait()
 
     def test_finds_a_record_of_a_queue_although_a_writer_is_open(self, database_url: str) -> None:
         with store_with(database_url, Pace()) as reader, psycopg.connect(database_url) as late:
             listening(reader)
-            bell = Bell(reader, of_stream("queue-1"))
+            sleeper = Sleeper(reader, of_stream("queue-1"))
             late.execute("select message_store.write_message(%s, 'account-1', 'T', '{}')", (
                 "9b5f8a39-7a3a-4d1a-9d3c-0d2a0a7c7f14",))  # fmt: skip
             with psycopg.connect(database_url) as other:
                 other.execute("select message_store.write_message(%s, 'queue-1', 'T', '{}')", (
                     "9b5f8a39-7a3a-4d1a-9d3c-0d2a0a7c7f15",))  # fmt: skip
 
-            assert bell.wait()
+            assert sleeper.wait()
 
     def test_finds_what_an_open_writer_held_back(self, database_url: str) -> None:
         with store_with(database_url, Pace()) as reader, psycopg.connect(database_url) as late:
             listening(reader)
-            bell = Bell(reader, of_category("order"))
+            sleeper = Sleeper(reader, of_category("order"))
             late.execute("select message_store.write_message(%s, 'account-1', 'T', '{}')", (
                 "9b5f8a39-7a3a-4d1a-9d3c-0d2a0a7c7f11",))  # fmt: skip
             with psycopg.connect(database_url) as other:
                 other.execute("select message_store.write_message(%s, 'order-1', 'T', '{}')", (
                     "9b5f8a39-7a3a-4d1a-9d3c-0d2a0a7c7f12",))  # fmt: skip
             looks(reader, 2)
-            while_open = bell.one.is_woken
+            while_open = sleeper.one.is_woken
 
             late.rollback()
 
-            assert bell.wait()
+            assert sleeper.wait()
             assert not while_open  # it could not read further
 
     def test_comes_sooner_when_one_has_led_to_something(self, reader: Store) -> None:
@@ -285,8 +291,8 @@ class TestSafetyLook:
         with waiter:
             [one] = [one for one in wake_ups.waiters._all if one.wanted == {"mine"}]
             pauses = []
-            for is_rung, found in ((False, False), (True, True), (False, True)):
-                one.is_woken, one.is_rung = True, is_rung
+            for is_notified, found in ((False, False), (True, True), (False, True)):
+                one.is_woken, one.is_notified = True, is_notified
                 waiter.looks()
                 one.is_woken = True  # it sleeps no longer
                 waiter.sleep(0.5, found=found)
@@ -313,7 +319,7 @@ class TestGaps:
 
         assert lengths == pytest.approx([SHORTEST_GAP] * 3)
 
-    def test_and_less_often_while_it_is_rung_for_all_the_time(self) -> None:
+    def test_and_less_often_while_it_is_sent_all_the_time(self) -> None:
         gap = Gap(LONGEST_GAP_OF_A_NAME)
 
         moment, lengths = 10.0, []
@@ -338,7 +344,7 @@ class TestGaps:
 
 
 class TestThread:
-    def test_starts_with_the_first_ring_or_sleep_and_ends_with_the_store(
+    def test_starts_with_the_first_notification_or_sleep_and_ends_with_the_store(
         self, database_url: str
     ) -> None:
         count = "select count(*) from pg_stat_activity where application_name = 'mine wake-ups'"
@@ -363,23 +369,23 @@ class TestThread:
     def test_listens_again_when_its_connection_was_lost(
         self, reader: Store, writer: Store, database_url: str
     ) -> None:
-        lost = Bell(reader, "nothing")
+        lost = Sleeper(reader, "nothing")
         with psycopg.connect(database_url, autocommit=True) as other:
             other.execute("select pg_terminate_backend(%s)", (listener_pid(database_url),))
         assert lost.wait()  # they look, and poll
         listening_again(reader)
-        bell = Bell(reader, of_category("order"))
+        sleeper = Sleeper(reader, of_category("order"))
 
         writer.write_message("order-1", "Placed")
 
-        assert bell.wait()
-        assert bell.is_rung
+        assert sleeper.wait()
+        assert sleeper.is_notified
 
-    def test_a_ring_that_could_not_be_sent_is_sent_later(
+    def test_a_notification_that_could_not_be_sent_is_sent_later(
         self, reader: Store, writer: Store, database_url: str
     ) -> None:
         listening(writer)
-        bell = Bell(reader, of_category("order"))
+        sleeper = Sleeper(reader, of_category("order"))
         with psycopg.connect(database_url, autocommit=True) as other:
             other.execute(
                 "select pg_terminate_backend(pid) from pg_stat_activity"
@@ -389,24 +395,24 @@ class TestThread:
 
         writer.write_message("order-1", "Placed")
 
-        assert bell.wait()
+        assert sleeper.wait()
 
 
 def listening_again(store: Store) -> None:
     """Return when notifications arrive again."""
-    bell = Bell(store, "nothing")
+    sleeper = Sleeper(store, "nothing")
     while not wake_ups_of(store).is_listening:
-        bell.wait()
-        bell.reset()
+        sleeper.wait()
+        sleeper.reset()
 
 
-def test_a_closed_store_rings_no_more(database_url: str) -> None:
+def test_a_closed_store_notifies_no_more(database_url: str) -> None:
     with penstock.connect(database_url) as store:
         settings, edition = store.settings, store.edition
     wake_ups = WakeUps(settings, edition)
 
     wake_ups.close()
-    wake_ups.ring(["log"])
+    wake_ups.notify(["log"])
     wake_ups.listen()
 
     assert wake_ups.close() == frozenset()

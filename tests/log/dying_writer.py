@@ -1,4 +1,4 @@
-"""A process that writes a message, and is killed after the commit and before the ring."""
+"""A process that writes a message, and is killed after the commit and before the notification."""
 
 from __future__ import annotations
 

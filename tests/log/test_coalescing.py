@@ -430,7 +430,7 @@ def test_a_batch_wakes_those_who_wait_for_its_messages(store: Any, database_url:
     meet.outcomes()
 
     assert woken.wait(60)
-    assert waiter.rung_for == {of_category("account")}
+    assert waiter.notified_of == {of_category("account")}
 
 
 class Wide(TypedMessage, type="wide"):

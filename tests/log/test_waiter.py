@@ -1,6 +1,6 @@
-"""Waiters of every kind, with safety looks switched off: what wakes them is a ring, or a due time.
+"""Waiters of every kind, with safety looks switched off: a notification wakes them, or a due time.
 
-So each test that passes here without its ring would wait for an hour.
+So each test that passes here without its notification would wait for an hour.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class TestRings:
         hook = AfterEachLook(write)
         with store_with(database_url, NEVER, [hook]) as store, running(kind, store) as waiter:
             for number in range(3):
-                wake_ups_of(store).waiters.ring([EVERYTHING])  # it looks, in vain
+                wake_ups_of(store).waiters.notify([EVERYTHING])  # it looks, in vain
 
                 assert waiter.next() == number
 

@@ -23,8 +23,8 @@ from penstock.database.wake_ups import Pace
 from tests.log.waiting import (
     KINDS,
     NEVER,
-    Bell,
     Kind,
+    Sleeper,
     listener_pid,
     listening,
     running,
@@ -41,7 +41,7 @@ def kind(request: pytest.FixtureRequest) -> Kind:
     return KINDS[request.param]
 
 
-def test_a_writer_that_is_killed_before_it_rings_costs_a_delay_and_no_message(
+def test_a_writer_that_is_killed_before_it_notifies_costs_a_delay_and_no_message(
     database_url: str,
 ) -> None:
     with (
@@ -115,13 +115,13 @@ def test_no_waiter_sleeps_past_its_safety_look_when_the_thread_is_stuck(
 def test_behind_a_transaction_pooler_waiters_poll_and_doctor_says_so(database_url: str) -> None:
     with without_notifications(database_url) as url:
         with store_with(url, Pace(probe=0.1)) as store:
-            bell = Bell(store, "nothing")
+            sleeper = Sleeper(store, "nothing")
             wake_ups_of(store).listen()
             store.write_message("order-1", "Placed", {"number": 1})
             first = next(store.follow_category("order", polling_interval_ms=1))
 
             assert first.data["number"] == 1
-            assert not bell.one.is_woken
+            assert not sleeper.one.is_woken
             assert not wake_ups_of(store).is_listening
         finding = _checked(url, timeout=0.1)
     direct = _checked(database_url)

@@ -20,7 +20,7 @@ from tests.racing import wait_until
 #: so long that a test which waits for it fails
 AN_HOUR = 3600.0
 AN_HOUR_MS = 3_600_000
-#: no safety looks: what is not rung for is not found
+#: no safety looks: what nobody notifies of is not found
 NEVER = Pace(look=AN_HOUR, patience=AN_HOUR)
 #: how long a test waits for what has to happen, in seconds
 LONG = 60.0
@@ -50,7 +50,7 @@ def wake_ups_of(store: Store) -> WakeUps:
     return store.context.wake_ups
 
 
-class Bell:
+class Sleeper:
     """A waiter for some names, which records how it was woken."""
 
     def __init__(self, store: Store, *wanted: str) -> None:
@@ -59,11 +59,11 @@ class Bell:
         wake_ups_of(store).waiters.add(self.one)
 
     @property
-    def is_rung(self) -> bool:
-        return self.one.is_rung
+    def is_notified(self) -> bool:
+        return self.one.is_notified
 
     def reset(self) -> None:
-        self.one.is_rung = self.one.is_woken = False
+        self.one.is_notified = self.one.is_woken = False
         self._woken.clear()
 
     def wait(self) -> bool:
@@ -73,9 +73,9 @@ class Bell:
 
 def listening(store: Store) -> Store:
     """Return the store when notifications arrive there, and its waiters were woken for that."""
-    bell = Bell(store, "nothing")
+    sleeper = Sleeper(store, "nothing")
     wake_ups_of(store).listen()
-    assert wake_ups_of(store).is_listening or bell.wait()
+    assert wake_ups_of(store).is_listening or sleeper.wait()
     assert wake_ups_of(store).is_listening
     return store
 

@@ -40,7 +40,7 @@ def wait_for_reader(runs: Runs, reader: Reader, position: int, timeout: Duration
 
     def has_handled() -> bool:
         nonlocal tailers
-        runs.context.ring(reader.asks)
+        runs.context.notify(reader.asks)
         try:
             tailers = runs.run(reader.progress)
         except ReaderNotFound:  # it may be about to store its first position

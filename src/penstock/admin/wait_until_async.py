@@ -41,7 +41,7 @@ async def wait_for_reader(
 
     async def has_handled() -> bool:
         nonlocal tailers
-        runs.context.ring(reader.asks)
+        runs.context.notify(reader.asks)
         try:
             tailers = await runs.run(reader.progress)
         except ReaderNotFound:  # it may be about to store its first position

@@ -206,7 +206,7 @@ class Consumer:
             self._stopping.wait_for(self._progress.longest_pause)
 
     def _use_idle_time(self) -> None:
-        if self._progress.idle_save_is_due or self._asked_to_save in self._waiter.rung_for:
+        if self._progress.idle_save_is_due or self._asked_to_save in self._waiter.notified_of:
             self._save()
         if self._retries.is_due:
             self._retries.run()

@@ -205,7 +205,7 @@ class AsyncConsumer:
             await self._stopping.wait_for(self._progress.longest_pause)
 
     async def _use_idle_time(self) -> None:
-        if self._progress.idle_save_is_due or self._asked_to_save in self._waiter.rung_for:
+        if self._progress.idle_save_is_due or self._asked_to_save in self._waiter.notified_of:
             await self._save()
         if self._retries.is_due:
             await self._retries.run()

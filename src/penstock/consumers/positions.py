@@ -94,7 +94,7 @@ class StreamPositions:
             written.statements,
             lambda rows: StoredPosition(position, written.decode(rows), stored.saves + 1),
             written.facts,
-            written.rings,
+            written.notifies,
         )
 
     def record(
@@ -197,7 +197,7 @@ class HybridPositions(TablePositions):
             (*history.statements, *saved.statements),
             saved.decode,
             saved.facts,
-            history.rings,
+            history.notifies,
         )
 
 

@@ -146,10 +146,10 @@ class BasePool(Generic[Connection]):
             self.wake_ups.close(timeout=0)
         self.drop_idle()
 
-    def ring(self, rung: frozenset[str]) -> None:
+    def notify(self, names: frozenset[str]) -> None:
         """Wake what waits for one of these names, after the commit of what was written."""
-        if rung and self.wake_ups is not None:
-            self.wake_ups.ring(rung)
+        if names and self.wake_ups is not None:
+            self.wake_ups.notify(names)
 
     def _put(self, slot: Connection | None) -> list[Connection]:
         """Assign a slot to a waiting caller, or keep it. Return the connections to close."""

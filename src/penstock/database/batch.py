@@ -102,8 +102,8 @@ def write_batch(calls: Sequence[Operation[Any]]) -> Operation[list[Outcome]]:
             start = end
         return outcomes
 
-    rings = frozenset[str]().union(*[call.rings for call in calls])
-    return Operation("write_batch", (Statement(_WRITE_BATCH, arguments),), decode, {}, rings)
+    notifies = frozenset[str]().union(*[call.notifies for call in calls])
+    return Operation("write_batch", (Statement(_WRITE_BATCH, arguments),), decode, {}, notifies)
 
 
 def _numbers(numbers: Sequence[int | None]) -> str:

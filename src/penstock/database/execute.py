@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg.rows import tuple_row
 
+from penstock.database.archive_read import complete
 from penstock.database.operation import Operation, meets_archive
-from penstock.database.seam import cross
 from penstock.database.server_errors import address_of, in_transaction, typed_errors
 
 Result = TypeVar("Result")
@@ -41,6 +41,6 @@ def execute(
         else:
             cursor.execute(last.sql, last.arguments, prepare=prepare, binary=True)
         rows = cursor.fetchall()
-        if operation.seam is not None and meets_archive(operation.seam, rows):
-            rows = cross(connection, operation.seam, rows)
+        if operation.archive is not None and meets_archive(operation.archive, rows):
+            rows = complete(connection, operation.archive, rows)
         return operation.decode(rows)

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg.rows import tuple_row
 
+from penstock.database.archive_read_async import complete
 from penstock.database.operation import Operation, meets_archive
-from penstock.database.seam_async import cross
 from penstock.database.server_errors import address_of, in_transaction, typed_errors
 
 Result = TypeVar("Result")
@@ -40,6 +40,6 @@ async def execute(
         else:
             await cursor.execute(last.sql, last.arguments, prepare=prepare, binary=True)
         rows = await cursor.fetchall()
-        if operation.seam is not None and meets_archive(operation.seam, rows):
-            rows = await cross(connection, operation.seam, rows)
+        if operation.archive is not None and meets_archive(operation.archive, rows):
+            rows = await complete(connection, operation.archive, rows)
         return operation.decode(rows)

@@ -32,9 +32,9 @@ MOST_GAPS = 1_000
 NOTIFY: LiteralString = "select set_config('synchronous_commit', 'off', true), pg_notify(%s, %s)"
 
 
-def ring_operation(rung: Iterable[str]) -> Operation[None]:
+def notification(names: Iterable[str]) -> Operation[None]:
     """Notify of these names. Run it after the commit of what was written, never before."""
-    return call("ring", NOTIFY, (CHANNEL, _payload(rung)), lambda _: None)
+    return call("notify", NOTIFY, (CHANNEL, _payload(names)), lambda _: None)
 
 
 def _payload(names: Iterable[str]) -> str:

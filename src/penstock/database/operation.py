@@ -39,8 +39,8 @@ class LateStatement(msgspec.Struct, frozen=True):
         return self.make()
 
 
-class Seam(msgspec.Struct, frozen=True):
-    """How a read goes on in the archive if its last row is a mark: see `seam_async`."""
+class ArchiveRead(msgspec.Struct, frozen=True):
+    """How a read goes on in the archive if its last row is a mark: see `archive_read_async`."""
 
     #: the stream, category or `$all` that is read
     target: str
@@ -106,17 +106,17 @@ class Operation(msgspec.Struct, Generic[Result_co], frozen=True):
     #: names and counts, for interceptors
     facts: Mapping[str, Any] = {}
     #: what waiters are woken for when it is committed: see `waiters.py`
-    rings: frozenset[str] = frozenset()
+    notifies: frozenset[str] = frozenset()
     #: of a read that may go on in the archive
-    seam: Seam | Stubs | None = None
+    archive: ArchiveRead | Stubs | None = None
     #: of a read that a standby can answer, outside of transactions
     replica: ReplicaRead | None = None
     #: of a write that can be sent in a batch with others, outside of transactions
     item: BatchItem | None = None
 
-    def crossing(self, seam: Seam | Stubs) -> Self:
+    def with_archive(self, archive: ArchiveRead | Stubs) -> Self:
         """Return the same read, which goes on in the archive where it meets that."""
-        return msgspec.structs.replace(self, seam=seam)
+        return msgspec.structs.replace(self, archive=archive)
 
     def replicated(self, read: ReplicaRead | None) -> Self:
         """Return the same read, which may go to the replica unless `read` is None."""
@@ -129,11 +129,11 @@ def call(
     arguments: tuple[Any, ...] | Mapping[str, Any] | None,
     decode: Callable[[list[Row]], Result],
     *,
-    rings: frozenset[str] = frozenset(),
+    notifies: frozenset[str] = frozenset(),
     **facts: Any,
 ) -> Operation[Result]:
     """Return an operation of one statement."""
-    return Operation(name, (Statement(sql, arguments),), decode, facts, rings)
+    return Operation(name, (Statement(sql, arguments),), decode, facts, notifies)
 
 
 def only_value(rows: list[Row]) -> Any:
@@ -141,9 +141,9 @@ def only_value(rows: list[Row]) -> Any:
     return rows[0][0]
 
 
-def meets_archive(seam: Seam | Stubs, rows: list[Row]) -> bool:
+def meets_archive(archive: ArchiveRead | Stubs, rows: list[Row]) -> bool:
     """Whether rows are missing, or parts of them, that the archive has."""
-    if isinstance(seam, Seam):
+    if isinstance(archive, ArchiveRead):
         return bool(rows) and rows[-1][0] is None  # the last row is a mark, whose id is null
-    id, global_position = seam.first_column, seam.first_column + GLOBAL_POSITION
+    id, global_position = archive.first_column, archive.first_column + GLOBAL_POSITION
     return any(one[id] is None and one[global_position] is not None for one in rows)

@@ -86,7 +86,7 @@ class Pool(BasePool[Connection]):
             finally:
                 if coalescer is not None and goes_alone:
                     coalescer.leave()
-        self.ring(operation.rings)
+        self.notify(operation.notifies)
         return cast(Result, call.result)
 
     def _coalescer_here(self) -> Coalescer | None:

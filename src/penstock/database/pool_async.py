@@ -85,7 +85,7 @@ class AsyncPool(BasePool[Connection]):
             finally:
                 if coalescer is not None and goes_alone:
                     coalescer.leave()
-        self.ring(operation.rings)
+        self.notify(operation.notifies)
         return cast(Result, call.result)
 
     def _coalescer_here(self) -> AsyncCoalescer | None:

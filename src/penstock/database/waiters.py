@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 
-from penstock.message import names
+from penstock.message.names import category as category_of
 
 #: wakes every waiter
 EVERYTHING = "*"
@@ -24,18 +24,18 @@ OUTBOX = "outbox"
 
 def written(stream_names: Iterable[str], types: Iterable[str] | None) -> frozenset[str]:
     """Return the names to wake for after messages were written; None: their types are not known."""
-    rung = {LOG, TYPES} if types is None else {LOG, *map(of_type, types)}
+    found = {LOG, TYPES} if types is None else {LOG, *map(of_type, types)}
     for stream_name in stream_names:
-        category = names.category(stream_name)
-        rung.add(of_category(category))
+        category = category_of(stream_name)
+        found.add(of_category(category))
         if category == "queue":  # all queues share this category
-            rung.add(of_stream(stream_name))
-    return frozenset(rung)
+            found.add(of_stream(stream_name))
+    return frozenset(found)
 
 
 def written_one(stream_name: str, type: str) -> frozenset[str]:
     """Return the names to wake for after one message was written."""
-    category = names.category(stream_name)
+    category = category_of(stream_name)
     if category == "queue":
         return written([stream_name], [type])
     return _written_to(category, type)
@@ -84,9 +84,9 @@ class Registration:
         #: ends its sleep; any thread may call it
         self.wake = wake
         #: whether it was woken since it has reset this, and whether by a name
-        self.is_woken = self.is_rung = False
+        self.is_woken = self.is_notified = False
         #: which of the names it was woken for since it has reset this
-        self.rung_for: set[str] = set()
+        self.notified_of: set[str] = set()
 
 
 class Waiters:
@@ -113,12 +113,12 @@ class Waiters:
                 if not self._by_name.get(name):
                     self._by_name.pop(name, None)
 
-    def ring(self, rung: Iterable[str]) -> None:
+    def notify(self, names: Iterable[str]) -> None:
         """Wake those that wait for one of these names."""
-        found = self._waiting_for(rung)
+        found = self._waiting_for(names)
         for name, one in found:
-            one.rung_for.add(name)
-            one.is_woken = one.is_rung = True
+            one.notified_of.add(name)
+            one.is_woken = one.is_notified = True
         for one in {one for _, one in found}:
             one.wake()
 

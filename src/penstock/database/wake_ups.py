@@ -115,12 +115,12 @@ class WakeUps:
         self._looked_at = 0.0
         self._look_pause, self._next_look = self.pace.look, 0.0
 
-    def ring(self, rung: Iterable[str]) -> None:
+    def notify(self, names: Iterable[str]) -> None:
         """Wake those that wait for one of these names, here and in other processes. Never waits."""
         if self._is_closed or os.getpid() != self._process:
             return
-        self.waiters.ring(rung)
-        if self._sender.add(rung):
+        self.waiters.notify(names)
+        if self._sender.add(names):
             with self._lock:
                 self._tell_thread()
 
@@ -151,7 +151,7 @@ class WakeUps:
             if self._thread is not None:
                 self._tell_thread()
         self.is_listening = False
-        self.waiters.ring([EVERYTHING])
+        self.waiters.notify([EVERYTHING])
         if self._thread is not None:
             with suppress(RuntimeError):  # a signal's exception may have interrupted its start
                 self._thread.join(timeout)
@@ -250,11 +250,11 @@ class WakeUps:
 
     def _notified(self, notification: psycopg.Notify) -> None:
         with suppress(msgspec.MsgspecError):  # another program may use the channel
-            rung = msgspec.json.decode(notification.payload, type=list[str])
-            if rung == [self._token]:
+            names = msgspec.json.decode(notification.payload, type=list[str])
+            if names == [self._token]:
                 self._arrives, self._next_look = True, 0.0
             elif notification.pid != self._pid:
-                self.waiters.ring(rung)
+                self.waiters.notify(names)
 
     def _look(self, connection: psycopg.Connection[Any]) -> None:
         """Look for all waiters, if it is time. The first look wakes all of them."""
@@ -267,7 +267,7 @@ class WakeUps:
         seen, names = self._looked(connection)
         if self._seen is None:
             self.is_listening = True
-            self.waiters.ring([EVERYTHING])
+            self.waiters.notify([EVERYTHING])
         else:
             self.waiters.look(names)
         with self._lock:
@@ -306,4 +306,4 @@ class WakeUps:
         if self.is_listening:
             self.is_listening = False
             logger.info("wake-ups stopped, waiters poll: %s", redact(first_line(error)))
-            self.waiters.ring([EVERYTHING])
+            self.waiters.notify([EVERYTHING])

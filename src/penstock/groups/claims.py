@@ -141,7 +141,7 @@ def claim_next(
         ),
         decode,
         group_id=group_id,
-    ).crossing(Stubs(1, context.lake_options, lambda rows: _not_claimed(group_id, rows)))
+    ).with_archive(Stubs(1, context.lake_options, lambda rows: _not_claimed(group_id, rows)))
 
 
 def _not_claimed(group_id: str, rows: list[Row]) -> Statement:
@@ -169,7 +169,7 @@ def release(claim: Claim, *, delay: Duration, error: str | None, park: bool) -> 
     kept = None if error is None else kept_error(error)
     sql: LiteralString = "select penstock.release(%s, %s, %s, %s, %s, %s)"
     released = _on_claim(claim, "release", sql, claim.token, pause, kept, park)
-    return msgspec.structs.replace(released, rings=frozenset([of_group(claim.group_id)]))
+    return msgspec.structs.replace(released, notifies=frozenset([of_group(claim.group_id)]))
 
 
 def extend(claim: Claim, lease: Duration) -> Operation[None]:

@@ -133,5 +133,7 @@ def _on_group(
 ) -> Operation[Result]:
     check_text("group_id", group_id)
     context.require_penstock("a consumer group")
-    rings = frozenset([of_group(group_id)] if name in _MAKE_READY else [])
-    return call(name, _SQL[name], (group_id, *arguments), decode, rings=rings, group_id=group_id)
+    notifies = frozenset([of_group(group_id)] if name in _MAKE_READY else [])
+    return call(
+        name, _SQL[name], (group_id, *arguments), decode, notifies=notifies, group_id=group_id
+    )

@@ -224,7 +224,7 @@ class Worker:
         claim = self._store.run(self._claim_next)
         if claim is not None and self._was_idle:
             # others may have looked while this claim was routing what was written
-            self._store.context.ring([of_group(self.group_id)])
+            self._store.context.notify([of_group(self.group_id)])
         self._was_idle = claim is None
         return claim
 

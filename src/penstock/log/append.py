@@ -89,7 +89,7 @@ def append(
         (statement,),
         lambda answer: _appended(guard, answer[0][0], tuple(answer[0][1])),
         {"count": len(rows), "guarded": guard is not None},
-        _rings({type for _, type, *_ in rows}, stream_name),
+        _notifies({type for _, type, *_ in rows}, stream_name),
         item=None if beside else _batch_item(rows, guard, lists, stream_name, expected_version),
     )
 
@@ -141,7 +141,7 @@ def _batch_item(
     )
 
 
-def _rings(types: set[str], stream_name: str | None) -> frozenset[str]:
+def _notifies(types: set[str], stream_name: str | None) -> frozenset[str]:
     """Return whom to wake. A message without a stream is in the category of its type."""
     return written(types if stream_name is None else [stream_name], types)
 

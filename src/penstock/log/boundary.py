@@ -67,7 +67,7 @@ def read_boundary(
         (grouped_json(guard.conditions), after, limit),
         decode,
         conditions=len(guard.conditions),
-    ).crossing(Stubs(2, context.lake_options))
+    ).with_archive(Stubs(2, context.lake_options))
 
 
 def lock_guard(context: LogContext, guard: Guard | Iterable[QueryCondition]) -> Operation[None]:

@@ -77,10 +77,10 @@ class LogContext:
         """Return the context for a read that ends at this watermark, if there is one."""
         return self if watermark is None else replace(self, watermark=watermark)
 
-    def ring(self, rung: Iterable[str]) -> None:
+    def notify(self, names: Iterable[str]) -> None:
         """Wake what waits for one of these names, after the commit of what was written."""
         if self.wake_ups is not None:
-            self.wake_ups.ring(rung)
+            self.wake_ups.notify(names)
 
     def encode(self, stream_name: str, message: Message) -> SentMessage:
         """Return the id, type, data and metadata to send."""

@@ -126,7 +126,7 @@ def read_unseen(context: LogContext, guard: Guard) -> Operation[Unseen]:
         (grouped_json(guard.conditions), guard.low, guard.seen_ranges()),
         decode,
         conditions=len(guard.conditions),
-    ).crossing(Stubs(4, context.lake_options))
+    ).with_archive(Stubs(4, context.lake_options))
 
 
 def load_snapshot(

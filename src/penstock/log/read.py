@@ -6,7 +6,7 @@ import re
 from typing import Any, LiteralString
 from uuid import UUID
 
-from penstock.database.operation import Operation, ReplicaRead, Seam, call, only_value
+from penstock.database.operation import ArchiveRead, Operation, ReplicaRead, call, only_value
 from penstock.errors import ValidationError
 from penstock.log.context import LogContext, check_position, is_whole
 from penstock.log.write import check_category, check_stream_name
@@ -51,7 +51,7 @@ def get_stream_messages(
         (stream_name, check_position("position", position), most, context.condition(condition)),
         context.decode,
         stream_name=stream_name,
-    ).crossing(_seam(context, stream_name, most))
+    ).with_archive(_seam(context, stream_name, most))
 
 
 def get_category_messages(
@@ -112,7 +112,7 @@ def get_category_messages(
             context.decode,
             category_name=category_name,
         )
-        .crossing(
+        .with_archive(
             _seam(
                 context,
                 category_name,
@@ -139,11 +139,11 @@ def get_last_stream_message(
         (stream_name, type),
         lambda rows: context.decode(rows)[0] if rows else None,
         stream_name=stream_name,
-    ).crossing(_seam(context, stream_name, -1, only_last=True, type=type))
+    ).with_archive(_seam(context, stream_name, -1, only_last=True, type=type))
 
 
-def _seam(context: LogContext, target: str, most: int, **filters: Any) -> Seam:
-    return Seam(target, None if most == -1 else most, context.lake_options, **filters)
+def _seam(context: LogContext, target: str, most: int, **filters: Any) -> ArchiveRead:
+    return ArchiveRead(target, None if most == -1 else most, context.lake_options, **filters)
 
 
 def _replicated(context: LogContext, resumes_at: int | None) -> ReplicaRead | None:

@@ -73,9 +73,9 @@ class AsyncWaiter:
         self._wakeup: Any = None
         self._registration: Registration | None = None
         self._stopping = StopEvent()
-        self._was_rung = False
+        self._was_notified = False
         #: the names that it was woken for before the last `looks()`
-        self.rung_for: set[str] = set()
+        self.notified_of: set[str] = set()
 
     def __enter__(self) -> Self:
         wakeup = self._wakeup = self._given or Wakeup()
@@ -84,7 +84,7 @@ class AsyncWaiter:
         self._pause = self._next_pause = SHORTEST_PAUSE
         self._vain, self._last_vain = 0, 0.0
         #: whether a safety look has made it look, and nobody has notified
-        self._is_unrung = False
+        self._is_unnotified = False
         if self._wake_ups is not None:
             self._registration = Registration(self._wanted, wakeup.wake)
             self._wake_ups.waiters.add(self._registration)
@@ -106,10 +106,10 @@ class AsyncWaiter:
         one = self._registration
         if one is not None:
             self._note(found=True)  # else it would have slept
-            self._is_unrung = one.is_woken and not one.is_rung
-            self.rung_for, one.rung_for = one.rung_for, set()
-            self._is_doubtful |= one.is_rung and self._held_back
-            self._was_rung, one.is_rung, one.is_woken = one.is_rung, False, False
+            self._is_unnotified = one.is_woken and not one.is_notified
+            self.notified_of, one.notified_of = one.notified_of, set()
+            self._is_doubtful |= one.is_notified and self._held_back
+            self._was_notified, one.is_notified, one.is_woken = one.is_notified, False, False
 
     def stop(self) -> None:
         """End the sleep, and let no other begin. A signal handler may call it."""
@@ -143,7 +143,7 @@ class AsyncWaiter:
         self._count_vain(found)
         wake_ups.listen()
         has_ended = await self._sleep(one, wake_ups, pause, due, ended)
-        if one.is_rung and self._vain > MOST_VAIN and not has_ended:
+        if one.is_notified and self._vain > MOST_VAIN and not has_ended:
             longer = SHORTEST_PAUSE * 2.0 ** min(self._vain - MOST_VAIN, 16)
             await self._stopping.wait_for(_until(due, min(longer, LONGEST_PAUSE)))
         return has_ended
@@ -176,16 +176,16 @@ class AsyncWaiter:
 
     def _note(self, found: bool) -> None:
         """Have the next safety look soon, if the last one has led to something."""
-        if found and self._is_unrung and self._wake_ups is not None:
+        if found and self._is_unnotified and self._wake_ups is not None:
             self._wake_ups.look_again(self._next_pause)
-        self._is_unrung = False
+        self._is_unnotified = False
 
     def _count_vain(self, found: bool) -> None:
         """Count the wake-ups in a row, each soon after the other, after which nothing was found."""
         now = time.monotonic()
         if found or now - self._last_vain > SOON:
             self._vain = 0
-        if self._was_rung and not found:
+        if self._was_notified and not found:
             self._vain, self._last_vain = self._vain + 1, now
 
     async def _looks_again(self, reached: int | None) -> bool:

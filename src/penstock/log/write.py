@@ -66,13 +66,13 @@ def write_message(
         )
         statements = (lock, write)
     facts = {"stream_name": stream_name, "type": sent[1]}
-    rings = written_one(stream_name, sent[1])
+    notifies = written_one(stream_name, sent[1])
     item = _batch_item(context, [sent], stream_name, expected_version, _FIRST[returning])
     decode: Callable[[list[Row]], int] = only_value
     if returning == "global_position":
         statements = (*statements, _global_positions([sent]))
         decode = lambda rows: rows[0][0][0]  # noqa: E731
-    return Operation("write_message", statements, decode, facts, rings, item=item)
+    return Operation("write_message", statements, decode, facts, notifies, item=item)
 
 
 def write_messages(
@@ -92,7 +92,7 @@ def write_messages(
         versions = None if expected_version is None else {stream_name: expected_version}
         pairs = [(stream_name, message) for message in checked]
         many = write_many(context, pairs, versions, returning)
-        return Operation("write_messages", many.statements, only_value, facts, many.rings)
+        return Operation("write_messages", many.statements, only_value, facts, many.notifies)
     rows = [context.encode(stream_name, message) for message in checked]
     sent = as_arrays(rows)
     write = Statement(
@@ -100,9 +100,9 @@ def write_messages(
         (stream_name, *sent, expected_version),
     )
     statements = (write,) if returning == "position" else (write, _global_positions(rows))
-    rings = written([stream_name], {type for _, type, *_ in rows})
+    notifies = written([stream_name], {type for _, type, *_ in rows})
     item = _batch_item(context, rows, stream_name, expected_version, _ALL[returning])
-    return Operation("write_messages", statements, only_value, facts, rings, item=item)
+    return Operation("write_messages", statements, only_value, facts, notifies, item=item)
 
 
 def write_many(
@@ -119,7 +119,7 @@ def write_many(
     checked = checked_messages([message for _, message in pairs])
     expected = _checked_versions(expected_versions, set(streams))
     rows = [context.encode(*pair) for pair in zip(streams, checked, strict=True)]
-    sent, rings = as_arrays(rows), written(set(streams), {type for _, type, *_ in rows})
+    sent, notifies = as_arrays(rows), written(set(streams), {type for _, type, *_ in rows})
     if context.edition is Edition.PENSTOCK:
         return call(
             "write_many",
@@ -127,7 +127,7 @@ def write_many(
             " %s::text[], %s::varchar[], %s::bigint[])",
             (text_array(streams), *sent, list(expected), list(expected.values())),
             only_value,
-            rings=rings,
+            notifies=notifies,
             count=len(streams),
         )
     write = Statement(
@@ -157,7 +157,7 @@ def write_many(
     statements = (*lock.statements, write)
     if returning == "global_position":
         statements = (*statements, _global_positions(rows))
-    return Operation("write_many", statements, only_value, {"count": len(streams)}, rings)
+    return Operation("write_many", statements, only_value, {"count": len(streams)}, notifies)
 
 
 def lock_categories(context: LogContext, *categories: str) -> Operation[None]:

@@ -126,7 +126,7 @@ def attach(join_id: UUID | str, message_id: UUID | str) -> Operation[None]:
         "select penstock.attach_to_joins(array[%s]::uuid[], array[%s]::uuid[])",
         (as_uuid(join_id), as_uuid(message_id)),
         lambda _: None,
-        rings=_WAIT,
+        notifies=_WAIT,
     )
 
 
@@ -137,7 +137,7 @@ def report(join_id: UUID | str, message_id: UUID | str, outcome: str) -> Operati
         "select penstock.report_step(%s, %s, %s)",
         (as_uuid(join_id), as_uuid(message_id), outcome),
         lambda _: None,
-        rings=_WAIT,
+        notifies=_WAIT,
     )
 
 
@@ -162,7 +162,7 @@ def enqueue_wait(
         "select penstock.enqueue_join_wait(%s, %s, %s)",
         (new_id(), wait["join_id"], msgspec.json.encode(wait)),
         only_value,
-        rings=_WAIT,
+        notifies=_WAIT,
     )
 
 
@@ -191,7 +191,7 @@ def resolve(message: ClaimedMessage) -> Operation[str]:
             *on_fail,
         ),
         only_value,
-        rings=frozenset(
+        notifies=frozenset(
             of_topic(one) for one in (wait.on_complete_topic, wait.on_fail_topic) if one is not None
         ),
         join_id=str(wait.join_id),
@@ -201,7 +201,7 @@ def resolve(message: ClaimedMessage) -> Operation[str]:
 def cancel(join_id: UUID | str) -> Operation[bool]:
     """Cancel a join; the result is False if it was cancelled already."""
     sql: LiteralString = "select penstock.cancel_join(%s)"
-    return call("cancel_join", sql, (as_uuid(join_id),), only_value, rings=_WAIT)
+    return call("cancel_join", sql, (as_uuid(join_id),), only_value, notifies=_WAIT)
 
 
 def get(join_id: UUID | str) -> Operation[Join | None]:

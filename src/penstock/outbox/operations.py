@@ -75,7 +75,7 @@ def enqueue(
         " %s::timestamptz[], %s::text[], %s::text[], %s::uuid[])",
         (*columns, known),
         only_value,
-        rings=frozenset(
+        notifies=frozenset(
             of_topic(topic) for topic in [*columns[1], *([WAIT_TOPIC] if known else [])]
         ),
         count=len(rows),
@@ -157,9 +157,9 @@ def _by_claim(name: str, sql: LiteralString, messages: Claimed, *arguments: Any)
             raise ValidationError("message", one, "a message that claim() returned")
         tokens.setdefault(one.token, []).append(one.id)
     given_back = several if name == "abandon" else ()
-    rings = frozenset(of_topic(one.topic) for one in given_back)
+    notifies = frozenset(of_topic(one.topic) for one in given_back)
     return [
-        call(name, sql, (ids, token, *arguments), only_value, rings=rings, count=len(ids))
+        call(name, sql, (ids, token, *arguments), only_value, notifies=notifies, count=len(ids))
         for token, ids in tokens.items()
     ]
 
@@ -170,7 +170,7 @@ def waking_joins(finished: Iterable[OnClaim]) -> list[OnClaim]:
     A dispatcher that finishes messages looks for more by itself.
     """
     return [
-        msgspec.structs.replace(one, rings=frozenset([of_topic(WAIT_TOPIC)])) for one in finished
+        msgspec.structs.replace(one, notifies=frozenset([of_topic(WAIT_TOPIC)])) for one in finished
     ]
 
 
@@ -254,7 +254,7 @@ def retry_failed(ids: Sequence[UUID | str] | None, topic: str | None) -> Operati
         "select penstock.retry_outbox(%s::uuid[], %s)",
         (wanted, topic),
         only_value,
-        rings=frozenset([OUTBOX]),
+        notifies=frozenset([OUTBOX]),
     )
 
 

@@ -26,9 +26,9 @@ from penstock.message import names
 from penstock.pipeline.connection import RunConnection
 from penstock.spark.connections import DatabaseRef, connected_at
 from penstock.spark.options import replica_options
+from penstock.spark.read.archive_rows import archive_location, archived_messages, find_archive
 from penstock.spark.read.columns import read_plan
 from penstock.spark.read.driver_read import read_table
-from penstock.spark.read.seam import archive_location, archived_messages, find_archive
 from penstock.spark.read.splits import Split
 from penstock.spark.target import Target
 

@@ -34,7 +34,7 @@ from penstock.pipeline.connection import RunConnection, bare_connection
 from penstock.pipeline.frames import queue_target
 from penstock.spark.connections import DatabaseRef
 from penstock.spark.json_columns import json_texts
-from penstock.spark.read.seam import archived_messages, find_archive
+from penstock.spark.read.archive_rows import archived_messages, find_archive
 from penstock.spark.write.rows import RowsToStage, in_category, rows_to_stage
 from penstock.spark.write.staging import Staged, stage
 

@@ -238,7 +238,7 @@ class ProcessorLoop:
             self.progress.add(report)
             self._run.schedule.finished_step(report.processor)
             if report.messages_out or report.failed:
-                self._run.store.context.ring(written(self.processor.publishes, None))
+                self._run.store.context.notify(written(self.processor.publishes, None))
             if self._run.on_step is not None:
                 self._run.on_step(report)
 

@@ -275,16 +275,16 @@ class Runner:
 
 
 @dataclass(frozen=True)
-class _Rings:
+class _ScheduleWakeup:
     """What the watch sleeps on."""
 
     schedule: Schedule
 
     def wake(self) -> None:
-        self.schedule.ring()
+        self.schedule.notify()
 
     def wait(self, seconds: float) -> bool:
-        return self.schedule.wait_for_ring(seconds)
+        return self.schedule.wait_until_notified(seconds)
 
 
 class _Watch:
@@ -298,7 +298,7 @@ class _Watch:
                 *(of_category(names.category(queue)) for queue in queues),
                 *(of_stream(queue) for queue in queues if not names.is_category(queue)),
             ],
-            wakeup=_Rings(run.schedule),
+            wakeup=_ScheduleWakeup(run.schedule),
         )
         self._run = run
         self._lock = lock

@@ -106,7 +106,7 @@ class Schedule:
         self._fed: set[str] = set()  # projections whose feeders have caught up
         self._woken = dict.fromkeys(pipeline.processors, 0)  # how often, by processor
         self._held = False
-        self._rung = False
+        self._is_notified = False
         #: how many steps were finished in this run
         self.steps = 0
         #: the run is to end: set from any thread, and by a signal handler, which must take no lock
@@ -176,19 +176,19 @@ class Schedule:
             )
             return bool(self._working)
 
-    def wait_for_ring(self, seconds: float) -> bool:
-        """Wait for `ring`, for at most this time. Return whether it was called, or the run ends."""
+    def wait_until_notified(self, seconds: float) -> bool:
+        """Wait for `notify`, at most this long. Return whether it was called, or the run ends."""
         with self._changed:
-            rung = self._changed.wait_for(
-                lambda: self._rung or self.is_over or not self._working, seconds
+            notified = self._changed.wait_for(
+                lambda: self._is_notified or self.is_over or not self._working, seconds
             )
-            self._rung = False
-            return rung
+            self._is_notified = False
+            return notified
 
-    def ring(self) -> None:
-        """End `wait_for_ring`: there may be something to read. Any thread may call it."""
+    def notify(self) -> None:
+        """End `wait_until_notified`: there may be something to read. Any thread may call it."""
         with self._changed:
-            self._rung = True
+            self._is_notified = True
             self._changed.notify_all()
 
     def all_idle(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-from penstock.database.operation import Operation, Row, Seam, call
+from penstock.database.operation import ArchiveRead, Operation, Row, call
 from penstock.errors import UndecodableRecord, ValidationError, first_line
 from penstock.log.context import LogContext, is_whole
 from penstock.message import Message, check_text
@@ -103,7 +103,7 @@ def _read_from(
         decode,
         stream_name=stream_name,
         offset=offset,
-    ).crossing(Seam(stream_name, 1, context.lake_options))
+    ).with_archive(ArchiveRead(stream_name, 1, context.lake_options))
 
 
 def decoded(context: LogContext, row: Row) -> ConsumedRecord | UndecodableRecord:

@@ -22,7 +22,7 @@ from psycopg.conninfo import conninfo_to_dict
 from penstock.database import pool
 from penstock.database.embedded import EmbeddedServer, start
 from penstock.database.execute import execute
-from penstock.database.notifications import ring_operation
+from penstock.database.notifications import notification
 from penstock.database.operation import Operation
 from penstock.database.replica import (
     ReadPoint,
@@ -149,11 +149,11 @@ def run(connection: Connection, operation: Operation[Result]) -> Result:
     return execute(connection, operation, prepare=False)
 
 
-def ring(connection: Connection, database: DatabaseRef) -> None:
+def notify_all(connection: Connection, database: DatabaseRef) -> None:
     """Wake all waiters, after the commit of what was written. If that fails, they look later."""
     if database.settings.wake_up:
         with suppress(PenstockError, psycopg.Error):
-            run(connection, ring_operation([EVERYTHING]))
+            run(connection, notification([EVERYTHING]))
 
 
 def not_installed(where: str) -> NotInstalled:

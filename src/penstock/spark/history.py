@@ -23,8 +23,8 @@ from penstock.lake.archive_batches import files_of
 from penstock.spark.connections import connected, find_database, run
 from penstock.spark.options import LATEST, ReadOptions, read_options
 from penstock.spark.read import planning
+from penstock.spark.read.archive_rows import archived_range, find_archive
 from penstock.spark.read.columns import MESSAGE
-from penstock.spark.read.seam import archived_range, find_archive
 from penstock.spark.session import activate
 from penstock.spark.target import Target
 

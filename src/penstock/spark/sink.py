@@ -27,7 +27,7 @@ from pyspark.sql.datasource import (
 )
 
 from penstock.errors import UnavailableError
-from penstock.spark.connections import DatabaseRef, connect, ring
+from penstock.spark.connections import DatabaseRef, connect, notify_all
 from penstock.spark.options import WriteOptions
 from penstock.spark.write.rows import RowsToStage
 from penstock.spark.write.staging import Staged, clean_up, publish, stage
@@ -83,7 +83,7 @@ class _Writer:
                 rows_per_transaction=self.options.rows_per_transaction,
                 own_ids="id" in self.rows.names,
             )
-            ring(connection, self.database)
+            notify_all(connection, self.database)
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):

@@ -13,9 +13,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "If a read returned archived messages above its watermark",
         tuple(
             Edit(
-                f"database/{seam}.py", "    until = mark[_GLOBAL_POSITION]\n", "    until = None\n"
+                f"database/{module}.py",
+                "    until = mark[_GLOBAL_POSITION]\n",
+                "    until = None\n",
             )
-            for seam in ("seam", "seam_async")
+            for module in ("archive_read", "archive_read_async")
         ),
         (
             f"{TESTS}::TestReads"

@@ -256,7 +256,7 @@ IN_PYTHON = (
         (
             Edit(
                 "log/guard.py",
-                "seen = merged([*above, *ranges_of([one for one in positions if one > low])])",
+                "seen = merged([*above, *[(one, one) for one in positions if one > low]])",
                 "seen = merged(above)",
             ),
         ),

@@ -163,7 +163,7 @@ async def release_partition(
     released = call(
         "release",
         *(sql, (group_id, offset_id, token), lambda _: None),
-        rings=frozenset([of_group(group_id)]),
+        notifies=frozenset([of_group(group_id)]),
     )
     try:
         await store.run(released)

@@ -19,10 +19,10 @@ from pyspark.sql.types import DataType
 
 from penstock.lake.archive_range import ArchiveFile
 from penstock.spark.connections import Connection
+from penstock.spark.read.archive_rows import archived_messages
 from penstock.spark.read.binary_rows import read_columns
 from penstock.spark.read.json_text import plain_values
 from penstock.spark.read.plan import VALUE_ERRORS, ReadPlan, raise_wrong_value
-from penstock.spark.read.seam import archived_messages
 from penstock.spark.read.splits import Split
 from penstock.spark.read.typed_fields import TEXT
 from penstock.spark.target import Target

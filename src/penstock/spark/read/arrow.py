@@ -36,9 +36,9 @@ from penstock.errors import ReplicaUnavailable, WrongReplica, first_line
 from penstock.extras import from_extra
 from penstock.lake.archive_range import ArchiveFile
 from penstock.spark.connections import CONNECT_TIMEOUT, DatabaseRef, connected
+from penstock.spark.read.archive_rows import archive_location, archived_matches, moved_since
 from penstock.spark.read.archived import read_archived
 from penstock.spark.read.plan import VALUE_ERRORS, ReadPlan, raise_wrong_value
-from penstock.spark.read.seam import archive_location, archived_matches, moved_since
 from penstock.spark.read.splits import Split
 from penstock.spark.target import Target
 

@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from penstock.database.operation import call, only_value
 from penstock.spark.connections import Connection, run
+from penstock.spark.read.archive_rows import archived_matches, find_archive
 from penstock.spark.read.archived import read_archived
 from penstock.spark.read.binary_rows import BATCH_ROWS, read_columns
 from penstock.spark.read.plan import VALUE_ERRORS, ReadPlan, raise_wrong_value
-from penstock.spark.read.seam import archived_matches, find_archive
 from penstock.spark.read.splits import Split
 from penstock.spark.target import Target
 

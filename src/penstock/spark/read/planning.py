@@ -19,7 +19,7 @@ from psycopg import sql
 from penstock.database.operation import Operation, Row, call, only_value
 from penstock.errors import LogChanged, MessagesRemoved, OffsetBeyondEnd, UndeclaredType
 from penstock.spark.connections import Connection, not_installed, run
-from penstock.spark.read.seam import archive_location, archived_positions, merged_positions
+from penstock.spark.read.archive_rows import archive_location, archived_positions, merged_positions
 from penstock.spark.target import Target
 
 #: `position`; since 0.2 also the `id` of the message there, and `log`, the log's incarnation

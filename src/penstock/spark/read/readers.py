@@ -54,10 +54,10 @@ from penstock.spark.connections import (
 )
 from penstock.spark.options import LATEST, ReadOptions
 from penstock.spark.read import planning
+from penstock.spark.read.archive_rows import archived_range, find_archive, moved_since
 from penstock.spark.read.arrow import PlannedFiles, read_batches
 from penstock.spark.read.columns import read_plan
 from penstock.spark.read.planning import Offset
-from penstock.spark.read.seam import archived_range, find_archive, moved_since
 from penstock.spark.read.splits import Split, find_splits
 from penstock.spark.target import Target
 
@@ -80,7 +80,7 @@ class SplitPartition(InputPartition):
     point: ReadPoint | None = None
 
 
-class _Rings:
+class _QueryWakeups:
     """The wake-ups of one query."""
 
     def __init__(self, database: DatabaseRef, target: Target) -> None:
@@ -93,7 +93,7 @@ class _Rings:
             self._wake_ups.listen()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for a ring, for at most this time. Return whether there was one."""
+        """Wait for a wake-up, for at most this time. Return whether there was one."""
         return self._wakeup.wait(seconds)
 
     def close(self) -> None:
@@ -206,7 +206,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._until: int | None = options.until
         self._latest: int | None = None
         self._pause = 0.0
-        self._rings: _Rings | None = None
+        self._wakeups: _QueryWakeups | None = None
         self._checked = False  # the offset of the checkpoint, on this connection
 
     def initialOffset(self) -> Offset:  # noqa: N802
@@ -274,18 +274,18 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Close the connection."""
         if self._connection is not None:
             self._connection.close()
-        if self._rings is not None:
-            self._rings.close()
+        if self._wakeups is not None:
+            self._wakeups.close()
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle without the connections, to be sent to tasks."""
-        return {**self.__dict__, "_connection": None, "_rings": None}
+        return {**self.__dict__, "_connection": None, "_wakeups": None}
 
     def _wait_for_ring(self) -> bool:
-        """Wait until messages may have been written. Return whether somebody has rung for them."""
-        if self._rings is None:
-            self._rings = _Rings(self.database, self.options.target)
-        return self._rings.wait(self._pause)
+        """Wait until messages may have been written. Return whether there was a wake-up."""
+        if self._wakeups is None:
+            self._wakeups = _QueryWakeups(self.database, self.options.target)
+        return self._wakeups.wait(self._pause)
 
     def _moved(self, offset: Offset) -> Offset | None:
         """Return where to continue if this is not an offset of the log as it is now, or raise."""
