@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -29,8 +30,9 @@ from penstock import (
     Worker,
 )
 from penstock.database.pool_async import AsyncPool
-from penstock.database.waiters import EVERYTHING
+from penstock.database.waiters import EVERYTHING, of_stream
 from penstock.database.wake_ups import Pace, WakeUps
+from penstock.errors import SessionFenced
 from penstock.store_async import AsyncStore
 from tests.log.waiting import (
     AN_HOUR,
@@ -46,6 +48,7 @@ from tests.log.waiting import (
     store_with,
     wake_ups_of,
 )
+from tests.racing import pause
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -337,6 +340,33 @@ class TestDueTimes:
             assert handled.wait(LONG)
             consumer.stop()
             thread.join(LONG)
+
+
+class TestFenced:
+    @pytest.mark.parametrize("fence", ["open", "seek", "remove"])
+    def test_a_session_that_waits_learns_it(
+        self, database_url: str, writer: Store, fence: str
+    ) -> None:
+        with store_with(database_url, NEVER) as store, ThreadPoolExecutor(1) as thread:
+            listening(store)
+            session = store.queue("orders").create_consumer("waiting")
+            polling = thread.submit(session.poll, AN_HOUR)
+            wait_until_asleep(store, of_stream("queue-orders"))
+            if fence == "open":
+                writer.queue("orders").create_consumer("waiting")
+            elif fence == "seek":
+                writer.admin.seek_session("orders", "waiting", 0)
+            else:
+                writer.admin.remove_session("orders", "waiting")
+
+            with pytest.raises(SessionFenced):
+                polling.result(LONG)
+
+
+def wait_until_asleep(store: Store, name: str) -> None:
+    """Return when somebody waits for this name: what comes from now on wakes it."""
+    while not any(name in one.wanted for one in wake_ups_of(store).waiters._all):
+        pause()
 
 
 class TestIdle:

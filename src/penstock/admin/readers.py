@@ -13,6 +13,7 @@ from typing import Any
 
 from penstock.consumers.positions import KINDS, StreamPositions, TablePositions, check_edition
 from penstock.database.operation import Operation, Row, call, only_value
+from penstock.database.waiters import of_stream
 from penstock.errors import ValidationError
 from penstock.log.context import LogContext, check_position
 from penstock.log.write import check_category
@@ -147,6 +148,7 @@ def move_session(
         "select penstock.move_session(%s, %s, %s)",
         (stream_name, consumer_id, next_offset),
         decode,
+        notifies=frozenset([of_stream(stream_name)]),
         stream_name=stream_name,
         consumer_id=consumer_id,
     )
@@ -163,6 +165,7 @@ def remove_session(context: LogContext, queue: str, consumer_id: str) -> Operati
         "select penstock.remove_session(%s, %s)",
         (stream_name, consumer_id),
         lambda rows: _refuse_unknown(rows, consumer_id, expected),
+        notifies=frozenset([of_stream(stream_name)]),
         stream_name=stream_name,
         consumer_id=consumer_id,
     )

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from penstock.database.operation import ArchiveRead, Operation, Row, call
+from penstock.database.waiters import of_stream
 from penstock.errors import UndecodableRecord, ValidationError, first_line
 from penstock.log.context import LogContext, is_whole
 from penstock.message import Message, check_text
@@ -133,6 +134,7 @@ def open_session(
         "select epoch, next_offset from penstock.open_session(%s, %s)",
         (stream_name, consumer_id),
         lambda rows: (SessionId(stream_name, consumer_id, rows[0][0]), rows[0][1]),
+        notifies=frozenset([of_stream(stream_name)]),  # a session that waits is fenced
         stream_name=stream_name,
         consumer_id=consumer_id,
     )
