@@ -33,7 +33,7 @@ async def _backlog(store: AsyncStore, one: ReaderLag) -> Count:
             return (await consumers.consumer(store, names["category"], names["consumer_id"])).behind
         case "session":
             queue, consumer_id = queue_of(names["stream_name"]), names["consumer_id"]
-            return Count((await consumers.queue_consumer(store, queue, consumer_id)).behind)
+            return (await consumers.queue_consumer(store, queue, consumer_id)).behind
         case "group":
             return (await groups.group(store, names["group_id"])).pending
         case "processor":

@@ -122,6 +122,7 @@ CALLS: list[tuple[str, Call, int]] = [
     ("overview", overview.overview, 8_000),
     ("categories", categories.categories, 500),
     ("streams", lambda store: categories.streams(store, "order"), 2_500),
+    ("streams, for operators", lambda store: store.streams("order"), 2_500),
     ("messages of all", log.messages, 500),
     ("messages of a category", lambda store: log.messages(store, "order"), 500),
     ("messages of a stream", lambda store: log.messages(store, "order-7"), 500),
