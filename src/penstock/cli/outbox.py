@@ -20,7 +20,7 @@ from penstock.cli.printing import (
     print_table,
 )
 from penstock.cli.target import Json, ask, command_group, open_existing
-from penstock.console.data.outbox import Topic, Topics, topics
+from penstock.console.data.topics import Topic, Topics, topics
 from penstock.errors import OutboxMessageNotFound
 from penstock.log.overview import server_time
 from penstock.outbox.messages import STATES

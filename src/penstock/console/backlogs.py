@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from penstock.console.data import consumers, groups, outbox, pipelines
+from penstock.console.data import consumers, groups, pipelines, topics
 from penstock.console.data.overview import ReaderLag
 from penstock.console.data.pages import Count
 from penstock.errors import ConsoleError, GroupNotFound, ReaderNotFound
@@ -40,4 +40,4 @@ async def _backlog(store: AsyncStore, one: ReaderLag) -> Count:
             listed = await pipelines.processors(store, names["pipeline"])
             return next(p.lag for p in listed if p.processor == names["processor"])
         case _:
-            return (await outbox.topics(store)).ready
+            return (await topics.topics(store)).ready

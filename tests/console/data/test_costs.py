@@ -27,6 +27,7 @@ from penstock.console.data import (
     outbox,
     overview,
     partitions,
+    topics,
 )
 from penstock.console.data.search import search
 from penstock.console.data.trace import trace
@@ -147,7 +148,7 @@ CALLS: list[tuple[str, Call, int]] = [
         )
         for state in partitions.STATES
     ),
-    ("topics", outbox.topics, 20_000),
+    ("topics", topics.topics, 20_000),
     *(
         (
             f"{state} messages of the outbox",

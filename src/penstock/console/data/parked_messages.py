@@ -6,7 +6,12 @@ from typing import Any, LiteralString
 
 from penstock.console.data.pages import LOOK_AT, query
 from penstock.consumers.parked import ParkedMessage, parked_stream
-from penstock.consumers.parked_stream_async import find_parked, read_parked, write_entries
+from penstock.consumers.parked_stream_async import (
+    WaitingMessages,
+    find_parked,
+    read_parked,
+    write_entries,
+)
 from penstock.database.operation import Row
 from penstock.errors import StateChanged
 from penstock.loops.failure_policy import kept_error
@@ -23,9 +28,9 @@ async def parked_streams(store: AsyncStore) -> list[tuple[str, str, str]]:
     return sorted(((one[0], one[1], one[2]) for one in found), key=lambda one: one[2])
 
 
-async def waiting(store: AsyncStore, stream_name: str) -> tuple[ParkedMessage, ...]:
+async def waiting(store: AsyncStore, stream_name: str) -> WaitingMessages:
     """Return the messages that are still parked, by the last 5,000 entries."""
-    return (await read_parked(store, stream_name, look_at=LOOK_AT)).messages
+    return await read_parked(store, stream_name, look_at=LOOK_AT)
 
 
 async def find(

@@ -35,7 +35,8 @@ $$;
 create or replace function penstock.sorts_by_bytes()
 returns boolean language sql stable
 as $$
-  select d.datcollate in ('C', 'POSIX', 'C.UTF-8', 'C.utf8') or d.datlocprovider::text = 'b'
+  select d.datlocprovider = 'b'  -- PostgreSQL's own locales: all of them do
+    or d.datlocprovider = 'c' and d.datcollate in ('C', 'POSIX', 'C.UTF-8', 'C.utf8')
   from pg_catalog.pg_database d where d.datname = current_database()
 $$;
 

@@ -68,14 +68,14 @@ as $$
   from penstock.stored_positions(20) p
 $$;
 
--- How many messages each consumer has parked.
+-- How many messages each consumer has parked, and the error of the newest.
 create or replace function penstock.parked_figures()
 returns table (name text, value double precision, detail jsonb)
 language sql volatile
 as $$
   select 'consumer.parked', p.parked,
     jsonb_strip_nulls(jsonb_build_object('category', s.category, 'consumer_id', s.consumer_id,
-      'at_least', case when p.at_least then true end))
+      'at_least', case when p.at_least then true end, 'error', p.last_error))
   from penstock.streams_of_consumers('parked') s
   cross join lateral penstock.parked_summary(s.stream_name) p
 $$;
@@ -138,7 +138,8 @@ as $$
   order by g.group_id
 $$;
 
--- The lags of partitioned groups, their oldest claims, and how many partitions they have parked.
+-- The lags of partitioned groups, their oldest claims, how many partitions they have parked, and the error of
+-- the newest.
 create or replace function penstock.group_figures()
 returns table (name text, value double precision, detail jsonb)
 language sql volatile
@@ -157,19 +158,19 @@ as $$
   from penstock.consumer_groups g
   cross join lateral penstock.oldest_claim(g.id) oldest
   union all
-  select 'group.parked', c.parked, jsonb_strip_nulls(jsonb_build_object(
-    'group_id', g.group_id, 'at_least', case when c.parked = 1000 then true end))
+  select 'group.parked', c.parked, jsonb_strip_nulls(jsonb_build_object('group_id', g.group_id,
+    'at_least', case when c.parked = 1000 then true end, 'error', left(c.error, 1000)))
   from penstock.consumer_groups g
   cross join lateral (
-    select count(*) as parked from (
-      select from penstock.partition_states s
+    select count(*) as parked, (array_agg(p.error order by p.parked_at desc))[1] as error from (
+      select s.error, s.parked_at from penstock.partition_states s
       where s.group_pk = g.id and s.parked_at is not null limit 1000
     ) p
   ) c
 $$;
 
 -- The outbox: for how long its first message has been due, or its lease has ended, and its topic; and how
--- many messages have failed, by topic.
+-- many messages have failed, by topic, with the error of the newest.
 create or replace function penstock.outbox_figures()
 returns table (name text, value double precision, detail jsonb)
 language sql volatile
@@ -197,7 +198,9 @@ as $$
   ) first on true
   union all
   select 'outbox.failed', c.failed, jsonb_strip_nulls(jsonb_build_object(
-    'topic', t.topic, 'at_least', case when c.failed = 1000 then true end))
+    'topic', t.topic, 'at_least', case when c.failed = 1000 then true end, 'error', (
+      select left(o.last_error, 1000) from penstock.outbox o
+      where o.state = 'failed' and o.topic = t.topic order by o.topic desc, o.finished_at desc limit 1)))
   from topics t
   cross join lateral (
     select count(*) as failed from (
