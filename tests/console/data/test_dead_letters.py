@@ -129,7 +129,7 @@ async def test_a_retry_of_a_parked_message_is_requested_once(
 
     assert (first.done, second.done) == (True, False)
     assert second.reason is not None
-    assert "as somebody requested" in second.reason
+    assert "is about to be retried by now" in second.reason
     found = await dead_letter_detail.dead_letter(async_store, PARKED)
     assert found.letter.note == "retry requested"
 

@@ -45,7 +45,7 @@ async def retry(store: AsyncStore, category: str, consumer_id: str, global_posit
     """Request a retry of a parked message, unless somebody did."""
     if not await store.admin.retry_parked(category, consumer_id, global_position):
         parked = f"parked message {global_position}"
-        raise StateChanged(parked, "waiting", "to be retried, as somebody requested")
+        raise StateChanged(parked, "waiting", "about to be retried")
 
 
 async def retry_edited(
