@@ -535,6 +535,15 @@ class TestOverview:
         assert store.admin.session("orders", "nobody") is None
         assert [found.behind for found in store.admin.sessions(count_up_to=1)] == [1]
 
+    def test_removed_records_do_not_wait(self, store: Any) -> None:
+        queue = store.queue("orders")
+        queue.offer_many(["a", "b", "c"])
+        queue.create_consumer("worker")
+
+        store.admin.retain("queue-orders", keep_count=1, ignore_consumers=True)
+
+        assert store.admin.session("orders", "worker").behind == 1
+
 
 class TestRemoval:
     """An operator removes a queue's consumer."""

@@ -380,17 +380,16 @@ as $$
     select s.* from penstock.latest_session(of_stream, of_consumer, false) s
     where of_stream is not null and s.stream_name is not null
   )
-  select s.stream_name, s.consumer_id, s.next_offset, penstock.tail(s.stream_name), waiting.count,
-    waiting.oldest at time zone 'utc', s.updated_at
+  select s.stream_name, s.consumer_id, s.next_offset, t.tail,
+    coalesce(least(most, t.tail - first.position), 0), first.time at time zone 'utc', s.updated_at
   from chosen s
-  cross join lateral (
-    select count(*) as count, min(w.time) as oldest from (
-      select m.time from message_store.messages m
-      where m.stream_name = s.stream_name and m.position >= s.next_offset
-      order by m.position
-      limit most
-    ) w
-  ) waiting
+  cross join lateral (select penstock.tail(s.stream_name::varchar) as tail offset 0) t
+  left join lateral (
+    -- the first record that it has not read; after it there are no gaps, since retention removes the oldest
+    select m.position, m.time from message_store.messages m
+    where m.stream_name = s.stream_name and m.position >= s.next_offset
+    order by m.position limit 1
+  ) first on true
   order by s.stream_name, s.consumer_id
 $$;
 
