@@ -58,6 +58,29 @@ class TestConsumers:
         assert mailer[:6] == ["order", "mailer", "table", "1", "4", "3"]
 
     @pytest.mark.usefixtures("places")
+    def test_parked_messages_are_counted_with_the_last_error(
+        self, penstock: Run, store: Store
+    ) -> None:
+        park(store)
+
+        header, mailer = penstock("consumers").stdout.splitlines()
+
+        assert header.split()[8] == "parked"
+        assert mailer.split()[7] == "2"
+        assert r"RuntimeError: no\tsuch address" in mailer
+
+    @pytest.mark.usefixtures("places")
+    def test_more_than_the_limit_are_announced(self, penstock: Run, store: Store) -> None:
+        for name in ("a", "b"):
+            store.admin.seek("order", name, 0)
+
+        cut, whole = penstock("consumers", "--limit", "1"), penstock("consumers", "--limit", "3")
+
+        assert len(cut.stdout.splitlines()) == 2
+        assert cut.stderr == "there may be more: raise --limit\n"
+        assert whole.stderr == ""
+
+    @pytest.mark.usefixtures("places")
     def test_a_count_that_was_cut_short_says_so(self, penstock: Run, store: Store) -> None:
         store.admin.seek("order", "mailer", 0)
 
@@ -392,6 +415,15 @@ class TestParked:
 
         found = [json.loads(line) for line in lines]
         assert [one["message"]["data"]["number"] for one in found] == [1, 2]
+
+    @pytest.mark.usefixtures("places")
+    def test_more_than_the_limit_are_announced(self, penstock: Run, store: Store) -> None:
+        park(store)
+
+        cut = penstock("parked", "list", "order", "mailer", "--limit", "1")
+
+        assert cut.stdout.splitlines()[1].split()[0] == "3"
+        assert "raise --limit" in cut.stderr
 
     def test_one_is_retried(self, penstock: Run, store: Store, places: list[int]) -> None:
         park(store)

@@ -191,7 +191,10 @@ def test_a_join_is_shown_with_its_members(penstock: Run, store: Store, join: Joi
     assert ["grouping", "key", "customer-7"] in lines
     assert [str(first), "completed", "step", "0"] in lines
     assert [str(second), "failed", "step", "1", "broken"] in lines
-    assert [one["status"] for one in as_json["members"]] == ["completed", "failed"]
+    assert "1 step is not attached yet" in shown
+    members = {one["message_id"]: (one["status"], one["last_error"]) for one in as_json["members"]}
+    assert members == {str(first): ("completed", None), str(second): ("failed", "broken")}
+    assert as_json["grouping_key"] == "customer-7"
 
 
 def test_a_join_is_cancelled_for_good(penstock: Run, store: Store, join: JoinId) -> None:

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 import penstock
-from penstock import AsyncStore, Store
+from penstock import AsyncStore, Consumer, FailurePolicy, RecordedMessage, Store
 from penstock.admin import Retained
 from penstock.admin.processors import PROCESSOR, processors
 from penstock.console.data.partitions import partition
@@ -162,6 +162,38 @@ async def test_a_partition_is_resumed_and_another_released(
     assert "taken from worker-1" in released.text
     assert (await partition(async_store, "seats", JOE)).state == "ready"
     assert (await partition(async_store, "seats", ADA)).state == "ready"
+
+
+async def test_all_parked_messages_of_a_consumer_are_retried(
+    client: httpx2.AsyncClient, async_store: AsyncStore, store: Store
+) -> None:
+    for number in range(3):
+        store.write_message(f"parcel-{number}", "Placed")
+    parks = FailurePolicy.park(attempts=1)
+
+    def fail(message: RecordedMessage) -> None:
+        raise RuntimeError(f"no van for {message.stream_name}")
+
+    Consumer(store, "parcel", "driver", handlers={"Placed": fail}, on_failure=parks).run_once()
+    shown = await client.get("/", follow_redirects=True)
+    preview = await client.get("/actions/retry-parked?category=parcel&consumer_id=driver")
+
+    first, second = await confirm(client, preview), await confirm(client, preview)
+
+    assert "/actions/retry-parked?category=parcel&amp;consumer_id=driver" in shown.text
+    assert "Retries the 3 parked messages of driver." in preview.text
+    assert "no van for parcel-2" in preview.text
+    assert "3 messages are retried as soon as driver is idle." in first.text
+    assert "0 messages are retried" in second.text
+    found = await async_store.admin.parked("parcel", "driver")
+    assert [one.retry_requested for one in found] == [True] * 3
+    assert await _recorded(async_store) == ["ada: Retry parked messages"] * 2
+
+
+async def test_nothing_parked_is_not_retried(client: httpx2.AsyncClient) -> None:
+    shown = await client.get("/actions/retry-parked?category=account&consumer_id=nobody")
+
+    assert shown.status_code == 404
 
 
 async def test_all_parked_partitions_are_resumed(

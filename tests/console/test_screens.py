@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import shlex
 from collections.abc import Callable
 from html import unescape
 
@@ -10,10 +12,11 @@ import httpx2
 import pytest
 
 import penstock
-from penstock import AsyncStore
+from penstock import AsyncStore, Consumer, Store, Worker
 from penstock.console.screens import SCREENS
+from tests.cli.conftest import run as run_command
 from tests.console.conftest import asking
-from tests.console.filled import SCRIPT, Filled
+from tests.console.filled import SCRIPT, Filled, Joined
 
 LISTS = [
     *("/", "/log", "/log/messages", "/log/streams?category=account", "/search?type=Opened"),
@@ -80,6 +83,36 @@ async def test_an_empty_store_says_what_to_do_next(async_store: AsyncStore) -> N
     assert all(page.status_code == 200 for page in pages.values())
     empty = [path for path, page in pages.items() if 'class="empty"' in page.text]
     assert set(empty) >= {"/", "/outbox", "/pipelines", "/tables", "/activity"}
+
+
+async def test_what_an_empty_screen_tells_one_to_do_works(
+    store: Store, async_store: AsyncStore
+) -> None:
+    async with asking(async_store) as client:
+        paths = ("/", "/log", "/consumers", "/queues", "/groups", "/outbox", "/joins")
+        pages = [(await client.get(path)).text for path in paths]
+    commands = [
+        unescape(one) for page in pages for one in re.findall(r'class="command">(.*?)</pre>', page)
+    ]
+    names = {
+        "store": store,
+        "Consumer": Consumer,
+        "Worker": Worker,
+        "Joined": Joined,
+        "bill": lambda message: None,
+        "seat": lambda claim: [],
+    }
+
+    def run() -> None:
+        for command in commands:
+            if command.startswith("penstock "):
+                done = run_command(*shlex.split(command)[1:], url=store.settings.database_url)
+                assert done.exit_code == 0, done.output
+            else:
+                exec(command.removesuffix(".run()"), dict(names))
+
+    await asyncio.to_thread(run)
+    assert len(commands) == 7
 
 
 async def test_a_genuine_message_db_says_what_it_lacks(new_database: Callable[[str], str]) -> None:

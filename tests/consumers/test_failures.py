@@ -330,6 +330,30 @@ class TestPark:
 
         assert requested == [True] * 4 + [False]
 
+    def test_the_last_ones_are_listed_up_to_a_limit(self, shared_store: Store) -> None:
+        category = new_category()
+        for number in range(5):
+            shared_store.write_message(f"{category}-{number}", "Placed", {"number": 1})
+        consumer_of(shared_store, category, Failing(), on_failure=PARK).run_once()
+
+        every = shared_store.admin.parked(category, "mailer", None)
+        last = shared_store.admin.parked(category, "mailer", 2)
+
+        assert (len(every), last) == (5, every[3:])
+        with pytest.raises(ValidationError, match="limit"):
+            shared_store.admin.parked(category, "mailer", 0)
+
+    def test_a_retry_is_requested_once(self, shared_store: Store) -> None:
+        category = new_category()
+        places = fill(shared_store, category, 2)
+        consumer_of(shared_store, category, Failing(), on_failure=PARK).run_once()
+
+        first = shared_store.admin.retry_parked(category, "mailer", places[1])
+        second = shared_store.admin.retry_parked(category, "mailer", places[1])
+
+        assert (first, second) == (True, False)
+        assert shared_store.stream_version(f"{category}:parked-mailer") == 1
+
     @pytest.mark.parametrize("action", ["retry_parked", "drop_parked"])
     def test_a_message_that_does_not_wait_is_reported(
         self, shared_store: Store, action: str

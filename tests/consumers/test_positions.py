@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from threading import Thread
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from penstock import Consumer, RecordedMessage, Store, Transaction
+from penstock import Consumer, FailurePolicy, RecordedMessage, Store, Transaction
 from penstock.consumers.positions import (
     NONE_YET,
     StoredPosition,
@@ -29,6 +30,7 @@ from tests.consumers.consuming import Numbers, consume, fill, new_category, new_
 from tests.racing import wait_until_it_waits
 
 KINDS = ["stream", "table", "hybrid"]
+EPOCH = datetime.fromtimestamp(0, UTC)
 every_kind = pytest.mark.parametrize("positions", KINDS)
 
 
@@ -423,6 +425,58 @@ class TestOverview:
         store.admin.seek("order", "mailer", 0, "table")
 
         assert [one.behind for one in store.admin.consumers(count_up_to=2)] == [2]
+
+    def test_they_come_in_pages(self, store: Store) -> None:
+        for category, name, kind in (
+            *(("order", "b", "table"), ("order", "a", "stream")),
+            *(("mail", "z", "stream"), ("order", "c", "hybrid")),
+        ):
+            store.admin.seek(category, name, 0, kind)
+
+        first = store.admin.consumers(limit=3)
+        last = (first[-1].category, first[-1].consumer_id)
+        second = store.admin.consumers(after=last, limit=3)
+
+        names = [(one.category, one.consumer_id) for one in (*first, *second)]
+        assert names == [("mail", "z"), ("order", "a"), ("order", "b"), ("order", "c")]
+        assert len(first) == 3
+
+    @every_kind
+    def test_one_alone_is_as_in_the_list(self, store: Store, positions: str) -> None:
+        fill(store, "order", 3)
+        store.admin.seek("order", "mailer", 1, positions)
+        store.admin.seek("order", "mailer-2", 2, positions)
+
+        one = store.admin.consumer("order", "mailer")
+
+        assert one is not None
+        assert replace(one, as_of=EPOCH) == replace(store.admin.consumers()[0], as_of=EPOCH)
+        assert (one.position, one.behind) == (1, 2)
+        assert store.admin.consumer("order", "nobody") is None
+
+    def test_parked_messages_and_the_last_error_are_in_it(self, store: Store) -> None:
+        fill(store, "order", 3)
+
+        def fail(message: RecordedMessage) -> None:
+            raise RuntimeError(f"no {message.global_position}")
+
+        parks = FailurePolicy.park(attempts=1)
+        Consumer(store, "order", "mailer", handlers={"Placed": fail}, on_failure=parks).run_once()
+        store.admin.drop_parked("order", "mailer", 3)
+
+        (status,) = store.admin.consumers()
+
+        assert (status.parked, status.parked_at_least) == (2, False)
+        assert status.last_error == "RuntimeError: no 2"
+
+    @pytest.mark.parametrize(
+        "wrong", [{"limit": 0}, {"limit": True}, {"after": "order"}, {"after": ("order", None)}]
+    )
+    def test_a_page_is_checked(self, shared_store: Store, wrong: dict[str, Any]) -> None:
+        with pytest.raises(ValidationError, match=next(iter(wrong))):
+            shared_store.admin.consumers(**wrong)
+        with pytest.raises(ValidationError, match=next(iter(wrong))):
+            shared_store.admin.sessions(**wrong)
 
     def test_an_id_may_have_hyphens(self, store: Store) -> None:
         for kind in KINDS[:2]:

@@ -65,6 +65,26 @@ def test_streams_of_a_category_are_its_own_only(any_store: Store) -> None:
 
 
 @pytest.mark.parametrize(
+    ("after", "left"),
+    [
+        ("a", ["account", "account-1", "account-2"]),
+        ("account", ["account-1", "account-2"]),
+        ("account-1", ["account-2"]),
+        ("z", []),
+    ],
+)
+def test_streams_of_a_category_begin_after_any_name(
+    any_store: Store, after: str, left: list[str]
+) -> None:
+    for stream_name in ("about-1", "account", "account-1", "account-2", "zebra-1"):
+        any_store.write_message(stream_name, "Happened")
+
+    found = any_store.streams("account", after)
+
+    assert [one.stream_name for one in found] == left
+
+
+@pytest.mark.parametrize(
     ("arguments", "name"),
     [
         ({"category": "account-1"}, "category"),

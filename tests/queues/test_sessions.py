@@ -508,6 +508,43 @@ class TestBadInput:
         assert error.value.name == "timeout"
 
 
+class TestOverview:
+    """An operator lists the consumers of queues."""
+
+    def test_they_come_in_pages(self, store: Any) -> None:
+        for name in ("orders", "mail"):
+            for consumer_id in ("worker", "reader"):
+                store.queue(name).create_consumer(consumer_id)
+
+        first = store.admin.sessions(limit=3)
+        last = (first[-1].queue, first[-1].consumer_id)
+        second = store.admin.sessions(after=last, limit=3)
+
+        names = [(one.queue, one.consumer_id) for one in first]
+        assert names == [("mail", "reader"), ("mail", "worker"), ("orders", "reader")]
+        assert [(one.queue, one.consumer_id) for one in second] == [("orders", "worker")]
+
+    def test_one_alone(self, store: Any) -> None:
+        queue = store.queue("orders")
+        queue.offer_many(["a", "b", "c"])
+        queue.create_consumer("worker").poll()
+
+        one = store.admin.session("orders", "worker")
+
+        assert (one.queue, one.next_offset, one.tail, one.behind) == ("orders", 1, 3, 2)
+        assert store.admin.session("orders", "nobody") is None
+        assert [found.behind for found in store.admin.sessions(count_up_to=1)] == [1]
+
+    def test_removed_records_do_not_wait(self, store: Any) -> None:
+        queue = store.queue("orders")
+        queue.offer_many(["a", "b", "c"])
+        queue.create_consumer("worker")
+
+        store.admin.retain("queue-orders", keep_count=1, ignore_consumers=True)
+
+        assert store.admin.session("orders", "worker").behind == 1
+
+
 class TestRemoval:
     """An operator removes a queue's consumer."""
 

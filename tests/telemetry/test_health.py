@@ -154,6 +154,7 @@ class TestOutbox:
         claimed = store.outbox.claim("me", 10)
         store.outbox.fail([one for one in claimed if one.topic != "done"], "it broke")
 
+        assert {one["error"] for one in details(store, "outbox.failed")} == {"it broke"}
         assert figure(store, "outbox.failed", topic="bill") == 1
         assert figure(store, "outbox.failed", topic="mail") == 2
         assert len(details(store, "outbox.failed")) == 2

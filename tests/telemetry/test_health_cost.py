@@ -15,6 +15,7 @@ import pytest
 
 import penstock
 from penstock import Store
+from penstock.console.data import categories
 from penstock.database.embedded import start
 from tests.database.test_versions import _known
 from tests.log.client import Client
@@ -105,3 +106,16 @@ def test_consumers_are_found_where_others_stand_between_them(under_icu: Store) -
     figures = [one for one in under_icu.admin.health() if one.name == "consumer.lag"]
 
     assert len(figures) == 60
+    assert len(under_icu.admin.consumers()) == 60
+    assert len(under_icu.streams("order:position")) == 20
+
+
+async def test_the_console_lists_streams_where_others_stand_between_them(under_icu: Store) -> None:
+    for number in range(10, 30):
+        under_icu.write_message(f"order-{number}", "Placed")
+        under_icu.write_message(f"Order-{number}", "Placed")
+
+    async with await penstock.connect_async(under_icu.settings) as store:
+        found = await categories.streams(store, "order")
+
+    assert [one.stream_name for one in found.items] == [f"order-{n}" for n in range(10, 30)]

@@ -2,7 +2,8 @@
 
 from penstock.admin.admin import Admin
 from penstock.admin.admin_async import AsyncAdmin
-from penstock.admin.readers import ConsumerStatus, HealthFigure, SessionStatus
+from penstock.admin.backlogs import ConsumerStatus, SessionStatus
+from penstock.admin.readers import HealthFigure
 from penstock.consumers.parked import ParkedMessage
 from penstock.groups.operations import GroupStatus, ParkedPartition
 from penstock.log.decision import SnapshotStatus

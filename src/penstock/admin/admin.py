@@ -8,13 +8,13 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from penstock.admin import readers
-from penstock.admin.readers import ConsumerStatus, HealthFigure, SessionStatus
-from penstock.consumers import parked
-from penstock.consumers.handler_calls import read_parked
+from penstock.admin import backlogs, readers
+from penstock.admin.backlogs import START, ConsumerStatus, SessionStatus
+from penstock.admin.readers import HealthFigure
 from penstock.consumers.parked import ParkedMessage, parked_stream
+from penstock.consumers.parked_stream import read_parked, write_entries
 from penstock.consumers.positions import StreamPositions
-from penstock.errors import ParkedMessageNotFound, ValidationError, WriterNotFound
+from penstock.errors import ValidationError, WriterNotFound
 from penstock.log import archive as log_archive
 from penstock.log import decision, overview
 from penstock.log.archive import MAX_LOAD, Archived
@@ -26,6 +26,7 @@ from penstock.log.retention import Keep, Retained
 from penstock.log.runs import Runs
 from penstock.loops.concurrency import run_in_thread
 from penstock.loops.durations import YEAR, Duration, seconds
+from penstock.message import Message
 
 
 class Admin:
@@ -57,16 +58,38 @@ class Admin:
             raise WriterNotFound(pid)
         return found
 
-    def consumers(self, count_up_to: int = 10_000) -> list[ConsumerStatus]:
-        """Return every consumer that has stored a position, with its backlog.
+    def consumers(
+        self, count_up_to: int = 10_000, *, after: tuple[str, str] = START, limit: int = 1_000
+    ) -> list[ConsumerStatus]:
+        """Return consumers that have stored a position, with their backlogs and parked messages.
 
-        The backlog is counted up to `count_up_to` messages, which limits the cost.
+        They are sorted by category and id, at most `limit` after those of `after`. A backlog is
+        counted up to `count_up_to` messages, which limits the cost.
         """
-        return self._runs.run(readers.consumers(self._runs.context, count_up_to))
+        return self._runs.run(backlogs.consumers(self._runs.context, count_up_to, after, limit))
 
-    def sessions(self, count_up_to: int = 10_000) -> list[SessionStatus]:
-        """Return every consumer of a queue, with its backlog, counted up to `count_up_to`."""
-        return self._runs.run(readers.sessions(self._runs.context, count_up_to))
+    def consumer(
+        self, category: str, consumer_id: str, count_up_to: int = 10_000
+    ) -> ConsumerStatus | None:
+        """Return one consumer with its backlog, None if it has stored no position."""
+        return self._runs.run(
+            backlogs.consumer(self._runs.context, category, consumer_id, count_up_to)
+        )
+
+    def sessions(
+        self, count_up_to: int = 10_000, *, after: tuple[str, str] = START, limit: int = 1_000
+    ) -> list[SessionStatus]:
+        """Return consumers of queues, with their backlogs, counted up to `count_up_to`.
+
+        They are sorted by queue and id, at most `limit` after those of `after`.
+        """
+        return self._runs.run(backlogs.sessions(self._runs.context, count_up_to, after, limit))
+
+    def session(
+        self, queue: str, consumer_id: str, count_up_to: int = 10_000
+    ) -> SessionStatus | None:
+        """Return one consumer of a queue with its backlog, None if there is none."""
+        return self._runs.run(backlogs.session(self._runs.context, queue, consumer_id, count_up_to))
 
     def seek_session(self, queue: str, consumer_id: str, next_offset: int) -> int:
         """Move a queue's consumer to an offset, forwards or back, and return its previous offset.
@@ -128,15 +151,15 @@ class Admin:
         target = position - 1
         if since is not None:
             target = self.position_before(category, since)
-        for one in self.consumers(count_up_to=1):
-            if (one.category, one.consumer_id) == (category, consumer_id):
-                if one.position is not None and target > one.position:
-                    expected = f"at most {one.position}, the position of {consumer_id}"
-                    raise ValidationError("position", target, expected)
-                self.seek(category, consumer_id, target, one.kept_in)
-                return target
-        expected = f"a consumer of {category} that has stored a position, as `consumers()` lists"
-        raise ValidationError("consumer_id", consumer_id, expected)
+        one = self.consumer(category, consumer_id, count_up_to=1)
+        if one is None:
+            known = f"a consumer of {category} that has stored a position, as `consumers()` lists"
+            raise ValidationError("consumer_id", consumer_id, known)
+        if one.position is not None and target > one.position:
+            expected = f"at most {one.position}, the position of {consumer_id}"
+            raise ValidationError("position", target, expected)
+        self.seek(category, consumer_id, target, one.kept_in)
+        return target
 
     def position_before(self, category: str, moment: datetime) -> int:
         """Return the global position right before the first message written since `moment`."""
@@ -196,17 +219,33 @@ class Admin:
             age = timedelta(seconds=seconds("not_saved_for", age, most=1000 * YEAR))
         return self._runs.run(decision.remove_snapshots(self._runs.context, decider, version, age))
 
-    def parked(self, category: str, consumer_id: str) -> list[ParkedMessage]:
-        """Return the parked messages of a consumer that were neither handled nor dropped."""
-        return read_parked(self._runs, parked_stream(category, consumer_id))
+    def parked(
+        self, category: str, consumer_id: str, limit: int | None = 1_000
+    ) -> list[ParkedMessage]:
+        """Return the parked messages of a consumer that were neither handled nor dropped.
 
-    def retry_parked(self, category: str, consumer_id: str, global_position: int) -> None:
-        """Request that the consumer handles a parked message again, when it is idle."""
-        self._mark_parked(category, consumer_id, global_position, "RetryRequested")
+        They are in the order of parking, at most the last `limit`; None is for all.
+        """
+        if limit is not None:
+            check_position("limit", limit, 1)
+        stream_name = parked_stream(category, consumer_id)
+        return list((read_parked(self._runs, stream_name, limit)).messages)
+
+    def retry_parked(self, category: str, consumer_id: str, global_position: int) -> bool:
+        """Request that the consumer handles a parked message again, when it is idle.
+
+        Returns False if that was requested already.
+        """
+        retry = Message("RetryRequested", {"global_position": global_position})
+        return write_entries(
+            *(self._runs, category, consumer_id, global_position),
+            lambda one: [] if one.retry_requested else [retry],
+        )
 
     def drop_parked(self, category: str, consumer_id: str, global_position: int) -> None:
         """Drop a parked message. It will not be handled."""
-        self._mark_parked(category, consumer_id, global_position, "Dropped")
+        drop = Message("Dropped", {"global_position": global_position})
+        write_entries(*(self._runs, category, consumer_id, global_position), lambda one: [drop])
 
     def archive(
         self,
@@ -241,13 +280,3 @@ class Admin:
         return run_in_thread(
             partial(log_archive.archive, self._runs.context, category, keep, **how)
         )
-
-    def _mark_parked(
-        self, category: str, consumer_id: str, global_position: int, what: str
-    ) -> None:
-        for one in self.parked(category, consumer_id):
-            if one.message.global_position == global_position:
-                stream_name = parked_stream(category, consumer_id)
-                self._runs.run(parked.mark(self._runs.context, stream_name, what, one.message))
-                return
-        raise ParkedMessageNotFound(category, consumer_id, global_position)

@@ -7,13 +7,13 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from penstock.admin import readers
-from penstock.admin.readers import ConsumerStatus, HealthFigure, SessionStatus
-from penstock.consumers import parked
-from penstock.consumers.handler_calls_async import read_parked
+from penstock.admin import backlogs, readers
+from penstock.admin.backlogs import START, ConsumerStatus, SessionStatus
+from penstock.admin.readers import HealthFigure
 from penstock.consumers.parked import ParkedMessage, parked_stream
+from penstock.consumers.parked_stream_async import read_parked, write_entries
 from penstock.consumers.positions import StreamPositions
-from penstock.errors import ParkedMessageNotFound, ValidationError, WriterNotFound
+from penstock.errors import ValidationError, WriterNotFound
 from penstock.log import archive as log_archive
 from penstock.log import decision, overview
 from penstock.log.archive import MAX_LOAD, Archived
@@ -25,6 +25,7 @@ from penstock.log.retention import Keep, Retained
 from penstock.log.runs_async import AsyncRuns
 from penstock.loops.concurrency_async import run_in_thread
 from penstock.loops.durations import YEAR, Duration, seconds
+from penstock.message import Message
 
 
 class AsyncAdmin:
@@ -56,16 +57,44 @@ class AsyncAdmin:
             raise WriterNotFound(pid)
         return found
 
-    async def consumers(self, count_up_to: int = 10_000) -> list[ConsumerStatus]:
-        """Return every consumer that has stored a position, with its backlog.
+    async def consumers(
+        self, count_up_to: int = 10_000, *, after: tuple[str, str] = START, limit: int = 1_000
+    ) -> list[ConsumerStatus]:
+        """Return consumers that have stored a position, with their backlogs and parked messages.
 
-        The backlog is counted up to `count_up_to` messages, which limits the cost.
+        They are sorted by category and id, at most `limit` after those of `after`. A backlog is
+        counted up to `count_up_to` messages, which limits the cost.
         """
-        return await self._runs.run(readers.consumers(self._runs.context, count_up_to))
+        return await self._runs.run(
+            backlogs.consumers(self._runs.context, count_up_to, after, limit)
+        )
 
-    async def sessions(self, count_up_to: int = 10_000) -> list[SessionStatus]:
-        """Return every consumer of a queue, with its backlog, counted up to `count_up_to`."""
-        return await self._runs.run(readers.sessions(self._runs.context, count_up_to))
+    async def consumer(
+        self, category: str, consumer_id: str, count_up_to: int = 10_000
+    ) -> ConsumerStatus | None:
+        """Return one consumer with its backlog, None if it has stored no position."""
+        return await self._runs.run(
+            backlogs.consumer(self._runs.context, category, consumer_id, count_up_to)
+        )
+
+    async def sessions(
+        self, count_up_to: int = 10_000, *, after: tuple[str, str] = START, limit: int = 1_000
+    ) -> list[SessionStatus]:
+        """Return consumers of queues, with their backlogs, counted up to `count_up_to`.
+
+        They are sorted by queue and id, at most `limit` after those of `after`.
+        """
+        return await self._runs.run(
+            backlogs.sessions(self._runs.context, count_up_to, after, limit)
+        )
+
+    async def session(
+        self, queue: str, consumer_id: str, count_up_to: int = 10_000
+    ) -> SessionStatus | None:
+        """Return one consumer of a queue with its backlog, None if there is none."""
+        return await self._runs.run(
+            backlogs.session(self._runs.context, queue, consumer_id, count_up_to)
+        )
 
     async def seek_session(self, queue: str, consumer_id: str, next_offset: int) -> int:
         """Move a queue's consumer to an offset, forwards or back, and return its previous offset.
@@ -129,15 +158,15 @@ class AsyncAdmin:
         target = position - 1
         if since is not None:
             target = await self.position_before(category, since)
-        for one in await self.consumers(count_up_to=1):
-            if (one.category, one.consumer_id) == (category, consumer_id):
-                if one.position is not None and target > one.position:
-                    expected = f"at most {one.position}, the position of {consumer_id}"
-                    raise ValidationError("position", target, expected)
-                await self.seek(category, consumer_id, target, one.kept_in)
-                return target
-        expected = f"a consumer of {category} that has stored a position, as `consumers()` lists"
-        raise ValidationError("consumer_id", consumer_id, expected)
+        one = await self.consumer(category, consumer_id, count_up_to=1)
+        if one is None:
+            known = f"a consumer of {category} that has stored a position, as `consumers()` lists"
+            raise ValidationError("consumer_id", consumer_id, known)
+        if one.position is not None and target > one.position:
+            expected = f"at most {one.position}, the position of {consumer_id}"
+            raise ValidationError("position", target, expected)
+        await self.seek(category, consumer_id, target, one.kept_in)
+        return target
 
     async def position_before(self, category: str, moment: datetime) -> int:
         """Return the global position right before the first message written since `moment`."""
@@ -199,17 +228,35 @@ class AsyncAdmin:
             decision.remove_snapshots(self._runs.context, decider, version, age)
         )
 
-    async def parked(self, category: str, consumer_id: str) -> list[ParkedMessage]:
-        """Return the parked messages of a consumer that were neither handled nor dropped."""
-        return await read_parked(self._runs, parked_stream(category, consumer_id))
+    async def parked(
+        self, category: str, consumer_id: str, limit: int | None = 1_000
+    ) -> list[ParkedMessage]:
+        """Return the parked messages of a consumer that were neither handled nor dropped.
 
-    async def retry_parked(self, category: str, consumer_id: str, global_position: int) -> None:
-        """Request that the consumer handles a parked message again, when it is idle."""
-        await self._mark_parked(category, consumer_id, global_position, "RetryRequested")
+        They are in the order of parking, at most the last `limit`; None is for all.
+        """
+        if limit is not None:
+            check_position("limit", limit, 1)
+        stream_name = parked_stream(category, consumer_id)
+        return list((await read_parked(self._runs, stream_name, limit)).messages)
+
+    async def retry_parked(self, category: str, consumer_id: str, global_position: int) -> bool:
+        """Request that the consumer handles a parked message again, when it is idle.
+
+        Returns False if that was requested already.
+        """
+        retry = Message("RetryRequested", {"global_position": global_position})
+        return await write_entries(
+            *(self._runs, category, consumer_id, global_position),
+            lambda one: [] if one.retry_requested else [retry],
+        )
 
     async def drop_parked(self, category: str, consumer_id: str, global_position: int) -> None:
         """Drop a parked message. It will not be handled."""
-        await self._mark_parked(category, consumer_id, global_position, "Dropped")
+        drop = Message("Dropped", {"global_position": global_position})
+        await write_entries(
+            *(self._runs, category, consumer_id, global_position), lambda one: [drop]
+        )
 
     async def archive(
         self,
@@ -244,15 +291,3 @@ class AsyncAdmin:
         return await run_in_thread(
             partial(log_archive.archive, self._runs.context, category, keep, **how)
         )
-
-    async def _mark_parked(
-        self, category: str, consumer_id: str, global_position: int, what: str
-    ) -> None:
-        for one in await self.parked(category, consumer_id):
-            if one.message.global_position == global_position:
-                stream_name = parked_stream(category, consumer_id)
-                await self._runs.run(
-                    parked.mark(self._runs.context, stream_name, what, one.message)
-                )
-                return
-        raise ParkedMessageNotFound(category, consumer_id, global_position)

@@ -1,4 +1,4 @@
-"""List consumers and sessions with their backlogs, move and remove them, and read a store's health.
+"""Move and remove consumers and sessions, and read a store's health.
 
 `penstock status` shows the figures of health, and gauges measure them. The figures and their cost
 are described in `sql/penstock/60_health.sql`.
@@ -18,56 +18,9 @@ from penstock.errors import ValidationError
 from penstock.log.context import LogContext, check_position
 from penstock.log.write import check_category
 from penstock.message import check_text
-from penstock.queues.operations import check_offset, queue_of, stream_of
+from penstock.queues.operations import check_offset, stream_of
 
 _SUBJECT = ("category", "stream_name", "group_id", "topic", "consumer_id", "pipeline", "processor")
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerStatus:
-    """One consumer, its stored position and its backlog."""
-
-    category: str
-    consumer_id: str
-    kept_in: str
-    position: int | None
-    updated_at: datetime
-    head: int
-    #: messages after the position; counted up to a limit
-    behind: int
-    #: when the first message after the position was written; None if there is none
-    oldest_waiting: datetime | None
-    #: when the status was read, by the server's clock
-    as_of: datetime
-
-    @property
-    def seconds_behind(self) -> float:
-        """The seconds that the first message after the position has waited."""
-        return _seconds(self.oldest_waiting, self.as_of)
-
-
-@dataclass(frozen=True, slots=True)
-class SessionStatus:
-    """One consumer of a queue, its stored offset and its backlog."""
-
-    queue: str
-    consumer_id: str
-    #: the offset of the next record to read
-    next_offset: int
-    #: the offset that the queue's next record will get
-    tail: int
-    #: records from the offset on; counted up to a limit
-    behind: int
-    #: when the first of them was written; None if there is none
-    oldest_waiting: datetime | None
-    updated_at: datetime
-    #: when the status was read, by the server's clock
-    as_of: datetime
-
-    @property
-    def seconds_behind(self) -> float:
-        """The seconds that the next record has waited."""
-        return _seconds(self.oldest_waiting, self.as_of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +39,6 @@ class HealthFigure:
         return {name: self.detail[name] for name in _SUBJECT if name in self.detail}
 
 
-def _seconds(since: datetime | None, until: datetime) -> float:
-    return 0.0 if since is None else max(0.0, (until - since).total_seconds())
-
-
 def health(context: LogContext) -> Operation[list[HealthFigure]]:
     """Read the figures, with index lookups only."""
     context.require_penstock("health")
@@ -98,32 +47,6 @@ def health(context: LogContext) -> Operation[list[HealthFigure]]:
         "select name, value, detail from penstock.health()",
         (),
         lambda rows: [HealthFigure(*row) for row in rows],
-    )
-
-
-def consumers(context: LogContext, count_up_to: int) -> Operation[list[ConsumerStatus]]:
-    """List every consumer that has stored a position."""
-    check_position("count_up_to", count_up_to)
-    context.require_penstock("listing consumers")
-    return call(
-        "consumers",
-        "select category, consumer_id, kept_in, position, updated_at, head, behind, oldest_waiting,"
-        " clock_timestamp() from penstock.consumers(%s)",
-        (count_up_to,),
-        lambda rows: [ConsumerStatus(*row) for row in rows],
-    )
-
-
-def sessions(context: LogContext, count_up_to: int) -> Operation[list[SessionStatus]]:
-    """List every consumer of a queue."""
-    check_position("count_up_to", count_up_to)
-    context.require_penstock("listing sessions")
-    return call(
-        "sessions",
-        "select stream_name, consumer_id, next_offset, tail, behind, oldest_waiting, updated_at,"
-        " clock_timestamp() from penstock.list_sessions(%s)",
-        (count_up_to,),
-        lambda rows: [SessionStatus(queue_of(name), *rest) for name, *rest in rows],
     )
 
 

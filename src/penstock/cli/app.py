@@ -17,6 +17,7 @@ import penstock
 from penstock.cli.archive import archive
 from penstock.cli.console import console
 from penstock.cli.consumers import consumers, parked
+from penstock.cli.dead_letters import dead_letters
 from penstock.cli.demo import demo
 from penstock.cli.doctor import doctor
 from penstock.cli.errors import ErrorReporting
@@ -74,7 +75,7 @@ PANELS: dict[str, list[Callable[..., None] | typer.Typer]] = {
     "Set up": [init, status, doctor, console, release_writer, version, demo],
     "Messages": [write, read, streams, categories, retain, archive, snapshots],
     "Consumers": [consumers, seek, replay, parked, groups],
-    "Outbox": [outbox, joins],
+    "Outbox": [outbox, joins, dead_letters],
     "Pipelines": [run_pipeline, graph, pipelines, lake],
 }
 for panel, commands in PANELS.items():

@@ -31,29 +31,32 @@ Positions = Annotated[
     typer.Argument(metavar="POSITION...", help="Global positions of parked messages."),
 ]
 All = Annotated[bool, typer.Option("--all", help="All parked messages.")]
+Limit = Annotated[int, typer.Option(min=1, metavar="N", help="The maximum number to list.")]
 
 
 def overview(
     count_up_to: Annotated[
         int, typer.Option(min=1, metavar="N", help="Stop counting waiting messages at this number.")
     ] = 10_000,
+    limit: Limit = 1_000,
     json: Json = False,
 ) -> None:
     """List consumers with a stored position, and sessions of queues.
 
     `behind` is the number of messages of the category after the position, or of records of the
-    queue from the next offset. `for` is how long the first of them has been waiting.
+    queue from the next offset. `for` is how long the first of them has been waiting. `parked` is
+    the number of parked messages, and `last error` the error of the newest.
     """
     with open_existing() as store:
-        found = store.admin.consumers(count_up_to)
-        sessions = store.admin.sessions(count_up_to)
+        found = store.admin.consumers(count_up_to, limit=limit)
+        sessions = store.admin.sessions(count_up_to, limit=limit)
     if json:
         readers: list[ConsumerStatus | SessionStatus] = [*found, *sessions]
         for one in readers:
             print_json(msgspec.to_builtins(one) | {"seconds_behind": one.seconds_behind})
         return
     print_table(
-        "category consumer kept_in >position >head >behind >for >updated",
+        "category consumer kept_in >position >head >behind >for >parked >updated last_error",
         (
             (
                 one.category,
@@ -62,6 +65,9 @@ def overview(
                 "?" if one.position is None else one.position,
                 one.head,
                 *_backlog(one, count_up_to),
+                f"{one.parked}{'+' * (one.parked_at_least and one.parked > 0)}",
+                _updated(one),
+                one.last_error,
             )
             for one in found
         ),
@@ -73,18 +79,30 @@ def overview(
         print_table(
             "queue consumer >next_offset >tail >behind >for >updated",
             (
-                (one.queue, one.consumer_id, one.next_offset, one.tail, *_backlog(one, count_up_to))
+                (
+                    one.queue,
+                    one.consumer_id,
+                    one.next_offset,
+                    one.tail,
+                    *_backlog(one, count_up_to),
+                    _updated(one),
+                )
                 for one in sessions
             ),
         )
+    if limit in (len(found), len(sessions)):
+        note("there may be more: raise --limit")
 
 
-def _backlog(one: ConsumerStatus | SessionStatus, count_up_to: int) -> tuple[str, object, str]:
+def _backlog(one: ConsumerStatus | SessionStatus, count_up_to: int) -> tuple[str, object]:
     return (
         f"{one.behind}+" if one.behind == count_up_to else str(one.behind),
         timedelta(seconds=one.seconds_behind) if one.behind else "-",
-        f"{shown_age(one.as_of - one.updated_at)} ago",
     )
+
+
+def _updated(one: ConsumerStatus | SessionStatus) -> str:
+    return f"{shown_age(one.as_of - one.updated_at)} ago"
 
 
 def remove(category: Category, consumer_id: ConsumerId, yes: Yes = False) -> None:
@@ -104,25 +122,27 @@ def remove(category: Category, consumer_id: ConsumerId, yes: Yes = False) -> Non
 
 
 def _remove_session(store: Store, queue: str, consumer_id: str, yes: bool) -> None:
-    for one in store.admin.sessions(count_up_to=1):
-        if (one.queue, one.consumer_id) == (queue, consumer_id):
-            confirm(f"remove {consumer_id} of queue {queue}, at offset {one.next_offset}?", yes)
+    one = store.admin.session(queue, consumer_id, count_up_to=1)
+    if one is not None:
+        confirm(f"remove {consumer_id} of queue {queue}, at offset {one.next_offset}?", yes)
     store.admin.remove_session(queue, consumer_id)
 
 
 def _remove_consumer(store: Store, category: str, consumer_id: str, yes: bool) -> None:
-    for one in store.admin.consumers(count_up_to=1):
-        if (one.category, one.consumer_id) == (category, consumer_id):
-            parked = counted(len(store.admin.parked(category, consumer_id)), "parked message")
-            place = f"at position {one.position}, with {parked}"
-            confirm(f"remove {consumer_id} of {category}, {place}?", yes)
+    one = store.admin.consumer(category, consumer_id, count_up_to=1)
+    if one is not None:
+        parked = counted(len(store.admin.parked(category, consumer_id, None)), "parked message")
+        place = f"at position {one.position}, with {parked}"
+        confirm(f"remove {consumer_id} of {category}, {place}?", yes)
     store.admin.remove_consumer(category, consumer_id)
 
 
-def list_parked(category: Category, consumer_id: ConsumerId, json: Json = False) -> None:
-    """List parked messages with their errors."""
+def list_parked(
+    category: Category, consumer_id: ConsumerId, limit: Limit = 1_000, json: Json = False
+) -> None:
+    """List the last parked messages with their errors, in the order of parking."""
     with open_existing() as store:
-        found = store.admin.parked(category, consumer_id)
+        found = store.admin.parked(category, consumer_id, limit)
     print_list(
         found,
         json,
@@ -136,6 +156,8 @@ def list_parked(category: Category, consumer_id: ConsumerId, json: Json = False)
             one.parked_at,
         ),
     )
+    if len(found) == limit and not json:
+        note("there may be more, parked before: raise --limit")
 
 
 def retry_parked(
@@ -165,7 +187,7 @@ def _chosen(
 ) -> list[int]:
     if bool(positions) == every:
         raise typer.BadParameter("give global positions or --all")
-    parked = store.admin.parked(category, consumer_id) if every else []
+    parked = store.admin.parked(category, consumer_id, None) if every else []
     return positions or [one.message.global_position for one in parked]
 
 

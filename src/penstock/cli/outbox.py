@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock import AsyncStore, Join, JoinMember, OutboxMessage, Store
+from penstock import AsyncStore, OutboxMessage
 from penstock.cli.printing import (
     console,
     counted,
@@ -20,8 +20,9 @@ from penstock.cli.printing import (
     print_table,
 )
 from penstock.cli.target import Json, ask, command_group, open_existing
-from penstock.console.data.outbox import Topic, Topics, topics
-from penstock.errors import OutboxMessageNotFound
+from penstock.console.data import joins as join_data
+from penstock.console.data.joins import JoinRow
+from penstock.console.data.topics import Topic, Topics, topics
 from penstock.log.overview import server_time
 from penstock.outbox.messages import STATES
 
@@ -145,26 +146,27 @@ def list_joins(
 
 
 def show_join(id: JoinIdArgument, json: Json = False) -> None:
-    """Show a join and its members."""
-    with open_existing() as store:
-        join, members = store.joins.get(id), store.joins.members(id)
-        if json:
-            print_json({**asdict(join), "members": members})
-            return
-        rows = [(one.message_id, one.status, *_message_of(store, one)) for one in members]
-    _print_fields(join)
-    if rows:
+    """Show a join, its members, and what it still waits for. The first 200 members are listed."""
+    found = ask(lambda store: join_data.join(store, id))
+    if json:
+        members = {"members": found.steps, "more_members": found.more_steps}
+        facts = {"metadata": found.metadata, "waits_for": found.waits_for}
+        print_json({**asdict(found.row), **facts, **members})
+        return
+    _print_fields(found.row)
+    if found.waits_for:
+        print_facts({"waits for": "; ".join(found.waits_for)})
+    if found.steps:
         console().print()
-        print_table("member status topic error", rows)
-
-
-def _message_of(store: Store, member: JoinMember) -> tuple[str, str | None]:
-    """Return topic and error of a member's message, unless it was cleaned up."""
-    try:
-        message = store.outbox.get(member.message_id)
-    except OutboxMessageNotFound:
-        return "(cleaned up)", ""
-    return message.topic, message.last_error
+        print_table(
+            "member status topic error",
+            (
+                (one.message_id, one.status, one.topic or "(cleaned up)", one.last_error)
+                for one in found.steps
+            ),
+        )
+    if found.more_steps:
+        note(f"the first {len(found.steps)} members")
 
 
 def cancel(id: JoinIdArgument) -> None:
@@ -174,7 +176,7 @@ def cancel(id: JoinIdArgument) -> None:
     note(f"join {id} cancelled")
 
 
-def _print_fields(record: OutboxMessage | Join) -> None:
+def _print_fields(record: OutboxMessage | JoinRow) -> None:
     """Print the fields that have a value; a payload may be null."""
     values = {field.name: getattr(record, field.name) for field in fields(record)}
     if "payload" in values and values["payload"] is None:

@@ -146,23 +146,19 @@ def _consumer(
     """Return the consumer; refuse an unknown one unless `kept_in` is given."""
     if not store.context.edition.has_watermark:
         return None  # a genuine Message DB has no list of consumers
-    for one in store.admin.consumers(count_up_to=1):
-        if (one.category, one.consumer_id) == (category, consumer_id):
-            return one
-    if kept_in is None:
+    one = store.admin.consumer(category, consumer_id, count_up_to=1)
+    if one is None and kept_in is None:
         known = _session(store, category, consumer_id)
         hint = f"; for the queue of this name, give queue-{category}" if known else ""
         raise typer.BadParameter(
             f"no consumer {consumer_id} of {category} has stored a position: "
             f"see `penstock consumers`, or give --kept-in for a new consumer{hint}"
         )
-    return None
+    return one
 
 
 def _session(store: Store, queue: str, consumer_id: str) -> SessionStatus | None:
-    sessions = store.admin.sessions(count_up_to=1)
-    found = (one for one in sessions if (one.queue, one.consumer_id) == (queue, consumer_id))
-    return next(found, None)
+    return store.admin.session(queue, consumer_id, count_up_to=1)
 
 
 def _position(text: str) -> int:

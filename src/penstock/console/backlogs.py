@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from penstock.console.data import consumers, groups, outbox, pipelines
+from penstock.console.data import consumers, groups, pipelines, topics
 from penstock.console.data.overview import ReaderLag
 from penstock.console.data.pages import Count
 from penstock.errors import ConsoleError, GroupNotFound, ReaderNotFound
@@ -33,11 +33,11 @@ async def _backlog(store: AsyncStore, one: ReaderLag) -> Count:
             return (await consumers.consumer(store, names["category"], names["consumer_id"])).behind
         case "session":
             queue, consumer_id = queue_of(names["stream_name"]), names["consumer_id"]
-            return Count((await consumers.queue_consumer(store, queue, consumer_id)).behind)
+            return (await consumers.queue_consumer(store, queue, consumer_id)).behind
         case "group":
             return (await groups.group(store, names["group_id"])).pending
         case "processor":
             listed = await pipelines.processors(store, names["pipeline"])
             return next(p.lag for p in listed if p.processor == names["processor"])
         case _:
-            return (await outbox.topics(store)).ready
+            return (await topics.topics(store)).ready

@@ -63,8 +63,8 @@ def _lines(one: Any, rate: float | None) -> tuple[str, ...]:
     if rate:
         flow = f"{rate:,.0f}/s in, {one['messages_out']:,} out"
     if one["error"]:
-        return (one["kind"], f"lag {lag['value']:,}{more}, {step}", one["error"])
-    return (one["kind"], flow, f"lag {lag['value']:,}{more}, {step}")
+        return (one["kind"], f"{lag['value']:,}{more} behind, {step}", one["error"])
+    return (one["kind"], flow, f"{lag['value']:,}{more} behind, {step}")
 
 
 @pass_context

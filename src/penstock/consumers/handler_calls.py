@@ -16,6 +16,7 @@ from typing import Any
 from penstock.consumers import parked
 from penstock.consumers.handlers import Handler, Middleware, Routes, refuse_generator
 from penstock.consumers.parked import ParkedMessage
+from penstock.consumers.parked_stream import read_parked
 from penstock.errors import (
     DatabaseUnreachable,
     HandlerFailed,
@@ -24,7 +25,7 @@ from penstock.errors import (
     first_line,
 )
 from penstock.log import read
-from penstock.log.runs import Runs, RunsTransactions
+from penstock.log.runs import RunsTransactions
 from penstock.loops.concurrency import StopEvent, run_handler
 from penstock.loops.failure_policy import FailurePolicy
 from penstock.message import RecordedMessage
@@ -109,16 +110,6 @@ def _inside(
     return middleware(message, call)
 
 
-def read_parked(runs: Runs, stream_name: str) -> list[ParkedMessage]:
-    """Return the messages of a parked stream that were neither handled nor dropped."""
-    events: list[RecordedMessage] = []
-    position = 0
-    while page := runs.run(read.get_stream_messages(runs.context, stream_name, position)):
-        events += page
-        position = page[-1].position + 1  # retention may have removed the first ones
-    return list(parked.fold(events).values())
-
-
 @dataclass(eq=False)
 class ParkedRetries:
     """Retries the messages of one consumer's parked stream."""
@@ -145,7 +136,7 @@ class ParkedRetries:
         version = self.store.run(read.stream_version(self.store.context, self.stream_name))
         if version is None or version == self.version:
             return 0
-        waiting = read_parked(self.store, self.stream_name)
+        waiting = (read_parked(self.store, self.stream_name)).messages
         succeeded = sum([self._retry(one) for one in waiting if one.retry_requested])
         self.version = version  # not before: if one raises, the next run retries it
         return succeeded

@@ -15,6 +15,7 @@ from typing import Any
 from penstock.consumers import parked
 from penstock.consumers.handlers import Handler, Middleware, Routes, refuse_generator
 from penstock.consumers.parked import ParkedMessage
+from penstock.consumers.parked_stream_async import read_parked
 from penstock.errors import (
     DatabaseUnreachable,
     HandlerFailed,
@@ -23,7 +24,7 @@ from penstock.errors import (
     first_line,
 )
 from penstock.log import read
-from penstock.log.runs_async import AsyncRuns, AsyncRunsTransactions
+from penstock.log.runs_async import AsyncRunsTransactions
 from penstock.loops.concurrency_async import StopEvent, run_handler
 from penstock.loops.failure_policy import FailurePolicy
 from penstock.message import RecordedMessage
@@ -110,16 +111,6 @@ def _inside(
     return middleware(message, call)
 
 
-async def read_parked(runs: AsyncRuns, stream_name: str) -> list[ParkedMessage]:
-    """Return the messages of a parked stream that were neither handled nor dropped."""
-    events: list[RecordedMessage] = []
-    position = 0
-    while page := await runs.run(read.get_stream_messages(runs.context, stream_name, position)):
-        events += page
-        position = page[-1].position + 1  # retention may have removed the first ones
-    return list(parked.fold(events).values())
-
-
 @dataclass(eq=False)
 class AsyncParkedRetries:
     """Retries the messages of one consumer's parked stream."""
@@ -146,7 +137,7 @@ class AsyncParkedRetries:
         version = await self.store.run(read.stream_version(self.store.context, self.stream_name))
         if version is None or version == self.version:
             return 0
-        waiting = await read_parked(self.store, self.stream_name)
+        waiting = (await read_parked(self.store, self.stream_name)).messages
         succeeded = sum([await self._retry(one) for one in waiting if one.retry_requested])
         self.version = version  # not before: if one raises, the next run retries it
         return succeeded

@@ -1,6 +1,6 @@
 """Messages that a consumer could not handle. They are kept in a stream of their own.
 
-`{category}:parked-{consumer_id}` holds these events. Folding them gives the messages that are still
+`{category}:parked-{consumer_id}` holds these events. `Waiting` finds the messages that are still
 parked:
 
     Parked          the message, its error and the number of attempts, written in one transaction
@@ -14,7 +14,6 @@ The stream holds the whole message, so a retry works after retention has removed
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -75,23 +74,38 @@ def mark(
     )
 
 
-def fold(events: Iterable[RecordedMessage]) -> dict[int, ParkedMessage]:
-    """Return the messages that are still parked, by global position, in the order of parking.
+class Waiting:
+    """What still waits in a parked stream, by its entries from the last one backwards.
 
-    Events of any other shape are ignored.
+    What became of a message comes after the entry that parked it, so each entry is decided when it
+    is read. Entries of any other shape are ignored.
     """
-    waiting: dict[int, ParkedMessage] = {}
-    for event in events:
-        position = event.data.get("global_position")
-        if event.type == "Parked":
-            if (parked := _parked(event)) is not None:
-                waiting[parked.message.global_position] = parked
-        elif is_whole(position) and position in waiting:
-            if event.type in ("Handled", "Dropped"):
-                del waiting[position]
-            elif event.type == "RetryRequested":
-                waiting[position] = replace(waiting[position], retry_requested=True)
-    return waiting
+
+    def __init__(self) -> None:
+        #: by global position, the last parked first
+        self.messages: dict[int, ParkedMessage] = {}
+        self._settled: set[int] = set()
+        self._requested: set[int] = set()
+
+    def add(self, entry: RecordedMessage) -> None:
+        """Take the entry before those that were added."""
+        position = entry.data.get("global_position")
+        if entry.type == "Parked":
+            self._park(_parked(entry))
+        elif is_whole(position) and entry.type in ("Handled", "Dropped"):
+            self._settled.add(position)
+        elif is_whole(position) and entry.type == "RetryRequested":
+            self._requested.add(position)
+
+    def _park(self, one: ParkedMessage | None) -> None:
+        if one is not None and (position := one.message.global_position) not in self._settled:
+            requested = position in self._requested
+            self.messages[position] = replace(one, retry_requested=requested)
+            self._settled.add(position)  # an earlier entry was replaced by this one
+
+    def decides(self, global_position: int) -> bool:
+        """Whether the entries tell what became of a message."""
+        return global_position in self._settled
 
 
 def _parked(event: RecordedMessage) -> ParkedMessage | None:

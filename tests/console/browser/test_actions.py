@@ -299,6 +299,20 @@ class TestDeadLetters:
         (message,) = store.admin.parked("bulk", "clerk")
         assert message.retry_requested
 
+    def test_all_of_a_consumer_are_retried_from_the_overview(
+        self, visitor: Visitor, console: str, store: Store
+    ) -> None:
+        self.park(store, "to retry all")
+        page = visitor.open(console)
+        trouble = page.get_by_role("listitem").filter(has_text="to retry all")
+        expect(trouble).to_contain_text("it cannot be read")
+        trouble.get_by_role("link", name="Retry them …").click()
+
+        confirm(page, "retry-parked", store, says="it cannot be read")
+
+        (message,) = store.admin.parked("to retry all", "clerk")
+        assert message.retry_requested
+
     def test_one_is_dropped(self, visitor: Visitor, console: str, store: Store) -> None:
         self.park(store, "dropped")
         page = visitor.open(f"{console}/dead-letters?kind=parked")

@@ -27,6 +27,7 @@ from penstock.console.data import (
     outbox,
     overview,
     partitions,
+    topics,
 )
 from penstock.console.data.search import search
 from penstock.console.data.trace import trace
@@ -122,6 +123,7 @@ CALLS: list[tuple[str, Call, int]] = [
     ("overview", overview.overview, 8_000),
     ("categories", categories.categories, 500),
     ("streams", lambda store: categories.streams(store, "order"), 2_500),
+    ("streams, for operators", lambda store: store.streams("order"), 2_500),
     ("messages of all", log.messages, 500),
     ("messages of a category", lambda store: log.messages(store, "order"), 500),
     ("messages of a stream", lambda store: log.messages(store, "order-7"), 500),
@@ -146,7 +148,7 @@ CALLS: list[tuple[str, Call, int]] = [
         )
         for state in partitions.STATES
     ),
-    ("topics", outbox.topics, 20_000),
+    ("topics", topics.topics, 20_000),
     *(
         (
             f"{state} messages of the outbox",

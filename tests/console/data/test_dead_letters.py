@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from penstock import AsyncStore, Consumer, FailurePolicy, RecordedMessage, Store
+from penstock import AsyncStore, Consumer, FailurePolicy, Message, RecordedMessage, Store
 from penstock.console.data import dead_letter_actions, dead_letter_detail
 from penstock.console.data import dead_letters as data
 from penstock.errors import DeadLetterNotFound, PartitionNotFound, StateChanged, ValidationError
@@ -103,6 +103,21 @@ async def test_of_two_people_who_drop_a_parked_message_one_does(
         await dead_letter_detail.dead_letter(async_store, PARKED)
 
 
+async def test_one_that_was_parked_before_a_thousand_others_is_found(
+    store: Store, async_store: AsyncStore
+) -> None:
+    store.write_message("order-1", "Placed")
+    park_one(store)
+    others = [Message("Handled", {"global_position": 10_000 + n}) for n in range(1_200)]
+    await async_store.write_messages("order:parked-mailer", others)
+
+    found = (await data.dead_letters(async_store, "parked")).items
+    [outcome] = await dead_letter_actions.retry(async_store, [PARKED])
+
+    assert [one.key for one in found] == [PARKED]
+    assert outcome.done
+
+
 async def test_a_retry_of_a_parked_message_is_requested_once(
     store: Store, async_store: AsyncStore
 ) -> None:
@@ -114,7 +129,7 @@ async def test_a_retry_of_a_parked_message_is_requested_once(
 
     assert (first.done, second.done) == (True, False)
     assert second.reason is not None
-    assert "as somebody requested" in second.reason
+    assert "is about to be retried by now" in second.reason
     found = await dead_letter_detail.dead_letter(async_store, PARKED)
     assert found.letter.note == "retry requested"
 

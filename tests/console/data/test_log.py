@@ -163,7 +163,7 @@ async def test_the_position_at_a_time(async_store: AsyncStore, category: str) ->
         for minutes in (-5, 0, 0.5, 42, 98.5, 99, 1_000)
     ]
 
-    assert [max(one, 1) for one in found] == [1, 1, 2, 43, 100, 100, 100]
+    assert [max(one, 1) for one in found] == [1, 1, 2, 43, 100, 100, 101]
 
 
 async def test_the_position_at_a_time_without_a_zone_is_refused(async_store: AsyncStore) -> None:

@@ -10,6 +10,7 @@ import pytest
 from penstock import AsyncStore
 from penstock.console.data import joins, outbox
 from penstock.console.data.outbox_rows import OutboxRow
+from penstock.console.data.topics import topics
 from penstock.errors import JoinNotFound, OutboxMessageNotFound, ValidationError
 
 LATER = datetime.now(UTC) + timedelta(days=1)
@@ -31,7 +32,7 @@ async def test_topics_have_counts_by_state(async_store: AsyncStore) -> None:
     await async_store.outbox.enqueue("sms")
     await async_store.outbox.claim("worker", topics=["sms"])
 
-    found = await outbox.topics(async_store)
+    found = await topics(async_store)
 
     by_topic = {
         one.topic: tuple(c.value for c in (one.ready, one.in_progress, one.failed, one.done))
@@ -39,6 +40,11 @@ async def test_topics_have_counts_by_state(async_store: AsyncStore) -> None:
     }
     assert by_topic == {"bill": (1, 0, 0, 0), "mail": (0, 0, 1, 1), "sms": (0, 1, 0, 0)}
     assert (found.failed.value, found.done.value) == (1, 1)
+    assert {one.topic: bool(one.last_failure) for one in found.items} == {
+        "bill": False,
+        "mail": True,
+        "sms": False,
+    }
 
 
 @pytest.mark.parametrize("topic", [None, "mail"])

@@ -25,6 +25,7 @@ async def test_the_worst_comes_first(store: Store, async_store: AsyncStore) -> N
         "group.parked": 1,
         "outbox.failed": 1,
     }
+    assert all(one.error for one in found.troubles)  # what is wrong, and why
     assert found.versions.penstock == penstock.__version__
     assert found.versions.schema == found.versions.client_schema
     assert msgspec.json.encode(found)

@@ -103,7 +103,7 @@ async def test_a_queues_consumer(async_store: AsyncStore) -> None:
     preview = await previews.preview_seek_queue(async_store, "mail", "sender", 3)
 
     assert (one.queue, one.consumer_id, one.next_offset, one.tail) == ("mail", "sender", 1, 3)
-    assert one.behind == 2
+    assert one.behind.value == 2
     assert preview.details[0] == "2 records are not read"
     again = await consumers.queue_consumer(async_store, "mail", "sender")
     assert (again.next_offset, again.tail) == (1, 3)

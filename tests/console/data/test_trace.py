@@ -9,7 +9,7 @@ import pytest
 
 from penstock import AsyncStore, Message
 from penstock.console.data.trace import trace
-from penstock.console.data.trace_tree import TraceNode
+from penstock.console.data.trace_nodes import TraceNode
 from penstock.errors import MessageNotFound, ValidationError
 from tests.console.data.steps import begin_step, commit_step
 

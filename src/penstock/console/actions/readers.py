@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.console.actions.action import Action, Done, number
-from penstock.console.data import groups, partitions, previews, reader_actions
+from penstock.console.data import consumers, groups, partitions, previews, reader_actions
 from penstock.console.data.previews import Preview
 from penstock.console.screen import Ask
 from penstock.errors import WriterNotFound
@@ -65,6 +65,24 @@ async def _replay_from(ask: Ask) -> int:
     if since is None:
         return number(ask, "position", 1)
     return await ask.store.admin.position_before(ask.need("category"), since) + 1
+
+
+async def _preview_retry_parked(ask: Ask) -> Preview:
+    one = await consumers.consumer(ask.store, ask.need("category"), ask.need("consumer_id"))
+    refused = None if one.parked.value else "The consumer has parked nothing."
+    details = (
+        *((f"The last was parked with: {one.last_error}",) if one.last_error else ()),
+        "The consumer handles them again when it is idle, and parks again what fails.",
+    )
+    summary = f"Retries the {one.parked} parked messages of {one.consumer_id}."
+    return Preview(summary, details, None, refused)
+
+
+async def _retry_parked(ask: Ask, who: str) -> Done:
+    category, consumer_id = ask.need("category"), ask.need("consumer_id")
+    count, more = await reader_actions.retry_parked(ask.store, category, consumer_id)
+    left = "; there may be more: repeat it when these are handled" if more else ""
+    return Done(f"{count:,} messages are retried as soon as {consumer_id} is idle{left}.")
 
 
 async def _preview_seek_queue(ask: Ask) -> Preview:
@@ -168,6 +186,7 @@ ACTIONS = (
     Action("end-writer", "End a writer", _preview_end_writer, _end_writer, danger=True),
     Action("seek-consumer", "Seek a consumer", _preview_seek, _seek),
     Action("replay-consumer", "Replay messages", _preview_replay, _replay),
+    Action("retry-parked", "Retry parked messages", _preview_retry_parked, _retry_parked),
     Action("seek-queue", "Seek a queue's consumer", _preview_seek_queue, _seek_queue),
     Action("reset-group", "Reset a group", _preview_reset, _reset, danger=True),
     Action("stop-group", "Stop a group", _preview_stop, _stop),

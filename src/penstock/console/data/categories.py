@@ -46,62 +46,21 @@ OTHERS = 1_000
 
 
 _CATEGORIES: LiteralString = """
-with recursive names as (
-  -- the first category after `after`, and then each category after the one before
-  (select message_store.category(m.stream_name) as name from message_store.messages m
-   where message_store.category(m.stream_name) > %s
-   order by message_store.category(m.stream_name) limit 1)
-  union all
-  select (
-    select message_store.category(m.stream_name) from message_store.messages m
-    where message_store.category(m.stream_name) > names.name
-    order by message_store.category(m.stream_name) limit 1)
-  from names where names.name is not null
-)
-select names.name, last.global_position, last.time, penstock.archived_to(names.name)
-from (select n.name from names n where n.name is not null limit %s) names
-cross join lateral (
-  select m.global_position, m.time from message_store.messages m
-  where (message_store.category(m.stream_name), m.global_position) >= (names.name, 0)
-    and (message_store.category(m.stream_name), m.global_position)
-      <= (names.name, 9223372036854775807)
-  order by message_store.category(m.stream_name) desc, m.global_position desc limit 1
-) last
-order by 1"""
+select c.category, c.head, c.last_written, penstock.archived_to(c.category)
+from penstock.categories(%s, %s) c order by 1"""
 
 
-#: every name from a place on, of any category, and whether one of the category may follow
+#: every name from a place on, of any category, and how many others have come in a row
 _STREAMS: LiteralString = """
-with recursive names(name, others) as (
-  (select m.stream_name, case when message_store.category(m.stream_name) = %(category)s
-     then 0 else 1 end
-   from message_store.messages m
-   where m.stream_name {beyond} %(after)s
-   order by m.stream_name limit 1)
-  union all
-  select later.stream_name, case when message_store.category(later.stream_name) = %(category)s
-    then 0 else names.others + 1 end
-  from names
-  cross join lateral (
-    select m.stream_name from message_store.messages m
-    where m.stream_name > names.name order by m.stream_name limit 1
-  ) later
-  -- where names sort by their bytes, the first other name after the prefix is the end
-  where names.others <= case when %(by_bytes)s and names.name > %(category)s || '-' then 0
-    else %(others)s end
-)
-select n.name, n.others, last.position, last.time
-from (select * from names limit %(most)s) n
+select n.stream_name, n.others, last.position, last.time
+from (
+  select * from penstock.stream_names(%(category)s, %(after)s, %(others)s) limit %(most)s
+) n
 left join lateral (
   select m.position, m.time from message_store.messages m
-  where n.others = 0 and m.stream_name = n.name order by m.position desc limit 1
+  where n.others = 0 and m.stream_name = n.stream_name order by m.position desc limit 1
 ) last on true
-order by n.name"""
-
-
-_BY_BYTES: LiteralString = """
-select d.datcollate in ('C', 'POSIX', 'C.UTF-8', 'C.utf8') or d.datlocprovider::text = 'b'
-from pg_catalog.pg_database d where d.datname = current_database()"""
+order by n.stream_name"""
 
 
 async def categories(
@@ -137,10 +96,11 @@ async def streams(
     store.context.require_penstock("listing streams")
     check_category(category)
     check_page(limit)
-    [name] = place(after, str) or (category,)
-    by_bytes = await store.run(query("collation", _BY_BYTES, (), only_value))
+    [name] = place(after, str) or (None,)
+    by_bytes = await store.run(
+        query("collation", "select penstock.sorts_by_bytes()", (), only_value)
+    )
     most = limit + OTHERS
-    sql = _STREAMS.replace("{beyond}", ">=" if after is None else ">")
 
     def decode(rows: list[Row]) -> Page[Stream]:
         found = [row for row in rows if row[1] == 0]
@@ -154,11 +114,10 @@ async def streams(
     arguments = {
         "category": category,
         "after": name,
-        "by_bytes": by_bytes,
         "others": OTHERS,
         "most": most if not by_bytes else limit + 2,
     }
-    return await store.run(query("streams", sql, arguments, decode))
+    return await store.run(query("streams", _STREAMS, arguments, decode))
 
 
 def _stream(row: Row) -> Stream:

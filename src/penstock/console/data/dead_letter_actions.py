@@ -45,7 +45,7 @@ async def retry(store: AsyncStore, keys: Iterable[str], who: str = "") -> tuple[
         elif kind == "parked":
             category, consumer_id, position = parts
             at = position_in(key, position)
-            await parked_messages.mark(store, category, consumer_id, at, "RetryRequested")
+            await parked_messages.retry(store, category, consumer_id, at)
         elif kind == "partition":
             await resume_partition(store, *parts)
         else:
@@ -65,8 +65,7 @@ async def drop(store: AsyncStore, keys: Iterable[str], who: str = "") -> tuple[O
             await drop_outbox(store, parts[0])
         elif kind == "parked":
             category, consumer_id, position = parts
-            at = position_in(key, position)
-            await parked_messages.mark(store, category, consumer_id, at, "Dropped")
+            await store.admin.drop_parked(category, consumer_id, position_in(key, position))
         elif kind == "partition":
             raise ValidationError("key", key, "one that can be dropped: resume the partition")
         else:

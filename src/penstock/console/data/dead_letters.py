@@ -117,7 +117,7 @@ async def _parked(
     for number, (category, consumer_id, name) in enumerate(streams):
         if name < stream:
             continue
-        waiting = (await parked_messages.waiting(store, category, consumer_id)).messages
+        waiting = (await parked_messages.waiting(store, name)).messages
         left = [one for one in waiting if name > stream or one.message.global_position > position]
         left.sort(key=lambda one: one.message.global_position)
         if not left:

@@ -194,8 +194,8 @@ async def messages_from(
 async def position_at(store: AsyncStore, moment: datetime, category: str = "$all") -> int:
     """Return the global position to read from for what was written at or after a moment.
 
-    The head, if nothing was. By bisection: exact if times rise with positions, as they do but for
-    transactions that were open at the same time. Archived messages are not looked at.
+    After the head, if nothing was. By bisection: exact if times rise with positions, as they do but
+    for transactions that were open at the same time. Archived messages are not looked at.
     """
     check_category(category)
     if not isinstance(moment, datetime) or moment.tzinfo is None:
@@ -211,7 +211,7 @@ async def position_at(store: AsyncStore, moment: datetime, category: str = "$all
     sql: LiteralString = f"""
 with recursive bounds as (
   -- the first message at or after the moment is at `low` or above, and at `high` or below
-  select 0::bigint as low, penstock.category_head(%(category)s) as high
+  select 0::bigint as low, penstock.category_head(%(category)s) + 1 as high
   union all
   select case when f.time < %(moment)s then f.global_position + 1 else b.low end,
     case when f.time < %(moment)s then b.high else least(b.middle, b.high) end

@@ -18,6 +18,7 @@ from penstock.errors import ValidationError
 from penstock.log.context import is_whole
 
 Item = TypeVar("Item")
+Found = TypeVar("Found")
 Result = TypeVar("Result")
 
 #: items of a page
@@ -95,12 +96,12 @@ def check_page(limit: int, most: int = MOST) -> int:
 
 
 def page(
-    rows: Sequence[Row],
+    rows: Sequence[Found],
     limit: int,
-    item: Callable[[Row], Item],
-    key: Callable[[Row], Sequence[Any]],
+    item: Callable[[Found], Item],
+    key: Callable[[Found], Sequence[Any]],
 ) -> Page[Item]:
-    """Return the first `limit` of the rows, of which one more was read, as a page."""
+    """Return the first `limit` of what was found, of which one more was read, as a page."""
     shown = rows[:limit]
     end = cursor(*key(shown[-1])) if len(rows) > limit else None
     return Page(tuple(item(row) for row in shown), end)

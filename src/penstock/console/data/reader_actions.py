@@ -6,18 +6,22 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime
 from typing import LiteralString
 
 from penstock.admin.readers import end_of_log
+from penstock.console.data import parked_messages
 from penstock.console.data.consumers import consumer, queue_consumer
 from penstock.console.data.groups import group
 from penstock.console.data.overview import HoldingBack, holding_back
 from penstock.console.data.partitions import found_partition
+from penstock.consumers.parked import parked_stream
 from penstock.consumers.positions import Positions, StreamPositions, TablePositions
 from penstock.database.operation import call, only_value
 from penstock.database.waiters import of_group
 from penstock.errors import (
+    ParkedMessageNotFound,
     PositionConflict,
     StaleClaim,
     StateChanged,
@@ -77,6 +81,20 @@ async def replay(
         raise ValidationError("position", position, f"at most {(expected or 0) + 1}, to skip none")
     await seek(store, category, consumer_id, position - 1, expected)
     return position - 1
+
+
+async def retry_parked(store: AsyncStore, category: str, consumer_id: str) -> tuple[int, bool]:
+    """Request a retry of a consumer's parked messages.
+
+    Return for how many that is new, and whether there may be more than were looked at.
+    """
+    found = await parked_messages.waiting(store, parked_stream(category, consumer_id))
+    positions = [one.message.global_position for one in found.messages if not one.retry_requested]
+    requested = 0
+    for position in positions:
+        with suppress(ParkedMessageNotFound):  # handled or dropped meanwhile
+            requested += await store.admin.retry_parked(category, consumer_id, position)
+    return requested, not found.complete
 
 
 async def seek_queue(

@@ -30,7 +30,8 @@ from penstock.console.data.message_detail import recorded
 from penstock.console.data.outbox_rows import COLUMNS, OutboxRow, as_row
 from penstock.console.data.pages import query
 from penstock.console.data.steps import FoundStep, step_of_delivery
-from penstock.console.data.trace_tree import MOST_NODES, CausedMessage, TraceNode, Tree, as_caused
+from penstock.console.data.trace_nodes import CausedMessage, TraceNode, as_caused
+from penstock.console.data.trace_tree import MOST_NODES, Tree
 from penstock.errors import JoinNotFound, MessageNotFound, ValidationError
 from penstock.message import RecordedMessage, as_uuid
 from penstock.store_async import AsyncStore

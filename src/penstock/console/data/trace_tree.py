@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from uuid import UUID
 
 from penstock.console.data import lake
 from penstock.console.data.joins import LOOK_AT as MOST_JOINS
 from penstock.console.data.joins import JoinRow, join, joins_of
-from penstock.console.data.log import MessageRow, utc
+from penstock.console.data.log import utc
 from penstock.console.data.outbox import outbox_message
 from penstock.console.data.outbox_rows import OutboxRow
 from penstock.console.data.steps import FoundStep, Tailing, outputs_of, step_that_read, tailings
+from penstock.console.data.trace_nodes import CausedMessage, TraceNode, as_output
 from penstock.errors import LakeError, OutboxMessageNotFound
-from penstock.message import RecordedMessage, names
+from penstock.message import names
 from penstock.store_async import AsyncStore
 
 MOST_NODES = 500
@@ -25,75 +24,6 @@ MOST_CHILDREN = 50
 MOST_OUTPUTS = 50
 #: messages for which the steps are looked up that have read them
 MOST_READ = 100
-
-
-@dataclass(frozen=True, slots=True)
-class TraceNode:
-    """Something that happened, and what followed from it."""
-
-    #: message, outbox, join, step or commit (of a table)
-    kind: str
-    #: a message's or outbox message's id, a join's id, a step's delivery, a table's snapshot
-    id: str
-    #: the type, the topic, the processor or the table
-    title: str
-    #: the stream, the state, what a step has read
-    subtitle: str
-    time: datetime | None
-    global_position: int | None
-    #: how it is linked to the node above it
-    link: str
-    #: False: it is linked by the same step or correlation, not by a cause of its own
-    certain: bool
-    #: whether it is what was asked for
-    asked_for: bool
-    children: tuple[TraceNode, ...] = ()
-    #: how many more there are that are not shown
-    more: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class CausedMessage:
-    """A message of the log, as far as a trace needs it."""
-
-    id: str
-    global_position: int
-    type: str
-    stream_name: str
-    position: int
-    time: datetime
-    cause: str | None
-    correlation: str | None
-    delivery: str | None
-
-
-def as_caused(one: RecordedMessage) -> CausedMessage:
-    """Return a message that was read, as far as a trace needs it."""
-    return CausedMessage(
-        id=str(one.id),
-        global_position=one.global_position,
-        type=one.type,
-        stream_name=one.stream_name,
-        position=one.position,
-        time=one.time,
-        cause=one.causation_id,
-        correlation=one.correlation_id,
-        delivery=(one.metadata or {}).get("delivery"),
-    )
-
-
-def _as_output(row: MessageRow, delivery: str) -> CausedMessage:
-    return CausedMessage(
-        id=str(row.id),
-        global_position=row.global_position,
-        type=row.type,
-        stream_name=row.stream_name,
-        position=row.position,
-        time=row.time,
-        cause=row.causation_id,
-        correlation=row.correlation_id,
-        delivery=delivery,
-    )
 
 
 class Tree:
@@ -218,9 +148,7 @@ class Tree:
         children = await self._messages(mine, how, certain=bool(link))
         outputs = await outputs_of(self.store, step, MOST_OUTPUTS)
         without_cause = [
-            _as_output(row, step.delivery)
-            for row in outputs
-            if row.causation_id is None or not link
+            as_output(row, step.delivery) for row in outputs if row.causation_id is None or not link
         ]
         children += await self._messages(without_cause, "same step", certain=False)
         children += await self._commits(found)

@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock.console.data import joins as join_data
 from penstock.console.data import outbox as data
+from penstock.console.data import topics as topic_data
 from penstock.console.screen import Ask, Screen
 
 _PAGED = {"after": "the `next` of the page before", "limit": "rows of a page, at most 200"}
@@ -16,7 +17,7 @@ JOIN_STATES = ("pending", "completed", "failed", "cancelled")
 
 async def topics(ask: Ask) -> Mapping[str, Any]:
     """Return the topics with messages that are not done."""
-    return {"topics": await data.topics(ask.store)}
+    return {"topics": await topic_data.topics(ask.store)}
 
 
 async def messages(ask: Ask) -> Mapping[str, Any]:

@@ -360,25 +360,36 @@ begin
 end
 $$;
 
--- Every consumer of a queue: the offset it reads next, the queue's tail, its lag in records (counted up to
--- `most`), and when the first of them was written.
-create or replace function penstock.list_sessions(most bigint default 10000)
+-- Consumers of queues, by queue and id, after (`after_stream`, `after_id`), at most `page_size`; or, if
+-- `of_stream` is given, that one: the offset it reads next, the queue's tail, its lag in records (counted up
+-- to `most`), and when the first of them was written.
+create or replace function penstock.list_sessions(
+  most bigint default 10000, after_stream varchar default '', after_id varchar default '',
+  page_size bigint default 1000, of_stream varchar default null, of_consumer varchar default null)
 returns table (
   stream_name text, consumer_id text, next_offset bigint, tail bigint, behind bigint,
   oldest_waiting timestamptz, updated_at timestamptz)
 language sql volatile
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
-  select s.stream_name, s.consumer_id, s.next_offset, penstock.tail(s.stream_name), waiting.count,
-    waiting.oldest at time zone 'utc', s.updated_at
-  from penstock.all_sessions() s
-  cross join lateral (
-    select count(*) as count, min(w.time) as oldest from (
-      select m.time from message_store.messages m
-      where m.stream_name = s.stream_name and m.position >= s.next_offset
-      order by m.position
-      limit most
-    ) w
-  ) waiting
+  with chosen as materialized (
+    (select s.* from penstock.all_sessions() s
+     where of_stream is null and (s.stream_name, s.consumer_id) > (after_stream, after_id)
+     order by s.stream_name, s.consumer_id limit page_size)
+    union all
+    select s.* from penstock.latest_session(of_stream, of_consumer, false) s
+    where of_stream is not null and s.stream_name is not null
+  )
+  select s.stream_name, s.consumer_id, s.next_offset, t.tail,
+    coalesce(least(most, t.tail - first.position), 0), first.time at time zone 'utc', s.updated_at
+  from chosen s
+  cross join lateral (select penstock.tail(s.stream_name::varchar) as tail offset 0) t
+  left join lateral (
+    -- the first record that it has not read; after it there are no gaps, since retention removes the oldest
+    select m.position, m.time from message_store.messages m
+    where m.stream_name = s.stream_name and m.position >= s.next_offset
+    order by m.position limit 1
+  ) first on true
   order by s.stream_name, s.consumer_id
 $$;
 

@@ -177,34 +177,74 @@ as $$
     and message_store.id(m.stream_name) is not null  -- not a stream named x:position, without an id
 $$;
 
--- The positions of all consumers, from the table or from position streams. A position is null where a
--- position stream ends with another kind of message.
-create or replace function penstock.stored_positions()
+-- The position of one consumer, from the table or else from its position stream. It is null where the stream
+-- ends with another kind of message.
+create or replace function penstock.stored_position(of_category varchar, of_consumer varchar)
 returns table (
   category varchar, consumer_id varchar, kept_in text, "position" bigint, updated_at timestamptz)
 language sql volatile
 as $$
-  with kept as (
-    -- the categories whose consumers have position streams
-    select left(c.category, -length(':position'))::varchar as name from penstock.categories() c
-    where c.category like '%:position'
-  )
+  select of_category, of_consumer, kept.*
+  from penstock.latest_position(of_category || '-' || of_consumer) row
+  cross join lateral (
+    select 'table', row.position, row.updated_at where row.consumer_id is not null
+    union all
+    (select 'stream', penstock.position_in(m.data), m.time at time zone 'utc'
+     from message_store.messages m
+     where row.consumer_id is null
+       and m.stream_name = of_category || ':position-' || of_consumer
+     order by m.position desc limit 1)
+  ) kept
+$$;
+
+-- The positions of all consumers. `past` is how many names of other categories the search for position
+-- streams goes past, see penstock.stream_names.
+create or replace function penstock.stored_positions(past bigint default 1000)
+returns table (
+  category varchar, consumer_id varchar, kept_in text, "position" bigint, updated_at timestamptz)
+language sql volatile
+as $$
   select message_store.category(p.consumer_id), message_store.id(p.consumer_id), 'table',
     p.position, p.updated_at
   from penstock.all_positions() p
   union all
-  -- the last message of each position stream, unless the consumer has a row in the table by now
-  select kept.name, message_store.id(s.stream_name), 'stream',
-    penstock.position_in(last.data::jsonb), last.time at time zone 'utc'
-  from kept
-  cross join lateral penstock.position_streams(kept.name) s
-  cross join lateral message_store.get_last_stream_message(s.stream_name) last
-  where penstock.latest_position(kept.name || '-' || message_store.id(s.stream_name)) is null
+  select p.*
+  from penstock.streams_of_consumers('position', stored_positions.past) s
+  cross join lateral penstock.stored_position(s.category, s.consumer_id) p
+  where p.kept_in = 'stream'
 $$;
 
--- Every consumer that has stored a position, and its backlog: `behind` counts the messages after its
--- position, but no more than `most` of them.
-create or replace function penstock.consumers(most bigint default 10000)
+-- What waits in a parked stream, by its last 1,000 entries: how many messages were neither handled nor
+-- dropped since they were parked, whether there may be more, and the error of the newest.
+create or replace function penstock.parked_summary(stream_name varchar)
+returns table (parked bigint, at_least boolean, last_error text)
+language sql stable
+as $$
+  select count(*) filter (where e.waits), coalesce(sum(e.entries), 0) = 1000,
+    (array_agg(e.error order by e.at desc) filter (where e.waits))[1]
+  from (
+    -- each parked message, and whether it was parked after it was last handled or dropped
+    select max(e.position) as at, count(*) as entries,
+      (array_agg(e.error order by e.position desc) filter (where e.error is not null))[1] as error,
+      coalesce(max(e.position) filter (where e.type = 'Parked')
+        > coalesce(max(e.position) filter (where e.type in ('Handled', 'Dropped')), -1), false)
+        as waits
+    from (
+      select m.type, m.position, left(m.data ->> 'error', 1000) as error,
+        coalesce(m.data #>> '{message,global_position}', m.data ->> 'global_position') as parked
+      from message_store.messages m
+      where m.stream_name = parked_summary.stream_name order by m.position desc limit 1000
+    ) e
+    group by e.parked
+  ) e
+$$;
+
+-- Consumers that have stored a position, by category and id, after (`after_category`, `after_id`), at most
+-- `page_size`; or, if `of_category` is given, that one. `behind` counts the messages after its position, but no
+-- more than `most` of them.
+create or replace function penstock.consumers(
+  most bigint default 10000, after_category varchar default '', after_id varchar default '',
+  page_size bigint default 1000, of_category varchar default null, of_consumer varchar default null)
 returns table (
   category varchar,
   consumer_id varchar,
@@ -213,13 +253,26 @@ returns table (
   updated_at timestamptz,
   head bigint,
   behind bigint,
-  oldest_waiting timestamptz
+  oldest_waiting timestamptz,
+  parked bigint,
+  parked_at_least boolean,
+  last_error text
 )
 language sql volatile
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
+  with chosen as materialized (
+    (select p.* from penstock.stored_positions() p
+     where of_category is null and (p.category, p.consumer_id) > (after_category, after_id)
+     order by p.category, p.consumer_id limit page_size)
+    union all
+    select p.* from penstock.stored_position(of_category, of_consumer) p
+    where of_category is not null
+  )
   select s.category, s.consumer_id, s.kept_in, s.position, s.updated_at,
-    penstock.category_head(s.category), waiting.count, waiting.oldest at time zone 'utc'
-  from penstock.stored_positions() s
+    penstock.category_head(s.category), waiting.count, waiting.oldest at time zone 'utc',
+    parked.parked, parked.at_least, parked.last_error
+  from chosen s
   cross join lateral (
     select count(*) as count, min(w.time) as oldest from (
       (select m.time from message_store.messages m
@@ -238,7 +291,9 @@ as $$
        limit most)
     ) w
   ) waiting
-  order by s.category, s.consumer_id, s.kept_in
+  cross join lateral penstock.parked_summary(
+    (s.category || ':parked-' || s.consumer_id)::varchar) parked
+  order by s.category, s.consumer_id
 $$;
 
 -- The global position right before the first message of a category (or of `$all`) that was written at

@@ -7,29 +7,6 @@
 -- A figure's name has two parts: the object, and the measure. Lags and ages are in seconds; a lag is the
 -- age of the first message that is not handled yet.
 
--- The streams whose names begin with `prefix`, such as order:position-, by a skip scan of the index. A
--- collation may sort others in between, such as those of a category Order: after twenty of those in a row
--- the scan ends.
-create or replace function penstock.streams_within(prefix varchar)
-returns setof varchar language sql stable
-as $$
-  with recursive names(name, others) as (
-    -- the first stream after the prefix, and then each stream after the one before
-    (select m.stream_name, 0 from message_store.messages m
-     where m.stream_name > prefix order by m.stream_name limit 1)
-    union all
-    select later.stream_name,
-      case when starts_with(later.stream_name, prefix) then 0 else names.others + 1 end
-    from names
-    cross join lateral (
-      select m.stream_name from message_store.messages m
-      where m.stream_name > names.name order by m.stream_name limit 1
-    ) later
-    where names.others < 20
-  )
-  select names.name from names where starts_with(names.name, prefix)
-$$;
-
 -- The seconds since a time of the log; 0 if it is null.
 create or replace function penstock.seconds_since("time" timestamp)
 returns double precision language sql volatile
@@ -80,65 +57,27 @@ as $$
   where not pg_is_in_recovery()
 $$;
 
--- The streams in which consumers keep their positions (`position`) or parked messages (`parked`).
-create or replace function penstock.streams_of_consumers(kind text)
-returns table (category varchar, consumer_id varchar, stream_name varchar)
-language sql stable
-as $$
-  select left(c.category, -length(':' || kind)), message_store.id(s.stream_name), s.stream_name
-  from penstock.categories() c
-  cross join lateral penstock.streams_within((c.category || '-')::varchar) as s(stream_name)
-  where c.category like '%:' || kind
-$$;
-
--- The lags of consumers, by the position in the table or else in a position stream.
+-- The lags of consumers; anything but a position counts as 0.
 create or replace function penstock.consumer_figures()
 returns table (name text, value double precision, detail jsonb)
 language sql volatile
 as $$
-  with kept as (
-    select message_store.category(p.consumer_id) as category,
-      message_store.id(p.consumer_id) as consumer_id, p.position
-    from penstock.all_positions() p
-    union all
-    select s.category, s.consumer_id, last.position
-    from penstock.streams_of_consumers('position') s
-    cross join lateral (
-      -- anything but a position counts as 0
-      select coalesce(penstock.position_in(m.data), 0) as position
-      from message_store.messages m
-      where m.stream_name = s.stream_name order by m.position desc limit 1
-    ) last
-    where penstock.latest_position(s.category || '-' || s.consumer_id) is null
-  )
-  select 'consumer.lag', penstock.seconds_since(penstock.first_waiting(k.category, k.position)),
-    jsonb_build_object('category', k.category, 'consumer_id', k.consumer_id)
-  from kept k
+  select 'consumer.lag',
+    penstock.seconds_since(penstock.first_waiting(p.category, coalesce(p.position, 0))),
+    jsonb_build_object('category', p.category, 'consumer_id', p.consumer_id)
+  from penstock.stored_positions(20) p
 $$;
 
--- How many messages each consumer has parked that were not handled or dropped since, by the last 1,000
--- entries of its parked stream.
+-- How many messages each consumer has parked, and the error of the newest.
 create or replace function penstock.parked_figures()
 returns table (name text, value double precision, detail jsonb)
 language sql volatile
 as $$
-  select 'consumer.parked', count(*) filter (where parked.waits),
+  select 'consumer.parked', p.parked,
     jsonb_strip_nulls(jsonb_build_object('category', s.category, 'consumer_id', s.consumer_id,
-      'at_least', case when sum(parked.entries) = 1000 then true end))
+      'at_least', case when p.at_least then true end, 'error', p.last_error))
   from penstock.streams_of_consumers('parked') s
-  cross join lateral (
-    -- each parked message, and whether its last entry is that it was parked
-    select count(*) as entries, coalesce(max(e.position) filter (where e.type = 'Parked')
-      > coalesce(max(e.position) filter (where e.type in ('Handled', 'Dropped')), -1), false) as waits
-    from (
-      select m.type, m.position,
-        coalesce(m.data #>> '{message,global_position}', m.data ->> 'global_position') as parked
-      from message_store.messages m
-      where m.stream_name = s.stream_name order by m.position desc limit 1000
-    ) e
-    group by e.parked
-  ) parked
-  group by s.category, s.consumer_id
+  cross join lateral penstock.parked_summary(s.stream_name) p
 $$;
 
 -- The lags of sessions, each a consumer of one stream.
@@ -199,7 +138,8 @@ as $$
   order by g.group_id
 $$;
 
--- The lags of partitioned groups, their oldest claims, and how many partitions they have parked.
+-- The lags of partitioned groups, their oldest claims, how many partitions they have parked, and the error of
+-- the newest.
 create or replace function penstock.group_figures()
 returns table (name text, value double precision, detail jsonb)
 language sql volatile
@@ -218,19 +158,19 @@ as $$
   from penstock.consumer_groups g
   cross join lateral penstock.oldest_claim(g.id) oldest
   union all
-  select 'group.parked', c.parked, jsonb_strip_nulls(jsonb_build_object(
-    'group_id', g.group_id, 'at_least', case when c.parked = 1000 then true end))
+  select 'group.parked', c.parked, jsonb_strip_nulls(jsonb_build_object('group_id', g.group_id,
+    'at_least', case when c.parked = 1000 then true end, 'error', left(c.error, 1000)))
   from penstock.consumer_groups g
   cross join lateral (
-    select count(*) as parked from (
-      select from penstock.partition_states s
+    select count(*) as parked, (array_agg(p.error order by p.parked_at desc))[1] as error from (
+      select s.error, s.parked_at from penstock.partition_states s
       where s.group_pk = g.id and s.parked_at is not null limit 1000
     ) p
   ) c
 $$;
 
 -- The outbox: for how long its first message has been due, or its lease has ended, and its topic; and how
--- many messages have failed, by topic.
+-- many messages have failed, by topic, with the error of the newest.
 create or replace function penstock.outbox_figures()
 returns table (name text, value double precision, detail jsonb)
 language sql volatile
@@ -258,7 +198,9 @@ as $$
   ) first on true
   union all
   select 'outbox.failed', c.failed, jsonb_strip_nulls(jsonb_build_object(
-    'topic', t.topic, 'at_least', case when c.failed = 1000 then true end))
+    'topic', t.topic, 'at_least', case when c.failed = 1000 then true end, 'error', (
+      select left(o.last_error, 1000) from penstock.outbox o
+      where o.state = 'failed' and o.topic = t.topic order by o.topic desc, o.finished_at desc limit 1)))
   from topics t
   cross join lateral (
     select count(*) as failed from (
