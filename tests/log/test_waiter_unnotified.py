@@ -79,15 +79,15 @@ class TestWorker:
             assert waiter.next() == 7
 
     def test_goes_on_when_the_group_is_started_again(self, reader: Store, silent: Store) -> None:
-        silent.groups.register("waiting")
+        silent.groups.ack(_claimed(silent))  # a group that has routed something
         silent.groups.stop("waiting")
         with running(WORKER, reader) as waiter:
-            silent.append(Numbered(number="7"))
+            silent.append(Numbered(number="8"))
             looks(reader, 3)
             assert waiter.is_empty
             silent.groups.start("waiting")
 
-            assert waiter.next() == 7
+            assert waiter.next() == 8
 
 
 class TestDispatcher:
