@@ -18,9 +18,14 @@ from tests.racing import pause, wait_until_blocked
 AnyStore = Store | AsyncStore | Any
 
 
+def coalescer_of(store: AnyStore) -> Any:
+    """Return the coalescer of a store."""
+    return getattr(store, "_wrapped", store)._pool._coalescer
+
+
 def waiting(store: AnyStore) -> int:
     """How many calls of a store wait for the next batch."""
-    return len(getattr(store, "_wrapped", store)._pool._coalescer._waiting)
+    return len(coalescer_of(store)._waiting)
 
 
 def wait_until_waiting(store: AnyStore, count: int, *calls: Future[Any]) -> None:
@@ -71,8 +76,10 @@ class Meeting:
 
 
 @contextmanager
-def meeting(store: AnyStore, url: str) -> Iterator[Meeting]:
+def meeting(store: AnyStore, url: str, *, one_at_a_time: bool = True) -> Iterator[Meeting]:
     """Hold a batch until the block ends: all calls made in it are sent in the next one.
+
+    Unless `one_at_a_time`, a second batch is sent when enough of them wait.
 
     The calls that go alone wait for a lock, so the next one sends a batch. That has a message whose
     id another transaction is writing, for the end of which PostgreSQL waits.
@@ -92,6 +99,7 @@ def meeting(store: AnyStore, url: str) -> Iterator[Meeting]:
             wait_until_blocked(url, MOST_ALONE)
             held.append(threads.submit(store.append, Message("Held", id=id)))
             wait_until_blocked(url, MOST_ALONE + 1)
+            coalescer_of(store)._one_at_a_time = 1_000 if one_at_a_time else 0
             try:
                 yield Meeting(store, threads, holder, held)
             finally:

@@ -27,7 +27,7 @@ from penstock import (
     new_id,
 )
 from penstock.database.batch import MOST_MESSAGES, write_batch
-from penstock.database.coalescer import MOST_ALONE
+from penstock.database.coalescer import LEAST_TAKEN, MOST_ALONE
 from penstock.database.waiters import Registration, of_category
 from penstock.errors import (
     DuplicateMessageId,
@@ -41,9 +41,16 @@ from penstock.log.append import append
 from penstock.message.serializer import JsonSerializer
 from tests.both_ways import Way, store
 from tests.conftest import Server
-from tests.log.meeting import meeting, transactions, wait_until_waiting, waiting
+from tests.log.meeting import (
+    coalescer_of,
+    meeting,
+    transactions,
+    wait_until_waiting,
+    waiting,
+)
 from tests.racing import (
     at_once,
+    pause,
     wait_for_lock_or_end,
     wait_until_blocked,
     wait_until_it_waits,
@@ -106,6 +113,44 @@ def test_many_calls_are_halved_so_that_some_prepare_while_others_are_written(
 
     assert meet.outcomes() == [0] * 30
     assert transactions(database_url, "account") == 2
+
+
+@pytest.mark.parametrize("way", ["async"], indirect=True)  # of threads one is under way
+def test_where_many_tasks_wait_a_second_batch_is_sent_while_one_is_under_way(
+    store: Any, database_url: str
+) -> None:
+    with meeting(store, database_url, one_at_a_time=False) as meet:
+        for number in range(LEAST_TAKEN - 1):
+            meet.call(store.write_message, f"account-{number}", "Opened")
+        assert store.write_message("account-9", "Opened") == 0  # it sends them
+        meanwhile = meet.outcomes()
+
+    assert meanwhile == [0] * (LEAST_TAKEN - 1)
+    assert transactions(database_url, "account") == 1
+
+
+@pytest.mark.parametrize("way", ["async"], indirect=True)  # of threads one is under way
+def test_two_batches_that_get_in_each_other_s_way_are_followed_by_one_at_a_time(
+    store: Any, database_url: str
+) -> None:
+    with (
+        ThreadPoolExecutor(1) as thread,
+        psycopg.connect(database_url) as holder,
+        meeting(store, database_url, one_at_a_time=False) as meet,
+    ):
+        holder.execute("select penstock.lock_stream('account-1')")  # as the first batch would
+        for _ in range(LEAST_TAKEN - 1):
+            meet.call(store.write_message, "account-1", "Paid")
+        last = thread.submit(store.write_message, "account-1", "Paid")  # it sends them, in vain
+        while waiting(store) or coalescer_of(store)._one_at_a_time == 0:
+            pause()
+        for number in range(LEAST_TAKEN):
+            meet.call(store.write_message, f"other-{number}", "Paid")  # all of them wait
+        holder.rollback()
+
+    assert sorted([*meet.outcomes()[:-LEAST_TAKEN], last.result()]) == list(range(LEAST_TAKEN))
+    assert meet.outcomes()[-LEAST_TAKEN:] == [0] * LEAST_TAKEN
+    assert transactions(database_url, "other") == 1
 
 
 def test_calls_are_written_in_order_of_arrival(store: Any, database_url: str) -> None:

@@ -7,11 +7,13 @@ nothing; and no caller waits because another one waits for a lock.
 How it is kept. There is no timer. The first few callers go alone, each on its own connection: a
 batch of one or two costs more than they do. The next one sends a batch at once. Whoever comes
 meanwhile queues. When the batch is done, the caller that has waited longest sends the next (a
-thread, which takes long to be woken, only after the one before has sent several). So one batch is
-under way at a time, and calls are sent in the order in which they came. A batch takes at most half
-of the callers: the others prepare the next one meanwhile. A batch does not wait for locks: a call
-that would have to is run alone, by its own caller, and so is every call if the batch fails as a
-whole. They have ids, so what was written is found again.
+thread, which takes long to be woken, only after the one before has sent several). A batch takes at
+most half of the callers: the others prepare the next one meanwhile. Tasks send that as soon as it
+is ready, so that the server always has one to do; but without calls on a stream or under a guard
+that is under way, so that those are written in the order in which they came. A batch does not wait
+for locks: a call that would have to is run alone, by its own caller, and so is every call if the
+batch fails as a whole. They have ids, so what was written is found again. If two batches get in
+each other's way all the same, there is one at a time for a while.
 
 A caller that is cancelled leaves the queue. If its batch was sent, it is written; a batch goes on
 if the caller that sends it is cancelled. There are no threads or tasks that would have to be
@@ -28,7 +30,7 @@ from copy import copy
 from typing import Any
 
 from penstock.database.batch import MOST_CHARACTERS, MOST_MESSAGES, Outcome, Refused
-from penstock.database.operation import Operation
+from penstock.database.operation import BatchItem, Operation
 from penstock.errors import (
     LockTableFull,
     StoreClosed,
@@ -42,6 +44,8 @@ from penstock.loops.concurrency import IS_ASYNC, Turn, finish_in_background
 Send = Callable[[Sequence[Operation[Any]]], list[Outcome]]
 ALONE = Refused("alone")
 MOST_ALONE = 8  # callers that go alone before there are batches
+MOST_BATCHES = 2 if IS_ASYNC else 1  # under way at once: threads gain nothing from a second
+ONE_AT_A_TIME = 20  # batches, after two that wanted the same locks
 LEAST_TAKEN = 10  # by a batch, if so many wait: in two they would cost more
 MOST_IN_A_ROW = 1 if IS_ASYNC else 4  # batches of one caller: a thread takes long to be woken
 
@@ -51,17 +55,26 @@ logger = logging.getLogger("penstock")
 class QueuedCall:
     """A call that waits for its batch."""
 
-    __slots__ = ("batch", "item", "operation", "outcome", "turn")
+    __slots__ = ("batch", "item", "locks", "operation", "outcome", "turn")
 
     def __init__(self, operation: Operation[Any]) -> None:
         assert operation.item is not None, "an operation that cannot be sent in a batch"
         self.operation = operation
         self.item = operation.item
+        #: what no other batch may have under way
+        self.locks = locks_of(operation.item)
         #: ends the caller's wait: it has an outcome, or sends the next batch
         self.turn = Turn()
         self.outcome: Outcome | Exception | None = None
         #: the calls that its caller has taken to send them
         self.batch: list[QueuedCall] = []
+
+
+def locks_of(item: BatchItem) -> Sequence[object]:
+    """Return the stream and the conditions of a call: what it would lock, as far as is known."""
+    guard = item.guard
+    conditions = [] if guard is None else list(zip(guard.names, guard.values, strict=True))
+    return conditions if item.stream_name is None else [item.stream_name, *conditions]
 
 
 class Coalescer:
@@ -74,13 +87,14 @@ class Coalescer:
         self._lock = threading.Lock()
         #: an item for each caller that may still go alone
         self._alone = deque[None]([None] * MOST_ALONE)
-        self._sender: QueuedCall | None = None  # whose caller sends, or is about to
+        self._senders: list[QueuedCall] = []  # whose callers send, or are about to
         self._waiting: deque[QueuedCall] = deque()
-        self._last_batch = 0  # how many calls it had
+        self._callers = 0  # at the end of the last batch: its own, those under way, those waiting
+        self._one_at_a_time = 0  # for so many batches
 
     def enter(self) -> bool:
         """Whether little is under way, so that the caller goes alone. Then it calls `leave`."""
-        if self._sender is not None:
+        if self._senders:
             return False
         try:
             self._alone.pop()  # of a deque: without a lock
@@ -99,7 +113,7 @@ class Coalescer:
             if not self._add(call):
                 call.turn.wait()
             if call.outcome is None:
-                self._take(call)  # before those of the last batch queue again
+                self._take(call, is_first=True)  # before those of the last batch queue again
                 finish_in_background(lambda: self._send_batches(call, send))
         except BaseException:  # cancelled or interrupted
             self._abandon(call)
@@ -144,26 +158,64 @@ class Coalescer:
                 waiting = f"{self._most_waiting} calls wait to be written"
                 raise WriteQueueFull(self._where, f"{waiting}, as many as max_queued_writes allows")
             self._waiting.append(call)
-            if self._sender is None:
-                self._sender = call
-            return self._sender is call
+            is_sender = self._has_enough(self._senders) and self._is_free(call, self._senders)
+            if is_sender:
+                self._senders.append(call)
+            return is_sender
 
-    def _take(self, sender: QueuedCall) -> bool:
-        """Take the next batch out of the queue; return whether there is one."""
+    def _take(self, sender: QueuedCall, *, is_first: bool = False) -> bool:
+        """Take the next batch out of the queue; return whether there is one.
+
+        The first batch of a sender has its own call.
+        """
         batch = sender.batch = []
-        messages = size = 0
         with self._lock:
-            most = max((self._last_batch + len(self._waiting) + 1) // 2, LEAST_TAKEN)
-            while self._waiting and len(batch) < most:
-                first = self._waiting[0]
-                messages += len(first.item.messages)
-                size += first.item.size
-                if batch and (messages > MOST_MESSAGES or size > MOST_CHARACTERS):
-                    break
-                batch.append(first)
-                self._waiting.popleft()
-            self._last_batch = len(batch)
+            others = [one for one in self._senders if one is not sender]
+            if not is_first and not self._has_enough(others):
+                return False
+            own = [sender] if is_first else []
+            fitting = self._fitting(own, others)
+            is_oldest = is_first and self._waiting[0] is sender
+            batch += [*own, *fitting] if is_oldest else [*fitting, *own]
+            for one in batch:
+                self._waiting.remove(one)
         return batch != []
+
+    def _fitting(self, own: Sequence[QueuedCall], others: Sequence[QueuedCall]) -> list[QueuedCall]:
+        """Return the oldest calls that fit into a batch beside those that others send."""
+        most = self._share() - len(own)
+        messages = sum([len(one.item.messages) for one in own])
+        size = sum([one.item.size for one in own])
+        found: list[QueuedCall] = []
+        for one in self._waiting:
+            if one in self._senders or one in own or not self._is_free(one, others):
+                continue
+            messages += len(one.item.messages)
+            size += one.item.size
+            is_full = messages > MOST_MESSAGES or size > MOST_CHARACTERS
+            if len(found) == most or (is_full and (found or own)):
+                break
+            found.append(one)
+        return found
+
+    def _has_enough(self, senders: Sequence[QueuedCall]) -> bool:
+        """Whether enough calls wait for one more sender. The first one needs no others."""
+        if not senders:
+            return bool(self._waiting)
+        return len(senders) < self._most_batches() and len(self._waiting) >= self._share()
+
+    def _is_free(self, call: QueuedCall, senders: Sequence[QueuedCall]) -> bool:
+        """Whether no batch under way locks what this call does."""
+        return not any(
+            lock in other.locks for one in senders for other in one.batch for lock in call.locks
+        )
+
+    def _share(self) -> int:
+        """Return how many calls a batch takes: half of the callers, while the others prepare."""
+        return max((self._callers + 1) // 2, LEAST_TAKEN)
+
+    def _most_batches(self) -> int:
+        return 1 if self._one_at_a_time else MOST_BATCHES
 
     def _end(
         self, sender: QueuedCall, outcomes: Sequence[Outcome | Exception], *, hands_over: bool
@@ -172,12 +224,19 @@ class Coalescer:
         done, again = [], []
         for call, outcome in zip(sender.batch, outcomes, strict=True):
             if isinstance(outcome, Refused) and outcome.code == "again":
-                again.append(call)
-            else:
-                call.outcome = outcome
-                done.append(call)
+                if call is not sender:
+                    again.append(call)
+                    continue
+                outcome = ALONE  # its caller has no turn any more
+            call.outcome = outcome
+            done.append(call)
         with self._lock:
             self._waiting.extendleft(reversed(again))
+            under_way = sum([len(one.batch) for one in self._senders])
+            self._callers = under_way + len(self._waiting)
+            self._one_at_a_time = max(self._one_at_a_time - 1, 0)
+            if len(self._senders) > 1 and ALONE in outcomes:
+                self._one_at_a_time = ONE_AT_A_TIME
         if hands_over:  # before the others go on, who would make the next sender wait
             self._hand_over(sender)
         for call in done:
@@ -185,13 +244,21 @@ class Coalescer:
         sender.batch = []
 
     def _hand_over(self, sender: QueuedCall) -> None:
-        """Let the caller that has waited longest send the next batch, if this one was to."""
+        """Let the caller that has waited longest send the next batch, if this one was to.
+
+        If this is interrupted it is called again, so each step of it can be made twice.
+        """
         with self._lock:
-            if self._sender is not sender:
+            if sender not in self._senders:
                 return
-            following = self._sender = self._waiting[0] if self._waiting else None
-        if following is not None:
-            following.turn.give()
+            others = [one for one in self._senders if one is not sender]
+            if self._has_enough(others):
+                free = [one for one in self._waiting if one not in others]
+                others += [one for one in free if self._is_free(one, others)][:1]
+            self._senders = [sender, *others]
+            for one in others:
+                one.turn.give()
+            self._senders = others
 
     def _abandon(self, call: QueuedCall) -> None:
         """Leave the queue, and let others send what this caller was to send."""
