@@ -75,7 +75,8 @@ from generate_series(1, {OUTBOX}) n,
   lateral (select (array['ready', 'in_progress', 'done', 'failed'])[1 + mod(n, 4)]) s(state);
 insert into penstock.joins (join_id, grouping_key, expected_steps, status, created_at)
 select gen_random_uuid(), case mod(n, 1000) when 3 then 'rare' else 'usual' end, 1,
-  (array['pending', 'completed'])[1 + mod(n, 2)], now() - make_interval(secs => n) from generate_series(1, {OUTBOX}) n;
+  (array['pending', 'completed'])[1 + mod(n, 2)], now() - make_interval(secs => n)
+from generate_series(1, {OUTBOX}) n;
 insert into penstock.join_steps (join_id) select join_id from penstock.joins;
 """
 READ = """
