@@ -94,8 +94,7 @@ def test_as_many_failures_are_shown_as_asked_for(penstock: Run, store: Store) ->
     store.outbox.fail(store.outbox.claim("me", 25), "busy")
 
     assert (
-        penstock("outbox").stderr
-        == "the oldest 20 of 25 failed messages: --failures N shows more\n"
+        penstock("outbox").stderr == "the first 20 of 25 failed messages: --failures N shows more\n"
     )
     assert penstock("outbox", "--failures", "25").stderr == ""
     assert len(json.loads(penstock("outbox", "--failures", "25", "--json").stdout)["failed"]) == 25
@@ -113,7 +112,7 @@ def test_many_messages_are_counted_no_further_than_a_thousand(penstock: Run, sto
     assert shown.stdout.splitlines()[1].split()[:5] == ["call", "1", "0", "1", "1,000+"]
     assert topic["failed"] == {"value": 1_000, "at_least": True}
     assert topic["done"] == {"value": 1, "at_least": False}
-    assert "the oldest 20 of 1,000+ failed messages" in shown.stderr
+    assert "the first 20 of 1,000+ failed messages" in shown.stderr
 
 
 def test_an_empty_outbox_has_nothing_to_tell(penstock: Run) -> None:
@@ -126,11 +125,45 @@ def test_one_message_is_shown(penstock: Run, failed: OutboxMessageId) -> None:
     shown = penstock("outbox", "show", str(failed))
     as_json = json.loads(penstock("outbox", "show", str(failed), "--json").stdout)
 
-    facts = dict(line.split(maxsplit=1) for line in shown.stdout.splitlines())
+    fields, timeline = shown.stdout.split("\n\n")
+    facts = dict(line.split(maxsplit=1) for line in fields.splitlines())
     assert facts["state"].strip() == "failed"
     assert facts["payload"].strip() == '{"number":7}'
     assert facts["last"].strip().split(maxsplit=1) == ["error", "the line is\\tbusy"]
+    assert [line.split()[0] for line in timeline.splitlines()[1:]] == [
+        "enqueued",
+        "claimed",
+        "failed",
+    ]
     assert (as_json["topic"], as_json["payload"]) == ("call", {"number": 7})
+    assert [one["what"] for one in as_json["timeline"]] == ["enqueued", "claimed", "failed"]
+
+
+def test_a_payload_is_shown_whole_however_large(penstock: Run, store: Store) -> None:
+    id = store.outbox.enqueue("mail", payload := {"text": "x" * 200_000, "list": [*range(5_000)]})
+
+    as_json = json.loads(penstock("outbox", "show", str(id), "--json").stdout)
+
+    assert as_json["payload"] == payload
+
+
+def test_a_message_is_shown_with_its_joins(penstock: Run, store: Store, join: JoinId) -> None:
+    id = store.joins.members(join)[0].message_id
+
+    shown = penstock("outbox", "show", str(id))
+    as_json = json.loads(penstock("outbox", "show", str(id), "--json").stdout)
+
+    assert shown.stdout.splitlines()[-1].split()[:3] == [str(join), "customer-7", "pending"]
+    assert [one["join_id"] for one in as_json["joins"]] == [str(join)]
+
+
+def test_more_failures_than_a_page_has_are_shown(penstock: Run, store: Store) -> None:
+    store.outbox.enqueue_many([NewMessage("call", n) for n in range(250)])
+    store.outbox.fail(store.outbox.claim("me", 250), "busy")
+
+    found = json.loads(penstock("outbox", "--failures", "230", "--json").stdout)
+
+    assert len({one["id"] for one in found["failed"]}) == 230
 
 
 @pytest.mark.parametrize("how", ["id", "topic", "all"])
@@ -175,10 +208,20 @@ def test_joins_are_listed_with_their_steps(penstock: Run, store: Store, join: Jo
     chosen = penstock("joins", "--grouping-key", "customer-7", "--status", "pending", "--json")
 
     lines = [line.split() for line in every.stdout.splitlines()]
-    assert lines[1] == [str(join), "customer-7", "pending", "1", "1", "3"]
-    assert lines[2] == [str(other), "pending", "0", "0", "1"]
+    assert lines[1] == [str(other), "pending", "0", "0", "1"]
+    assert lines[2] == [str(join), "customer-7", "pending", "1", "1", "3"]
     [found] = [json.loads(line) for line in chosen.stdout.splitlines()]
     assert (found["join_id"], found["failed_steps"]) == (str(join), 1)
+
+
+def test_more_joins_than_the_limit_are_announced(penstock: Run, store: Store) -> None:
+    for number in range(3):
+        store.joins.start(f"customer-{number}", 1)
+
+    cut, whole = penstock("joins", "--limit", "2"), penstock("joins", "--limit", "3")
+
+    assert (len(cut.stdout.splitlines()), cut.stderr) == (3, "there are more: raise --limit\n")
+    assert (len(whole.stdout.splitlines()), whole.stderr) == (4, "")
 
 
 def test_a_join_is_shown_with_its_members(penstock: Run, store: Store, join: JoinId) -> None:

@@ -322,9 +322,10 @@ class TestAClientWhoseFunctionsChange:
     @pytest.mark.parametrize(
         "change",
         [
-            "drop function penstock.groups()",
-            "drop function penstock.groups();"
-            "create function penstock.groups() returns int language sql as 'select 1'",
+            "drop function penstock.groups",
+            "drop function penstock.groups;"
+            "create function penstock.groups(bigint, text, bigint, text)"
+            " returns int language sql as 'select 1'",
             "alter table penstock.consumer_groups rename to renamed_groups",
         ],
     )

@@ -496,3 +496,37 @@ def test_a_group_without_workers_shows_how_long_its_messages_wait(store: Store) 
     assert (
         store.groups.list()[0].oldest_pending == store.get_category_messages("device.seen")[1].time
     )
+
+
+def test_groups_come_in_pages_and_their_partitions_are_counted_up_to_a_limit(store: Store) -> None:
+    for name in ("a", "group", "z"):
+        store.groups.register(name)
+    store.append([DeviceSeen(device_id=str(number)) for number in range(5)])
+    claim = claim_device(store)
+    assert claim is not None
+
+    (counted,) = store.groups.list(3, after="a", limit=1)
+    (whole,) = store.groups.list(after="a", limit=1)
+
+    assert (counted.group_id, counted.partitions, counted.pending) == ("group", 3, 3)
+    assert (whole.partitions, whole.pending, whole.claimed) == (5, 5, 1)
+    assert "device.seen" in whole.handled_types
+    assert [one.group_id for one in store.groups.list(after="group")] == ["z"]
+    wrong: dict[str, Any]
+    for wrong in ({"count_up_to": -1}, {"limit": 0}, {"after": "\0"}):
+        with pytest.raises(penstock.errors.ValidationError):
+            store.groups.list(**wrong)
+
+
+def test_a_parked_partition_is_not_pending(store: Store) -> None:
+    store.groups.register("group")
+    store.append([DeviceSeen(device_id="a"), DeviceSeen(device_id="b")])
+    claim = claim_device(store)
+    assert claim is not None
+    store.groups.release(claim, error="no", park=True)
+
+    (status,) = store.groups.list()
+
+    assert (status.pending, status.parked) == (1, 1)
+    assert status.oldest_pending == store.get_category_messages("device.seen")[1].time
+    assert status.seconds_behind > 0

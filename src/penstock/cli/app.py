@@ -29,10 +29,12 @@ from penstock.cli.pipelines import graph, pipelines
 from penstock.cli.pipelines import run as run_pipeline
 from penstock.cli.read import categories, read, streams
 from penstock.cli.retain import retain
+from penstock.cli.search import search
 from penstock.cli.seek import replay, seek
 from penstock.cli.snapshots import snapshots
 from penstock.cli.status import release_writer, status, version
 from penstock.cli.target import Folder, Url, on_database, select_database
+from penstock.cli.trace import trace
 from penstock.cli.write import write
 
 app = typer.Typer(
@@ -73,7 +75,7 @@ def main(
 #: in the order of the help
 PANELS: dict[str, list[Callable[..., None] | typer.Typer]] = {
     "Set up": [init, status, doctor, console, release_writer, version, demo],
-    "Messages": [write, read, streams, categories, retain, archive, snapshots],
+    "Messages": [write, read, search, trace, streams, categories, retain, archive, snapshots],
     "Consumers": [consumers, seek, replay, parked, groups],
     "Outbox": [outbox, joins, dead_letters],
     "Pipelines": [run_pipeline, graph, pipelines, lake],

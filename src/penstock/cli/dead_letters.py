@@ -8,14 +8,12 @@ from typing import Annotated
 
 import typer
 
-from penstock import AsyncStore
 from penstock.cli.printing import counted, note, print_list
-from penstock.cli.target import Json, Yes, ask, command_group, confirm
+from penstock.cli.target import Json, Yes, ask, command_group, confirm, first_items
 from penstock.console.data import dead_letter_actions as actions
 from penstock.console.data import dead_letters as data
 from penstock.console.data.dead_letter_actions import Outcome
-from penstock.console.data.dead_letters import KINDS, DeadLetter
-from penstock.console.data.pages import MOST
+from penstock.console.data.dead_letters import KINDS
 
 Keys = Annotated[list[str], typer.Argument(metavar="KEY...", help="Keys, as the list shows them.")]
 
@@ -29,7 +27,11 @@ def overview(
     json: Json = False,
 ) -> None:
     """List failed outbox messages, parked messages and partitions, and errors of pipelines."""
-    found, more = ask(lambda store: _look(store, kind, limit))
+    found, more = ask(
+        lambda store: first_items(
+            limit, lambda after, size: data.dead_letters(store, kind, after, size)
+        )
+    )
     print_list(
         found,
         json,
@@ -38,19 +40,6 @@ def overview(
     )
     if more and not json:
         note("there are more: raise --limit")
-
-
-async def _look(store: AsyncStore, kind: str | None, limit: int) -> tuple[list[DeadLetter], bool]:
-    """Return dead letters, page by page, and whether there are more."""
-    found: list[DeadLetter] = []
-    after: str | None = None
-    while len(found) < limit:
-        page = await data.dead_letters(store, kind, after, min(limit - len(found), MOST))
-        found += page.items
-        after = page.next
-        if after is None:
-            break
-    return found, after is not None
 
 
 def retry(keys: Keys) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 
-from penstock import AsyncStore, OutboxMessage
+from penstock import AsyncStore
 from penstock.cli.printing import (
     console,
     counted,
@@ -19,12 +19,19 @@ from penstock.cli.printing import (
     print_list,
     print_table,
 )
-from penstock.cli.target import Json, ask, command_group, open_existing
+from penstock.cli.target import Json, ask, command_group, first_items, open_existing
 from penstock.console.data import joins as join_data
 from penstock.console.data.joins import JoinRow
+from penstock.console.data.outbox import (
+    OutboxDetail,
+    outbox_message,
+    outbox_messages,
+    whole_payload,
+)
+from penstock.console.data.outbox_rows import OutboxRow
 from penstock.console.data.topics import Topic, Topics, topics
 from penstock.log.overview import server_time
-from penstock.outbox.messages import STATES
+from penstock.outbox.messages import STATES, Payload, decode_payload
 
 Failures = Annotated[
     int, typer.Option(metavar="N", min=1, help="The number of failed messages to show.")
@@ -38,7 +45,8 @@ def overview(failures: Failures = 20, json: Json = False) -> None:
 
     `oldest ready` is when the first message that waits for a handler became due. `last error` is
     the error of that message, for instance that no dispatcher has a handler for its topic. A number
-    with a + was not counted further: beyond 1,000, and for `done` among the newest 1,000.
+    with a + was not counted further: beyond 1,000, and for `done` among the newest 1,000. Failed
+    messages are listed by topic and the time of failure.
     """
     found, failed, now = ask(lambda store: _look(store, failures))
     rows = [_row(one, now) for one in found.items]
@@ -57,16 +65,17 @@ def overview(failures: Failures = 20, json: Json = False) -> None:
             ((one.id, one.topic, one.attempts, one.last_error) for one in failed),
         )
         if len(failed) < found.failed.value:
-            shown = f"the oldest {len(failed)} of {found.failed} failed messages"
+            shown = f"the first {len(failed)} of {found.failed} failed messages"
             note(f"{shown}: --failures N shows more")
 
 
-async def _look(
-    store: AsyncStore, failures: int
-) -> tuple[Topics, Sequence[OutboxMessage], datetime]:
+async def _look(store: AsyncStore, failures: int) -> tuple[Topics, Sequence[OutboxRow], datetime]:
     """Return the topics, failed messages, and the server's time."""
     found = await topics(store)
-    failed = await store.outbox.list(state="failed", limit=failures)
+    failed, _ = await first_items(
+        failures,
+        lambda after, size: outbox_messages(store, state="failed", after=after, limit=size),
+    )
     return found, failed, await store.run(server_time())
 
 
@@ -82,13 +91,24 @@ def _row(topic: Topic, now: datetime) -> dict[str, Any]:
 
 
 def show_message(id: MessageId, json: Json = False) -> None:
-    """Show one message, in any state."""
-    with open_existing() as store:
-        message = store.outbox.get(id)
+    """Show one message, in any state, with what became of it and the joins that it belongs to."""
+    found, payload = ask(lambda store: _message(store, id))
+    facts = {**asdict(found.row), "dedupe_key": found.dedupe_key, "payload": payload}
     if json:
-        print_json(message)
-    else:
-        _print_fields(message)
+        print_json({**facts, "timeline": found.timeline, "joins": found.joins})
+        return
+    _print_fields({**facts, "payload": "null" if payload is None else payload})
+    console().print()
+    print_table("event time detail", ((one.what, one.time, one.detail) for one in found.timeline))
+    if found.joins:
+        console().print()
+        print_table(_JOIN_COLUMNS, map(_join_row, found.joins))
+
+
+async def _message(store: AsyncStore, id: str) -> tuple[OutboxDetail, Payload]:
+    """Return a message, and its payload, which is not cut as on the console."""
+    found = await outbox_message(store, id)
+    return found, decode_payload(await whole_payload(store, id), found.encoding)
 
 
 def retry(
@@ -125,24 +145,30 @@ def list_joins(
     ] = 100,
     json: Json = False,
 ) -> None:
-    """List joins, oldest first, with their completed, failed and expected steps."""
-    with open_existing() as store:
-        found = store.joins.list(grouping_key=grouping_key, status=status, limit=limit)
-    print_list(
-        found,
-        json,
-        "join grouping_key status >completed >failed >expected",
-        lambda one: (
-            one.join_id,
-            one.grouping_key,
-            one.status,
-            one.completed_steps,
-            one.failed_steps,
-            one.expected_steps,
-        ),
+    """List joins, newest first, with their completed, failed and expected steps.
+
+    A join that has timed out is listed with the pending ones until a dispatcher has resolved its
+    wait, and shown as failed.
+    """
+    found, more = ask(
+        lambda store: first_items(
+            limit,
+            lambda after, size: join_data.joins(
+                store, status, after, size, grouping_key=grouping_key
+            ),
+        )
     )
-    if len(found) == limit and not json:
-        note("there may be more: raise --limit")
+    print_list(found, json, _JOIN_COLUMNS, _join_row)
+    if more and not json:
+        note("there are more: raise --limit")
+
+
+_JOIN_COLUMNS = "join grouping_key status >completed >failed >expected"
+
+
+def _join_row(one: JoinRow) -> tuple[object, ...]:
+    steps = one.completed_steps, one.failed_steps, one.expected_steps
+    return one.join_id, one.grouping_key, one.status, *steps
 
 
 def show_join(id: JoinIdArgument, json: Json = False) -> None:
@@ -153,7 +179,7 @@ def show_join(id: JoinIdArgument, json: Json = False) -> None:
         facts = {"metadata": found.metadata, "waits_for": found.waits_for}
         print_json({**asdict(found.row), **facts, **members})
         return
-    _print_fields(found.row)
+    _print_fields(asdict(found.row))
     if found.waits_for:
         print_facts({"waits for": "; ".join(found.waits_for)})
     if found.steps:
@@ -176,11 +202,8 @@ def cancel(id: JoinIdArgument) -> None:
     note(f"join {id} cancelled")
 
 
-def _print_fields(record: OutboxMessage | JoinRow) -> None:
-    """Print the fields that have a value; a payload may be null."""
-    values = {field.name: getattr(record, field.name) for field in fields(record)}
-    if "payload" in values and values["payload"] is None:
-        values["payload"] = "null"
+def _print_fields(values: Mapping[str, object]) -> None:
+    """Print the fields that have a value."""
     print_facts({k.replace("_", " "): v for k, v in values.items() if v is not None})
 
 

@@ -15,13 +15,14 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import update_wrapper
 from inspect import Signature, signature
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar
 
 import psycopg
 import typer
 
 import penstock
 from penstock.cli.printing import printable
+from penstock.console.data.pages import MOST
 from penstock.database import pool
 from penstock.database.embedded import start
 from penstock.errors import NotInstalled
@@ -43,6 +44,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per li
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
 Answer = TypeVar("Answer")
+Item = TypeVar("Item", covariant=True)
 
 #: --url and --folder
 _selected: ContextVar[tuple[str | None, str | None]] = ContextVar("selected")
@@ -143,6 +145,33 @@ def ask(question: Callable[[penstock.AsyncStore], Awaitable[Answer]]) -> Answer:
             return await question(store)
 
     return asyncio.run(run())
+
+
+class AnyPage(Protocol[Item]):
+    """A page of the console's data."""
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        """What it lists."""
+
+    @property
+    def next(self) -> str | None:
+        """Where the next page begins; None: this is the last one."""
+
+
+async def first_items(
+    limit: int, page_of: Callable[[str | None, int], Awaitable[AnyPage[Item]]]
+) -> tuple[list[Item], bool]:
+    """Return the first items of a list of the console's, page by page, and whether more follow."""
+    found: list[Item] = []
+    after: str | None = None
+    while len(found) < limit:
+        page = await page_of(after, min(limit - len(found), MOST))
+        found += page.items
+        after = page.next
+        if after is None:
+            break
+    return found, after is not None
 
 
 @contextmanager

@@ -114,9 +114,17 @@ class AsyncGroups:
         """Keep the claim for another `lease` from now."""
         await self._runs.run(claims.extend(claim, lease))
 
-    async def list(self) -> Sequence[GroupStatus]:
-        """Return the state of each consumer group."""
-        return await self._runs.run(operations.listing(self._runs.context))
+    async def list(
+        self, count_up_to: int = 10_000, *, after: str = "", limit: int = 1_000
+    ) -> Sequence[GroupStatus]:
+        """Return the state of consumer groups.
+
+        They are sorted by id, at most `limit` after that of `after`. Partitions are counted up to
+        `count_up_to`, which limits the cost.
+        """
+        return await self._runs.run(
+            operations.listing(self._runs.context, count_up_to, after, limit)
+        )
 
     async def parked(self, group_id: str) -> Sequence[ParkedPartition]:
         """Return the parked partitions of a group, with their errors."""

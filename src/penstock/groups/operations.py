@@ -12,7 +12,8 @@ from typing import LiteralString, NamedTuple, TypeVar
 
 from penstock.database.operation import Operation, Row, call, only_value
 from penstock.database.waiters import of_group
-from penstock.log.context import LogContext
+from penstock.errors import ValidationError
+from penstock.log.context import LogContext, check_position, is_whole
 from penstock.message import check_text
 
 Result = TypeVar("Result")
@@ -20,17 +21,31 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class GroupStatus:
-    """The state of a group."""
+    """The state of a group. Partitions are counted up to a limit."""
 
     group_id: str
+    #: active or stopped
     status: str
     partition_by: list[str] | None
+    handled_types: list[str]
     partitions: int
+    #: those that have unhandled messages and are not parked
     pending: int
     claimed: int
     parked: int
     routed_to: int
+    #: when the first unhandled message of a partition that is not parked was written
     oldest_pending: datetime | None
+    created_at: datetime
+    #: when the status was read, by the server's clock
+    as_of: datetime
+
+    @property
+    def seconds_behind(self) -> float:
+        """The seconds that the first unhandled message has waited."""
+        if self.oldest_pending is None:
+            return 0.0
+        return max(0.0, (self.as_of - self.oldest_pending).total_seconds())
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +82,8 @@ _SQL: dict[str, LiteralString] = {
     " join penstock.partition_states s on s.group_pk = g.id and s.parked_at is not null"
     " join penstock.partitions p on p.offset_id = s.offset_id order by s.parked_at",
 }
+
+_STATUS: LiteralString = "select *, clock_timestamp() from penstock.groups(%s, %s, %s, %s)"
 
 #: those of them after which partitions may be ready
 _MAKE_READY = ("start_consumer_group", "reset_consumer_group", "resume_partitions")
@@ -106,14 +123,30 @@ def resume(context: LogContext, group_id: str, partition_key: str | None = None)
     return _on_group(context, "resume_partitions", only_value, group_id, partition_key)
 
 
-def listing(context: LogContext) -> Operation[list[GroupStatus]]:
-    """List all groups."""
+def listing(
+    context: LogContext, count_up_to: int, after: str, limit: int
+) -> Operation[list[GroupStatus]]:
+    """List groups by their ids, after one."""
     context.require_penstock("a consumer group")
+    check_position("count_up_to", count_up_to)
+    if not isinstance(after, str) or "\0" in after:
+        raise ValidationError("after", after, "a group_id")
+    if not is_whole(limit) or limit < 1:
+        raise ValidationError("limit", limit, "at least 1")
+    arguments = (count_up_to, after, limit, None)
+    return call("groups", _STATUS, arguments, lambda rows: [GroupStatus(*row) for row in rows])
+
+
+def one(context: LogContext, group_id: str, count_up_to: int) -> Operation[GroupStatus | None]:
+    """Read one group, None if there is none."""
+    context.require_penstock("a consumer group")
+    check_text("group_id", group_id)
+    check_position("count_up_to", count_up_to)
     return call(
-        "groups",
-        "select * from penstock.groups()",
-        (),
-        lambda rows: [GroupStatus(*row) for row in rows],
+        "group",
+        _STATUS,
+        (count_up_to, "", 1, group_id),
+        lambda rows: GroupStatus(*rows[0]) if rows else None,
     )
 
 

@@ -122,21 +122,33 @@ class TestConsumers:
         assert self.position(store) == self.last
 
 
-def test_seek_a_queue(visitor: Visitor, console: str, store: Store) -> None:
+def test_each_consumer_of_a_queue_is_sought_from_its_own_row(
+    visitor: Visitor, console: str, store: Store
+) -> None:
     queue = store.queue("returns")
     queue.offer_many(["a", "b", "c"])
-    with queue.create_consumer("clerk") as session:
-        session.poll()
+    for name in ("auditor", "clerk"):
+        with queue.create_consumer(name) as session:
+            session.poll()
+            session.commit()
     page = visitor.open(f"{console}/queues")
-    page.get_by_role("textbox", name="Queue").fill("returns")
-    page.get_by_role("textbox", name="Consumer").fill("clerk")
+    before = sought(store)
+    page.get_by_role("link", name="Seek clerk of returns").click()
+    expect(page.get_by_role("heading", name="Seek clerk of returns")).to_be_visible()
+    expect(page.get_by_label("Next offset")).to_have_value(str(before["clerk"]))
     page.get_by_label("Next offset").fill("3")
     page.get_by_role("button", name="Seek").click()
 
-    confirm(page, "seek-queue", store)
+    confirm(page, "seek-queue", store, says="clerk")
 
-    (found,) = [one for one in store.admin.sessions() if one.queue == "returns"]
-    assert found.next_offset == 3
+    assert sought(store) == {**before, "clerk": 3} != before
+
+
+def sought(store: Store) -> dict[str, int]:
+    """The next offsets of the queue's consumers."""
+    return {
+        one.consumer_id: one.next_offset for one in store.admin.sessions() if one.queue == "returns"
+    }
 
 
 class TestGroups:

@@ -120,6 +120,21 @@ def test_the_trace_of_an_order_has_its_cause_and_all_its_consequences(
         expect(tree).to_contain_text(text)
 
 
+def test_joins_of_one_grouping_key_are_chosen_and_left_again(
+    visitor: Visitor, console: str
+) -> None:
+    page = visitor.open(f"{console}/joins")
+    rows = page.get_by_role("main").get_by_role("row")
+    expect(rows.filter(has_text="nightly")).to_have_count(1)
+    page.get_by_role("link", name="shop", exact=True).first.click()
+
+    expect(page.get_by_text("Of the grouping key shop")).to_be_visible()
+    expect(rows.filter(has_text="nightly")).to_have_count(0)
+
+    page.get_by_role("link", name="All joins").click()
+    expect(rows.filter(has_text="nightly")).to_have_count(1)
+
+
 def test_a_graph_can_be_zoomed(visitor: Visitor, console: str) -> None:
     page = visitor.open(f"{console}/pipelines/pipeline?pipeline=shop")
     width = "one => one.getBoundingClientRect().width"

@@ -73,9 +73,10 @@ select gen_random_uuid(), 'topic ' || mod(n, 7), '{{}}', 'json', s.state,
   case when s.state in ('done', 'failed') then now() - make_interval(secs => n) end
 from generate_series(1, {OUTBOX}) n,
   lateral (select (array['ready', 'in_progress', 'done', 'failed'])[1 + mod(n, 4)]) s(state);
-insert into penstock.joins (join_id, expected_steps, status, created_at)
-select gen_random_uuid(), 1, (array['pending', 'completed'])[1 + mod(n, 2)],
-  now() - make_interval(secs => n) from generate_series(1, {OUTBOX}) n;
+insert into penstock.joins (join_id, grouping_key, expected_steps, status, created_at)
+select gen_random_uuid(), case mod(n, 1000) when 3 then 'rare' else 'usual' end, 1,
+  (array['pending', 'completed'])[1 + mod(n, 2)], now() - make_interval(secs => n)
+from generate_series(1, {OUTBOX}) n;
 insert into penstock.join_steps (join_id) select join_id from penstock.joins;
 """
 READ = """
@@ -158,6 +159,14 @@ CALLS: list[tuple[str, Call, int]] = [
         for state in (None, *outbox.STATES)
     ),
     ("joins", joins.joins, 2_000),
+    *(
+        (
+            f"joins of a {key} key",
+            lambda store, key=key: joins.joins(store, grouping_key=key),
+            2_000,
+        )
+        for key in ("rare", "usual")
+    ),
     (
         "a boundary",
         lambda store: boundaries.explore(store, "big.seen user=u1"),

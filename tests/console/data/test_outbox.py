@@ -160,3 +160,16 @@ async def test_joins_come_newest_first_in_pages(async_store: AsyncStore) -> None
 
     assert found == started[::-1]
     assert [one.join_id for one in cancelled.items] == [started[2]]
+
+
+async def test_joins_of_a_grouping_key_come_in_pages(async_store: AsyncStore) -> None:
+    first, _, second = [await async_store.joins.start(key, 1) for key in ("a", "b", "a")]
+    await async_store.joins.cancel(first)
+
+    newest = await joins.joins(async_store, limit=1, grouping_key="a")
+    older = await joins.joins(async_store, None, newest.next, 1, grouping_key="a")
+    pending = await joins.joins(async_store, "pending", grouping_key="a")
+
+    assert [one.join_id for one in (*newest.items, *older.items)] == [second, first]
+    assert older.next is None
+    assert [one.join_id for one in pending.items] == [second]

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import LiteralString
 
-from penstock.console.data.pages import Count, Page, check_page, counted, page, place, query
-from penstock.database.operation import Row
+from penstock.console.data.pages import (
+    COUNT_UP_TO,
+    Count,
+    Page,
+    bounded,
+    check_page,
+    counted,
+    page,
+    place,
+)
 from penstock.errors import GroupNotFound
-from penstock.message import check_text
+from penstock.groups import operations
+from penstock.groups.operations import GroupStatus
 from penstock.store_async import AsyncStore
 
 
@@ -32,69 +40,34 @@ class Group:
     created_at: datetime
 
 
-_GROUPS: LiteralString = """
-select g.group_id, g.status, coalesce(g.partition_by, '{}'), g.handled_types,
-  (select count(*) from (
-     select from penstock.partitions p where p.group_pk = g.id order by p.feed limit 1000) c),
-  (select count(*) from (
-     select from penstock.partition_states s
-     where s.group_pk = g.id and s.next_position is not null and s.parked_at is null
-     order by s.next_position limit 1000) c),
-  (select count(s.token) from (
-     select s.token from penstock.partition_states s
-     where s.group_pk = g.id and s.due is not null order by s.due limit 1000) s),
-  (select count(*) from (
-     select from penstock.partition_states s
-     where s.group_pk = g.id and s.parked_at is not null order by s.next_position limit 1000) c),
-  a.routed_to,
-  penstock.seconds_since((
-    select m.time
-    from (select penstock.first_pending(g) as position offset 0) f  -- called once
-    join penstock.indexed_messages m on m.global_position = f.position)), g.created_at
-from penstock.consumer_groups g
-cross join lateral penstock.latest_group_progress(g.id) a
-where {which}
-order by g.group_id limit %s"""
-
-
 async def groups(store: AsyncStore, after: str | None = None, limit: int = 100) -> Page[Group]:
     """Return the groups by name."""
-    store.context.require_penstock("a consumer group")
     check_page(limit)
     [name] = place(after, str) or ("",)
-    sql = _GROUPS.replace("{which}", "g.group_id > %s")
-    return await store.run(
-        query(
-            "groups",
-            sql,
-            (name, limit + 1),
-            lambda rows: page(rows, limit, _group, lambda row: row[:1]),
-        )
-    )
+    listed = operations.listing(store.context, COUNT_UP_TO, name, limit + 1)
+    found = await store.run(bounded(listed))
+    return page(found, limit, _group, lambda one: (one.group_id,))
 
 
 async def group(store: AsyncStore, group_id: str) -> Group:
     """Return one group, or raise `GroupNotFound`."""
-    store.context.require_penstock("a consumer group")
-    check_text("group_id", group_id)
-    sql = _GROUPS.replace("{which}", "g.group_id = %s")
-    rows = await store.run(query("group", sql, (group_id, 1), list))
-    if not rows:
+    found = await store.run(bounded(operations.one(store.context, group_id, COUNT_UP_TO)))
+    if found is None:
         raise GroupNotFound(group_id)
-    return _group(rows[0])
+    return _group(found)
 
 
-def _group(row: Row) -> Group:
+def _group(one: GroupStatus) -> Group:
     return Group(
-        group_id=row[0],
-        status=row[1],
-        partition_by=tuple(row[2]),
-        handled_types=tuple(row[3]),
-        partitions=counted(row[4]),
-        pending=counted(row[5]),
-        claimed=counted(row[6]),
-        parked=counted(row[7]),
-        routed_to=row[8],
-        seconds_behind=row[9],
-        created_at=row[10],
+        group_id=one.group_id,
+        status=one.status,
+        partition_by=tuple(one.partition_by or ()),
+        handled_types=tuple(one.handled_types),
+        partitions=counted(one.partitions),
+        pending=counted(one.pending),
+        claimed=counted(one.claimed),
+        parked=counted(one.parked),
+        routed_to=one.routed_to,
+        seconds_behind=one.seconds_behind,
+        created_at=one.created_at,
     )

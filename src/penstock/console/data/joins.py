@@ -11,7 +11,7 @@ from penstock.console.data.outbox_rows import COLUMNS, OutboxRow, as_row
 from penstock.console.data.pages import Page, check_page, page, place, query
 from penstock.database.operation import Row
 from penstock.errors import JoinNotFound, ValidationError
-from penstock.message import as_uuid
+from penstock.message import as_uuid, check_text
 from penstock.store_async import AsyncStore
 
 STATUSES = ("pending", "completed", "failed", "cancelled")
@@ -85,24 +85,34 @@ _NEWEST: LiteralString = """
     order by j.status desc, j.created_at desc, j.join_id desc limit %(most)s
   ) c
   order by c.created_at desc, c.join_id desc limit %(most)s"""
+_NEWEST_OF_KEY: LiteralString = _NEWEST.replace(
+    "where j.status", "where j.grouping_key = %(grouping_key)s and j.status"
+)
 _END_OF_TIME = datetime(9999, 12, 31, tzinfo=UTC)
 _LAST_ID = UUID(int=2**128 - 1)
 
 
 async def joins(
-    store: AsyncStore, status: str | None = None, after: str | None = None, limit: int = 50
+    store: AsyncStore,
+    status: str | None = None,
+    after: str | None = None,
+    limit: int = 50,
+    *,
+    grouping_key: str | None = None,
 ) -> Page[JoinRow]:
-    """Return joins, newest first, with a status or with any.
+    """Return joins, newest first, with a status or with any, of one grouping key or of all.
 
     A join that has timed out is listed as pending until its wait is resolved, and shown as failed.
     """
     store.context.require_penstock("the outbox")
     if status is not None and status not in STATUSES:
         raise ValidationError("status", status, f"one of {', '.join(STATUSES)}")
+    if grouping_key is not None:
+        check_text("grouping_key", grouping_key)
     check_page(limit)
     time, id = place(after, datetime, UUID) or (_END_OF_TIME, _LAST_ID)
     sql: LiteralString = f"""
-with newest as materialized ({_NEWEST})
+with newest as materialized ({_NEWEST if grouping_key is None else _NEWEST_OF_KEY})
 select {_COLUMNS}, n.created_at from newest n
 join penstock.join_progress j on j.join_id = n.join_id
 order by n.created_at desc, n.join_id desc"""  # noqa: S608
@@ -111,6 +121,7 @@ order by n.created_at desc, n.join_id desc"""  # noqa: S608
         "time": time,
         "id": id,
         "most": limit + 1,
+        "grouping_key": grouping_key,
     }
     return await store.run(
         query(

@@ -8,7 +8,7 @@ of version 7 contains.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -76,6 +76,17 @@ async def search(
         for name, value in (attributes or {}).items()
     }
     return await _by_attributes(store, type, wanted, after, limit)
+
+
+def as_attributes(texts: Iterable[str]) -> dict[str, str]:
+    """Return the attributes that texts such as `name=value` name."""
+    attributes = {}
+    for one in texts:
+        name, separator, value = one.partition("=")
+        if not separator or not name.strip():
+            raise ValidationError("attribute", one, "name=value")
+        attributes[name.strip()] = value.strip()
+    return attributes
 
 
 async def _by_id(store: AsyncStore, id: str) -> Found:

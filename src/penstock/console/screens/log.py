@@ -14,7 +14,6 @@ from penstock.errors import ValidationError
 from penstock.message import as_uuid
 
 _PAGED = {"after": "the `next` of the page before", "limit": "rows of a page, at most 200"}
-_NAME_VALUE = "name=value"
 
 
 async def categories(ask: Ask) -> Mapping[str, Any]:
@@ -67,7 +66,9 @@ async def message(ask: Ask) -> Mapping[str, Any]:
 
 async def search(ask: Ask) -> Mapping[str, Any]:
     """Return messages by id, by correlation, or by type and attributes."""
-    attributes = _attributes(ask)
+    attributes = search_data.as_attributes(ask.texts("attribute"))
+    for name in attributes:
+        ask.plain.check_visible(name)
     given: dict[str, Any] = {
         "type": ask.text("type"),
         "attributes": attributes or None,
@@ -114,17 +115,6 @@ async def download(ask: Ask) -> tuple[str, bytes]:
 def _key(ask: Ask) -> int | str:
     found = ask.need("key")
     return int(found) if found.isascii() and found.isdigit() and len(found) < 19 else found
-
-
-def _attributes(ask: Ask) -> dict[str, str]:
-    attributes = {}
-    for one in ask.texts("attribute"):
-        name, separator, value = one.partition("=")
-        if not separator or not name.strip():
-            raise ValidationError("attribute", one, _NAME_VALUE)
-        ask.plain.check_visible(name.strip())
-        attributes[name.strip()] = value.strip()
-    return attributes
 
 
 SCREENS = (

@@ -34,9 +34,10 @@ async def message(ask: Ask) -> Mapping[str, Any]:
 
 async def joins(ask: Ask) -> Mapping[str, Any]:
     """Return joins, newest first."""
-    status = ask.text("status")
-    page = await join_data.joins(ask.store, status, ask.text("after"), ask.limit())
-    return {"status": status, "joins": page, "statuses": JOIN_STATES}
+    status, key = ask.text("status"), ask.text("grouping_key")
+    after, limit = ask.text("after"), ask.limit()
+    page = await join_data.joins(ask.store, status, after, limit, grouping_key=key)
+    return {"status": status, "grouping_key": key, "joins": page, "statuses": JOIN_STATES}
 
 
 async def join(ask: Ask) -> Mapping[str, Any]:
@@ -69,7 +70,11 @@ SCREENS = (
     Screen(
         *("/joins", "joins", "Joins", "joins.html", joins),
         "Joins, newest first.",
-        {"status": f"one of {', '.join(JOIN_STATES)}", **_PAGED},
+        {
+            "status": f"one of {', '.join(JOIN_STATES)}",
+            "grouping_key": "only joins with this grouping key",
+            **_PAGED,
+        },
     ),
     Screen(
         *("/joins/join", "joins", "Join", "join.html", join),

@@ -26,10 +26,13 @@ async def consumer(ask: Ask) -> Mapping[str, Any]:
 
 
 async def queues(ask: Ask) -> Mapping[str, Any]:
-    """Return the consumers of queues."""
-    return {
-        "consumers": await consumer_data.queue_consumers(ask.store, ask.text("after"), ask.limit())
-    }
+    """Return the consumers of queues, and the one that was chosen."""
+    queue, consumer_id = ask.text("queue"), ask.text("consumer_id")
+    found = await consumer_data.queue_consumers(ask.store, ask.text("after"), ask.limit())
+    chosen = None
+    if queue is not None and consumer_id is not None:
+        chosen = await consumer_data.queue_consumer(ask.store, queue, consumer_id)
+    return {"consumers": found, "chosen": chosen}
 
 
 async def groups(ask: Ask) -> Mapping[str, Any]:
@@ -69,7 +72,7 @@ SCREENS = (
     Screen(
         *("/queues", "queues", "Queues", "queues.html", queues),
         "The consumers of queues: offset, lag.",
-        _PAGED,
+        {"queue": "with `consumer_id`: also this one, to seek", "consumer_id": "its id", **_PAGED},
     ),
     Screen(
         *("/groups", "groups", "Groups", "groups.html", groups),

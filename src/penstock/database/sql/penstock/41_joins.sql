@@ -28,7 +28,7 @@ create table if not exists penstock.joins (
   updated_at timestamptz not null default clock_timestamp()
 );
 
-create index if not exists joins_grouping_key on penstock.joins (grouping_key)
+create index if not exists joins_grouping_key on penstock.joins (grouping_key, status, created_at, join_id)
   where grouping_key is not null;
 create index if not exists joins_status on penstock.joins (status, created_at);
 create index if not exists joins_finished on penstock.joins (updated_at) where status <> 'pending';

@@ -111,30 +111,44 @@ as $$
      ) f))
 $$;
 
--- The state of all groups, for operators.
-create or replace function penstock.groups()
+-- Groups by their ids, after `after_id`, at most `page_size`; or, if `of_group` is given, that one. Partitions
+-- are counted up to `most`, and claims among the first `most` claims and retries. `oldest_pending` is when the
+-- first message was written that is not handled.
+create or replace function penstock.groups(
+  most bigint default 10000, after_id text default '', page_size bigint default 1000, of_group text default null)
 returns table (
-  group_id text, status text, partition_by text[], partitions bigint, pending bigint,
-  claimed bigint, parked bigint, routed_to bigint, oldest_pending timestamptz
+  group_id text, status text, partition_by text[], handled_types text[], partitions bigint, pending bigint,
+  claimed bigint, parked bigint, routed_to bigint, oldest_pending timestamptz, created_at timestamptz
 )
 language sql stable
-set enable_bitmapscan = off
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
-  select g.group_id, g.status, g.partition_by, c.partitions, c.pending, c.claimed, c.parked,
-    a.routed_to, m.time at time zone 'utc'
-  from penstock.consumer_groups g
+  with chosen as materialized (
+    (select g.* from penstock.consumer_groups g
+     where of_group is null and g.group_id > after_id order by g.group_id limit page_size)
+    union all
+    select g.* from penstock.consumer_groups g where g.group_id = of_group
+  )
+  select g.group_id, g.status, g.partition_by, g.handled_types,
+    (select count(*) from (
+       select from penstock.partitions p where p.group_pk = g.id order by p.feed limit most) c),
+    (select count(*) from (
+       select from penstock.partition_states s
+       where s.group_pk = g.id and s.next_position is not null and s.parked_at is null
+       order by s.next_position limit most) c),
+    (select count(s.token) from (
+       select s.token from penstock.partition_states s
+       where s.group_pk = g.id and s.due is not null order by s.due limit most) s),
+    (select count(*) from (
+       select from penstock.partition_states s
+       where s.group_pk = g.id and s.parked_at is not null order by s.next_position limit most) c),
+    a.routed_to,
+    (select m.time at time zone 'utc'
+     from (select penstock.first_pending(g) as position offset 0) f  -- called once
+     join penstock.indexed_messages m on m.global_position = f.position),
+    g.created_at
+  from chosen g
   cross join lateral penstock.latest_group_progress(g.id) a
-  cross join lateral (
-    select count(*) as partitions,
-      count(*) filter (where s.next_position is not null) as pending,
-      count(*) filter (where s.token is not null) as claimed,
-      count(*) filter (where s.parked_at is not null) as parked,
-      min(s.next_position) as oldest
-    from penstock.partitions p cross join lateral penstock.latest_partition_state(p.offset_id) s
-    where p.group_pk = g.id
-  ) c
-  left join penstock.indexed_messages m
-    on m.global_position = least(c.oldest, penstock.first_pending(g))
   order by g.group_id
 $$;
 
