@@ -18,4 +18,4 @@ def compare(server: Server, effort: Effort) -> Iterator[Comparison]:
     yield commits.compare(server, effort.rounds, many=100 if quick else commits.MANY)
     with spark_place(server) as place:
         yield steps.compare(place, 40_000 if quick else 100_000, 1 if quick else 7)
-        yield from archived.compare(place, 100_000 if quick else 2_000_000, 1 if quick else 5)
+        yield from archived.compare(place, 100_000 if quick else 2_000_000, 1 if quick else 7)
