@@ -7,8 +7,10 @@ import os
 import signal
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import fmean
 
 import psycopg
 
@@ -16,8 +18,9 @@ import penstock
 from bench.measuring import Contender, Effort, measure, tell
 from bench.results import Comparison, Figure, ratio
 from bench.server import Server, fill, settle
-from bench.writers import writers
-from penstock.log.archive import archive
+from bench.writers import Writers, writers
+from penstock.log.archive import MAX_LOAD, archive
+from penstock.log.bloated_indexes import index_sizes, rebuild
 from penstock.log.retention import Keep
 
 MESSAGES = 5_000_000
@@ -30,7 +33,12 @@ NOTES = [
     "(SIGSTOP) or goes on.",
     "The table with its indexes is measured before, and after as many messages were written as a "
     "twentieth of the log. A page of an index is used again when nothing of it is left, and the "
-    "last message of each stream stays: so it is measured once more with the indexes rebuilt.",
+    "last message of each stream stays: so at its end the archive rebuilds the indexes.",
+]
+REBUILDING = [
+    f"{WRITERS} processes write one message at a time, while all indexes of the log are rebuilt "
+    "one after the other, as the archive does at its end: `reindex index concurrently`, "
+    f"{MAX_LOAD:.0%} of the time. Pauses are part of it.",
 ]
 _SIZE = "select pg_total_relation_size('message_store.messages')"
 
@@ -75,21 +83,42 @@ def compare(server: Server, effort: Effort) -> Iterator[Comparison]:
     per_archived = Figure("archive", "bytes/message", [files / moved])
     was = Figure("size before", "bytes", [before])
     became = Figure("size after", "bytes", [_size(url)])
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("reindex table concurrently message_store.messages")
-    rebuilt = Figure("size after, indexes rebuilt", "bytes", [_size(url)])
     yield Comparison(
         "What an archive leaves",
-        [per_row, per_archived, was, became, rebuilt],
-        [
-            ratio(per_archived, per_row, at_most=0.2),
-            ratio(became, was, at_most=1),
-            ratio(rebuilt, was, at_most=1),
-        ],
+        [per_row, per_archived, was, became],
+        [ratio(per_archived, per_row, at_most=0.2), ratio(became, was, at_most=1)],
         NOTES,
         f"{messages:,} messages",
     )
+    yield _rebuilding(url, messages, 1 if effort.quick else 3)
     server.drop("archived")
+
+
+def _rebuilding(url: str, messages: int, rounds: int) -> Comparison:
+    """Measure writers beside the rebuilding of all indexes."""
+    with writers(url, WRITERS) as busy:
+        contenders = [
+            Contender("writers alone", lambda: busy.messages_per_second(10)),
+            Contender("writers beside the rebuilding", lambda: _beside_rebuilding(url, busy)),
+        ]
+        title = "Writers beside the rebuilding of indexes"
+        figures = measure(title, "messages/s", contenders, rounds, warm_up=False)
+    alone, beside = figures.values()
+    ratios = [ratio(beside, alone, at_least=0.8)]
+    what = f"after {messages:,} messages"
+    return Comparison(title, [alone, beside], ratios, REBUILDING, what)
+
+
+def _beside_rebuilding(url: str, busy: Writers) -> float:
+    """Return the messages per second until all indexes are rebuilt."""
+    figures = []
+    with psycopg.connect(url, autocommit=True) as connection, ThreadPoolExecutor(1) as thread:
+        names = [one.name for one in index_sizes(connection)]
+        rebuilding = thread.submit(rebuild, connection, names, max_load=MAX_LOAD)
+        while not rebuilding.done():
+            figures.append(busy.messages_per_second(1))
+        assert rebuilding.result() == names
+    return fmean(figures)
 
 
 class _Process:

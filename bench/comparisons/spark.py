@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from bench.measuring import Effort
 from bench.results import Comparison
 from bench.server import Server
-from bench.spark import archived, looking_up, memory, reading, writing
+from bench.spark import looking_up, memory, reading, writing
 from bench.spark.place import spark_place
 from bench.spark.sales import index_customers, make_log
 
@@ -26,7 +26,6 @@ def compare(server: Server, effort: Effort) -> Iterator[Comparison]:
         yield looking_up.one_stream(place, database, messages, rounds * 3)
         yield looking_up.one_attribute(place, database, messages, rounds * 3)
         yield writing.compare(place, written, rounds)
-        yield from archived.compare(place, 100_000 if effort.quick else 2_000_000, min(rounds, 3))
     if not effort.quick:  # of a short run the memory tells nothing
         with spark_place(server, **memory.FRESH_WORKERS) as place:
             yield memory.reading(place, database, messages)

@@ -13,7 +13,7 @@ from tests.cli.conftest import Run, run
 
 CHECKS = [
     "Python", "psycopg", "embedded server", "Spark", "server", "message store", "durability",
-    "lock table", "sequence", "triggers", "open writers",
+    "lock table", "sequence", "indexes", "triggers", "open writers",
     "old snapshots", "wake-ups",
 ]  # fmt: skip
 

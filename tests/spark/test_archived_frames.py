@@ -17,7 +17,7 @@ from penstock.errors import ArchiveUnreachable
 from penstock.lake import catalog
 from penstock.lake.compaction import compact
 from penstock.log.retention import Keep
-from penstock.spark import Frames
+from penstock.spark import Frames, history
 from tests.log.archiving import archived, store_with_warehouse
 from tests.spark.frames import in_order, last_line, load
 
@@ -128,6 +128,38 @@ class TestSparkReadsTheFilesItself:
         assert [row.global_position for row in after_a_run] == expected
         assert [row.global_position for row in in_order(frames[1])] == expected
         assert frames[0].where("type = 'Paid'").count() == 4
+
+    def test_each_core_gets_several_tasks_whatever_the_session_is_set_to(
+        self, spark: SparkSession, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        archived(store, "order", Keep(count=10))
+        monkeypatch.setattr(history, "SMALLEST_TASK", 256)
+        name = "spark.sql.files.openCostInBytes"
+        before = spark.conf.get(name)
+
+        frame = Frames(store, spark).read.category("order")
+
+        assert frame.rdd.getNumPartitions() > 2 * spark.sparkContext.defaultParallelism
+        assert frame.count() == COUNT + 4
+        assert frame.sparkSession is spark
+        assert spark.conf.get(name) == before
+
+    def test_however_many_files_there_are_no_job_lists_them(
+        self, spark: SparkSession, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for kept in (30, 20, 10):
+            archived(store, "order", Keep(count=kept))
+        name = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+        spark.conf.set(name, 1)
+        try:
+            jobs = spark.sparkContext.statusTracker().getJobIdsForGroup(None)
+            frame = Frames(store, spark).read.category("order")
+            found = spark.sparkContext.statusTracker().getJobIdsForGroup(None)
+        finally:
+            spark.conf.unset(name)
+
+        assert reads_files(frame)
+        assert sorted(found) == sorted(jobs)
 
     @pytest.mark.parametrize(("folder", "is_plain"), [("a%20b", True), ("lake*", False)])
     def test_files_that_spark_would_take_for_a_pattern_are_read_by_the_source(

@@ -254,7 +254,9 @@ class Admin:
         *,
         ignore_consumers: bool = False,
         max_load: float = MAX_LOAD,
+        reindex: bool = True,
         progress: Callable[[int], None] = lambda moved: None,
+        reindexing: Callable[[str], None] = lambda index: None,
     ) -> Archived:
         """Move the messages of a category that are older than an age (seconds, timedelta) to files.
 
@@ -263,6 +265,8 @@ class Admin:
         message of each stream stays in the database, except of a stream that is named after its
         only message. `progress` is called with the number of messages moved so far. `max_load` is
         the share of the time that it works: between batches it pauses, for the sake of writers.
+        At the end, indexes of the log that are mostly empty by now are rebuilt while others write,
+        unless `reindex` is false; `reindexing` is called with the name of each.
 
         If a consumer, group or processor has not read some of them, `UnreadMessages` is raised and
         nothing is moved, unless `ignore_consumers` is true. Requires the owner's privileges.
@@ -273,7 +277,9 @@ class Admin:
             Keep(age=age),
             ignore_consumers=ignore_consumers,
             max_load=max_load,
+            reindex=reindex,
             progress=progress,
+            reindexing=reindexing,
         )
 
     def _archive(self, category: str, keep: Keep, **how: Any) -> Archived:

@@ -265,7 +265,9 @@ class AsyncAdmin:
         *,
         ignore_consumers: bool = False,
         max_load: float = MAX_LOAD,
+        reindex: bool = True,
         progress: Callable[[int], None] = lambda moved: None,
+        reindexing: Callable[[str], None] = lambda index: None,
     ) -> Archived:
         """Move the messages of a category that are older than an age (seconds, timedelta) to files.
 
@@ -274,6 +276,8 @@ class AsyncAdmin:
         message of each stream stays in the database, except of a stream that is named after its
         only message. `progress` is called with the number of messages moved so far. `max_load` is
         the share of the time that it works: between batches it pauses, for the sake of writers.
+        At the end, indexes of the log that are mostly empty by now are rebuilt while others write,
+        unless `reindex` is false; `reindexing` is called with the name of each.
 
         If a consumer, group or processor has not read some of them, `UnreadMessages` is raised and
         nothing is moved, unless `ignore_consumers` is true. Requires the owner's privileges.
@@ -284,7 +288,9 @@ class AsyncAdmin:
             Keep(age=age),
             ignore_consumers=ignore_consumers,
             max_load=max_load,
+            reindex=reindex,
             progress=progress,
+            reindexing=reindexing,
         )
 
     async def _archive(self, category: str, keep: Keep, **how: Any) -> Archived:

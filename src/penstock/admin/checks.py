@@ -19,6 +19,7 @@ from penstock.database.execute import execute
 from penstock.database.install import install_on
 from penstock.database.wake_ups import notifications_arrive
 from penstock.errors import PenstockError, first_line
+from penstock.log.bloated_indexes import unfinished
 from penstock.log.overview import shortened
 from penstock.loops.durations import shown_age
 
@@ -181,6 +182,16 @@ def old_snapshots(server: Server) -> Finding:
     return ok(f"{owner} sees those of all roles")
 
 
+def indexes(server: Server) -> Finding:
+    """Check that no interrupted rebuild has left an index that is of no use."""
+    names = [f"message_store.{one}" for one in unfinished(server.connection)]
+    if names:
+        found = f"{', '.join(names)}: left by an interrupted rebuild; every write maintains it"
+        advice = f"drop index concurrently {', '.join(names)}; or the next archive drops it"
+        return warning(found, advice)
+    return ok("none is unfinished")
+
+
 def wake_ups(
     connection: psycopg.Connection[Any], other: psycopg.Connection[Any], timeout: float = 1.0
 ) -> Finding:
@@ -192,7 +203,7 @@ def wake_ups(
 
 
 _CHECKS = {"message store": message_store, "durability": durability, "lock table": lock_table}
-_MESSAGE_STORE_CHECKS = {"sequence": sequence}
+_MESSAGE_STORE_CHECKS = {"sequence": sequence, "indexes": indexes}
 _PENSTOCK_CHECKS = {
     "triggers": triggers,
     "open writers": open_writers,

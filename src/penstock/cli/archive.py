@@ -36,20 +36,29 @@ def archive(
             min=0.01, max=1, help="The share of the time that it works, for the sake of writers."
         ),
     ] = MAX_LOAD,
+    reindex: Annotated[
+        bool,
+        typer.Option(help="Rebuild indexes of the log that are mostly empty afterwards."),
+    ] = True,
 ) -> None:
     """Move the old messages of a category to files, where every read still finds them.
 
     The files are an Iceberg table in the warehouse (PENSTOCK_WAREHOUSE). Keeps the last message of
-    each stream in the database. Requires the role that owns the schema.
+    each stream in the database. At the end, indexes of the log that are mostly empty are rebuilt
+    while others write. Requires the role that owns the schema.
     """
-    columns = SpinnerColumn(), "moving {task.completed}", TimeElapsedColumn()
+    columns = SpinnerColumn(), "{task.description}", TimeElapsedColumn()
     with open_existing() as store, TerminalProgress(*columns) as bar:
-        task = bar.add_task("moving", total=None)
+        task = bar.add_task("moving 0", total=None)
         archived = store.admin.archive(
             category,
             older_than,
             ignore_consumers=ignore_consumers,
             max_load=max_load,
-            progress=lambda moved: bar.update(task, completed=moved),
+            reindex=reindex,
+            progress=lambda moved: bar.update(task, description=f"moving {moved}"),
+            reindexing=lambda index: bar.update(task, description=f"rebuilding index {index}"),
         )
     print(f"moved {counted(archived.moved, 'message')} to the archive")
+    if archived.rebuilt:
+        print(f"rebuilt mostly empty indexes: {', '.join(archived.rebuilt)}")

@@ -35,8 +35,12 @@ COLUMNS = pa.schema(
         "category": pa.string(),
     }
 )
-#: a page of a reader decodes one row group
-_ROW_GROUPS = {"write.parquet.row-group-limit": "10000"}
+#: a page of a reader decodes one row group; a dictionary of values that hardly repeat, such as ids
+#: and data, would make files larger and slower to read
+_LAYOUT = {
+    "write.parquet.row-group-limit": "10000",
+    "write.parquet.dict-size-bytes": str(16 * 1024),
+}
 
 
 def declared() -> LakeTable:
@@ -47,9 +51,9 @@ def declared() -> LakeTable:
 def prepare(catalog: StoreCatalog) -> Table:
     """Return the archive's table, created if there is none."""
     table = prepare_table(catalog, NAME, declared(), COLUMNS)
-    if not _ROW_GROUPS.items() <= table.properties.items():
+    if not _LAYOUT.items() <= table.properties.items():
         with table.transaction() as transaction:
-            transaction.set_properties(_ROW_GROUPS)
+            transaction.set_properties(_LAYOUT)
     return table
 
 

@@ -72,7 +72,7 @@ class StoreCatalog(SqlCatalog):
         bound = type(self)(engine, self.properties)
         bound._schema_version = self._schema_version
         bound.connection = connection
-        bound._known = self._known
+        bound._known = dict(self._known)
         return bound
 
     def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:

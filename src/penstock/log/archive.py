@@ -21,6 +21,7 @@ from penstock.database.execute import execute
 from penstock.database.operation import Operation, Row, call, only_value
 from penstock.database.pool import connect
 from penstock.errors import ArchiveRunning, NoWarehouse, ValidationError
+from penstock.log import bloated_indexes
 from penstock.log.context import LogContext, check_position
 from penstock.log.freed_space import FreedSpace
 from penstock.log.retention import Bounds, Keep, find_bounds
@@ -44,6 +45,8 @@ class Archived:
 
     moved: int
     segments: int
+    #: the indexes of the log that were mostly empty, and were rebuilt
+    rebuilt: tuple[str, ...] = ()
 
 
 class Batch(NamedTuple):
@@ -62,11 +65,14 @@ def archive(
     progress: Callable[[int], None] = lambda moved: None,
     max_load: float = MAX_LOAD,
     batch_size: int = BATCH_SIZE,
+    reindex: bool = True,
+    reindexing: Callable[[str], None] = lambda index: None,
 ) -> Archived:
     """Move the messages of a category, all but those to keep, in batches.
 
     `progress` is called after each batch with the number of messages moved so far. `max_load` is
-    the share of the time that it works; between batches it pauses, for the sake of writers.
+    the share of the time that it works; between batches it pauses, for the sake of writers. At the
+    end indexes that are mostly empty are rebuilt, and `reindexing` is called with the name of each.
     """
     settings = context.settings
     check_category(category)
@@ -84,6 +90,7 @@ def archive(
         if not ignore_consumers:
             execute(connection, refuse_unread(category, bounds))
         mover = _Mover(settings, connection, category)
+        interrupted = bloated_indexes.drop_unfinished(connection)
         freed = FreedSpace(connection, batch_size)
         walked_to: int | None = None
         while True:
@@ -96,8 +103,17 @@ def archive(
                 progress(moved)
             walked_to = batch.walked_to
             if walked_to is None:
-                return Archived(moved, segments)
+                break
             time.sleep((time.monotonic() - began) * (1 / max_load - 1))
+        rebuilt: list[str] = []
+        if reindex and (moved or interrupted):
+            bloated = [
+                one.name for one in bloated_indexes.index_sizes(connection) if one.is_bloated
+            ]
+            rebuilt = bloated_indexes.rebuild(connection, bloated, reindexing, max_load)
+        if rebuilt:
+            freed.vacuum()
+        return Archived(moved, segments, tuple(rebuilt))
 
 
 @contextmanager

@@ -5,6 +5,8 @@ fifth of the table is dead, and the table would grow meanwhile. So a run of the 
 table as it goes: after its first batch, unless that is a small one, and then after each twentieth
 of the table. In a large table the first one is quick, since for few dead rows PostgreSQL leaves the
 indexes alone.
+
+The pages of indexes that stay mostly empty are the business of `bloated_indexes`.
 """
 
 from __future__ import annotations
@@ -35,8 +37,11 @@ class FreedSpace:
     def moved(self, count: int) -> None:
         """Note that so many messages have moved, and vacuum if it is due."""
         self._moved += count
-        if self._moved < self._due_after:
-            return
+        if self._moved >= self._due_after:
+            self.vacuum()
+
+    def vacuum(self) -> None:
+        """Vacuum the table now."""
         self._connection.execute(_VACUUM)
         row = self._connection.execute(_ROWS).fetchone()
         assert row is not None

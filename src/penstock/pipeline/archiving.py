@@ -34,6 +34,9 @@ def run_archive(context: StepContext) -> StepReport | None:
     def note(count: int) -> None:
         nonlocal moved
         moved = count
+        go_on()
+
+    def go_on(index: str = "") -> None:
         if context.is_over():
             raise _Stopped
 
@@ -42,9 +45,8 @@ def run_archive(context: StepContext) -> StepReport | None:
     run(state.open_processor(pipeline, one.name, one.kind))
     error: PenstockError | None = None
     try:
-        archive(
-            context.log, one.archives.category, Keep(age=one.archives.older_than), progress=note
-        )
+        keep = Keep(age=one.archives.older_than)
+        archive(context.log, one.archives.category, keep, progress=note, reindexing=go_on)
     except _Stopped:
         pass
     except _NOT_YET as found:

@@ -67,13 +67,16 @@ class StepContext:
     log: LogContext | None = None
     #: returns whether the run is to end
     is_over: Callable[[], bool] = lambda: False
+    #: the catalog of Iceberg tables, if the run has opened it
+    catalog: StoreCatalog | None = None
 
     @cached_property
     def lake(self) -> StoreCatalog:
         """The catalog of Iceberg tables, on the connection that commits the steps."""
         from penstock.lake.store_catalog import open_catalog  # needs the extra `lake`
 
-        return open_catalog(self.database.settings).on(self.connection.raw)
+        catalog = self.catalog or open_catalog(self.database.settings)
+        return catalog.on(self.connection.raw)
 
     def inputs(self, snapshot: Snapshot) -> dict[str, Slice]:
         """Return the messages that a step reads."""
@@ -90,7 +93,9 @@ class StepContext:
     def _slice(self, queue: str, after: int, until: int, types: tuple[str, ...] = ()) -> Slice:
         target = queue_target(queue, types, self.connection.lake_options)
         most = max(self.driver_rows + 1, self.processor.limit)  # a table may be of any size
-        count = self.connection.run(planning.count_up_to(target, after, until, most))
+        count = None if types else self.remembered.count_of(queue, (after, until))
+        if count is None:
+            count = self.connection.run(planning.count_up_to(target, after, until, most))
         return Slice(
             self.database, self.connection, target, frame_schema(self.pipeline, queue),
             after, until, count, self.driver_rows, latest=Latest(queue) in self.processor.tables,

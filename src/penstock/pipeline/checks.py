@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import keyword
 import re
+from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructField, StructType
 
@@ -14,6 +15,9 @@ from penstock.pipeline.graph import Pipeline, Processor, TableColumns, check_que
 from penstock.pipeline.tables import columns_of, next_table, parse_schema, table_identifier
 from penstock.settings import Settings
 from penstock.spark.read.columns import MESSAGE, read_plan
+
+if TYPE_CHECKING:  # needs the extra `lake`
+    from penstock.lake.store_catalog import StoreCatalog
 
 #: the parameters that a function may have besides its frames
 OFFERED = ("delivery", "spark")
@@ -60,12 +64,14 @@ def check_schemas(pipeline: Pipeline) -> None:
             _check_table(one, one.keeps)
 
 
-def check_lake(settings: Settings) -> None:
-    """Raise if the tables of a pipeline have no warehouse, or it cannot be used."""
+def check_lake(settings: Settings) -> StoreCatalog:
+    """Return the catalog of a pipeline's tables, or raise if there is no warehouse to be used."""
     from penstock.lake.create import check_warehouse
     from penstock.lake.store_catalog import open_catalog  # needs the extra `lake`
 
-    check_warehouse(open_catalog(settings))
+    catalog = open_catalog(settings)
+    check_warehouse(catalog)
+    return catalog
 
 
 def parameter(queue: str) -> str:

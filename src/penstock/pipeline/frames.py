@@ -35,6 +35,9 @@ from penstock.spark.target import Target
 log = logging.getLogger(__name__)
 #: the most messages that the driver reads itself
 DRIVER_ROWS = 20_000
+#: up to so many messages for each of Spark's cores, each core has one task: to start one takes as
+#: long as to read some ten thousand messages
+TASK_ROWS = 50_000
 
 _TEXTS = ["global_position", "stream_name", "type", "data", "metadata"]
 _FIRST = """
@@ -125,9 +128,10 @@ class Slice:
             return spark.createDataFrame(spark.sparkContext.parallelize([], 1), self.schema)
         if self.is_small:
             return spark.createDataFrame(self.table, schema=self.schema)
+        cores = spark.sparkContext.defaultParallelism
         reader = spark.read.format("penstock").schema(self.schema).options(
             url=self.database.settings.conninfo(), after=self.after, until=self.until,
-            partitions=2 * spark.sparkContext.defaultParallelism,
+            partitions=cores if self.count <= TASK_ROWS * cores else 2 * cores,
             **replica_options(self.database.settings),
         )  # fmt: skip
         target = self.target

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TYPE_CHECKING
 
 import psycopg
 from pyspark.sql import SparkSession
@@ -41,6 +42,9 @@ from penstock.pipeline.step import StepReport, finish_rebuilding, run_step
 from penstock.spark.connections import DatabaseRef
 from penstock.spark.session import activate, has_stopped, separate_session
 from penstock.store import Store
+
+if TYPE_CHECKING:  # needs the extra `lake`
+    from penstock.lake.store_catalog import StoreCatalog
 
 log = logging.getLogger(__name__)
 
@@ -142,6 +146,8 @@ class Run:
     driver_rows: int
     on_step: Callable[[StepReport], None] | None
     log: LogContext
+    #: of Iceberg tables, if the pipeline has some
+    catalog: StoreCatalog | None = None
     #: whether it is over because the pipeline is to begin from scratch
     begins_again: bool = False
     #: an error of the run that is not a processor's
@@ -225,7 +231,7 @@ class ProcessorLoop:
         return StepContext(
             run.pipeline, self.processor, run.database, connection, spark, run.hooks,
             self.remembered, lambda: run.schedule.is_fed(name), run.driver_rows, run.log,
-            lambda: run.schedule.is_over,
+            lambda: run.schedule.is_over, run.catalog,
         )  # fmt: skip
 
     def _succeeded(self, report: StepReport | None) -> None:

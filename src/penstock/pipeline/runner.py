@@ -130,8 +130,8 @@ class Runner:
             )
             raise ValidationError("spark", self.spark, expected)
         check_schemas(pipeline)
-        if any(one.uses_lake for one in pipeline.processors.values()):
-            check_lake(store.settings)
+        uses_lake = any(one.uses_lake for one in pipeline.processors.values())
+        self._catalog = check_lake(store.settings) if uses_lake else None
         self._store = store
         self._context = store.context
         self._on_step = on_step
@@ -198,7 +198,7 @@ class Runner:
                 run = Run(
                     self.pipeline, self._store, self.database, self.spark, self._schedule, locks,
                     until, retry_for, self._timing, read_hooks(self._context), self._driver_rows,
-                    self._on_step, self._context,
+                    self._on_step, self._context, self._catalog,
                 )  # fmt: skip
                 self._run_loops(run, lock, progress)
                 begins_again = run.begins_again and run.failure is None

@@ -114,6 +114,13 @@ class Remembered:
     tailers: Mapping[str, int] = field(default_factory=dict)
     #: by queue: read no further than this; where the log was when `run_until_idle` began
     ends: Mapping[str, int] = field(default_factory=dict)
+    #: by queue: the range that was chosen last, and how many messages it has
+    counted: dict[str, tuple[Range, int]] = field(default_factory=dict)
+
+    def count_of(self, queue: str, chosen: Range) -> int | None:
+        """Return how many messages of a queue a range has, if they were counted already."""
+        found, count = self.counted.get(queue, (None, 0))
+        return count if found == chosen else None
 
     def end_of(self, queue: str, head: int) -> int:
         """Return how far a queue may be read in this run."""
@@ -188,4 +195,6 @@ def _range(
             limit = max(1, count // 2)
     if until <= start:
         return start, start
-    return start, connection.run(planning.end_after(target, start, until, limit))
+    end, count = connection.run(planning.page_after(target, start, until, limit))
+    remembered.counted[queue] = ((start, end), count)
+    return start, end

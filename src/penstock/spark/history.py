@@ -13,7 +13,7 @@ typed fields are read as PostgreSQL reads them, see `read.archived`. Otherwise o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -25,7 +25,7 @@ from penstock.spark.options import LATEST, ReadOptions, read_options
 from penstock.spark.read import planning
 from penstock.spark.read.archive_rows import archived_range, find_archive
 from penstock.spark.read.columns import MESSAGE
-from penstock.spark.session import activate
+from penstock.spark.session import activate, separate_session
 from penstock.spark.target import Target
 
 Schema = str | StructType | None
@@ -36,6 +36,9 @@ _PARQUET = {
     "mergeSchema": "false",
     "datetimeRebaseMode": "CORRECTED",
 }
+#: how many tasks each of Spark's cores gets at least, so that all have about as much to do; and
+#: what a task has at least
+TASKS_PER_CORE, SMALLEST_TASK = 4, 1024 * 1024
 #: in a path, Spark takes these for a pattern
 _PATTERN = frozenset("{}[]*?\\")
 #: no position is greater
@@ -54,7 +57,7 @@ def load_frame(spark: SparkSession, chosen: Mapping[str, str], schema: Schema = 
         return loading.load()
     location, paths = found
     rest = loading.option("withoutArchive", location).load()
-    archived = spark.read.schema(MESSAGE).options(**_PARQUET).parquet(*paths)
+    archived = _files(spark, paths)
     for condition in _conditions(options.target, options):
         archived = archived.where(condition)
     return archived.select(rest.columns).union(rest)
@@ -84,6 +87,30 @@ def _archived_files(options: ReadOptions) -> tuple[str, list[str]] | None:
     paths = [one.path for one in files_of(archived_range(target, after, until, location))]
     is_local = all(one.startswith("file:") and not _PATTERN & set(one) for one in paths)
     return (location, paths) if paths and is_local else None
+
+
+def _files(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    """Return the messages of files, which Spark splits evenly.
+
+    By default it makes as many tasks as there are cores, and counts each file as 4 MB more than it
+    has. So a core with the large files works on when the others have nothing left to do. These are
+    settings of a session, of which the files get their own. They are listed by the driver: for more
+    than 32 Spark would run a job.
+    """
+    own = separate_session(spark)
+    cores = spark.sparkContext.defaultParallelism
+    for name, value in (
+        ("spark.sql.files.minPartitionNum", TASKS_PER_CORE * cores),
+        ("spark.sql.files.openCostInBytes", SMALLEST_TASK),
+        ("spark.sql.sources.parallelPartitionDiscovery.threshold", len(paths)),
+    ):
+        own.conf.set(name, value)
+    found = own.read.schema(MESSAGE).options(**_PARQUET).parquet(*paths)
+    activate(spark)
+    assert spark._jvm is not None
+    datasets = spark._jvm.org.apache.spark.sql.classic.Dataset
+    plan = found._jdf.queryExecution().analyzed()
+    return DataFrame(datasets.ofRows(spark._jsparkSession, plan), spark)
 
 
 def _conditions(target: Target, options: ReadOptions) -> list[Column]:

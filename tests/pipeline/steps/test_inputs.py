@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 
+import psycopg
 import pytest
 from pyspark.sql import DataFrame
 
+from penstock.database.interceptor import Call, Interceptor
 from penstock.pipeline import Delivery, Pipeline
+from penstock.pipeline.step import run_step
 from tests.pipeline.steps.running import Harness, numbered, numbers_in, renumbered
+
+
+class _Names(Interceptor):
+    """Notes the operations that are run."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def around(self, call: Call) -> AbstractContextManager[None]:
+        self.names.append(call.name)
+        return nullcontext()
 
 
 class TestInputs:
@@ -49,6 +65,49 @@ class TestInputs:
 
         assert seen == [([1, 2], [4, 5]), ([3], [6, 7])]
         assert [one.messages_in for one in reports] == [4, 3]
+
+    def test_the_messages_of_a_step_are_counted_when_it_is_chosen_and_not_again(
+        self, harness: Harness
+    ) -> None:
+        pipe = Pipeline("shop")
+        pipe.schema("left")
+        pipe.schema("right")
+
+        @pipe.sink(inputs=["left", "right"], limit=2, types={"right": ["Numbered"]})
+        def pair(left: DataFrame, right: DataFrame) -> None:
+            assert (left.count(), right.count()) == (2, 1)
+
+        harness.write("left", 1, 2, 3)
+        harness.write("right", 4)
+        harness.write("right", 5, type="Other")
+        context = harness.context(pipe)
+        counting = _Names()
+        context.connection = replace(context.connection, interceptors=[counting])
+
+        report = run_step(context)
+
+        assert report is not None
+        assert report.messages_in == 3
+        assert counting.names.count("count_messages") == 1  # of right, by its types
+
+    def test_few_messages_have_one_task_for_each_core(self, harness: Harness) -> None:
+        pipe, seen = Pipeline("shop"), []
+        pipe.schema("number")
+
+        @pipe.sink(inputs="number")
+        def look(number: DataFrame) -> None:
+            seen.append((number.rdd.getNumPartitions(), number.count()))
+
+        with psycopg.connect(harness.store.settings.conninfo(), autocommit=True) as connection:
+            connection.execute(
+                "insert into message_store.messages (id, stream_name, position, type)"
+                " select gen_random_uuid(), 'number-' || n, 0, 'Numbered'"
+                " from generate_series(1, 80000) n"
+            )
+            connection.execute("vacuum analyze message_store.messages")
+        harness.steps(pipe)
+
+        assert seen == [(harness.spark.sparkContext.defaultParallelism, 80_000)]
 
     def test_a_stream_is_a_queue_too(self, harness: Harness, shape: str) -> None:
         pipe = Pipeline("shop")

@@ -27,11 +27,14 @@ Offset = dict[str, Any]
 Result = TypeVar("Result")
 #: the first messages of a range: their positions only if there are archived ones among them
 _PAGE = """
-with page as materialized (select {axis} as at {rows} order by {order} limit {most}),
-  archive as materialized (select {location} as location)
-select count(p.at), max(p.at), a.location, array_agg(p.at) filter (where a.location is not null)
-from archive a left join page p on true
-group by a.location
+with archive as materialized (select {location} as location)
+select p.count, p.last, a.location, p.positions
+from archive a
+cross join lateral (
+  select count(*) as count, max(m.at) as last,
+    array_agg(m.at) filter (where a.location is not null) as positions
+  from (select {axis} as at {rows} order by {order} limit {most}) m
+) p
 """
 
 
@@ -140,6 +143,16 @@ def end_after(target: Target, after: int, until: int, limit: int) -> Operation[i
         return after if last is None else last
 
     return _page("end_after", unfiltered, after, until, limit, end)
+
+
+def page_after(target: Target, after: int, until: int, limit: int) -> Operation[tuple[int, int]]:
+    """Find the same, and how many messages there are up to it."""
+    unfiltered = replace(target, types=())
+
+    def page(count: int, last: int | None) -> tuple[int, int]:
+        return after if last is None else last, count
+
+    return _page("end_after", unfiltered, after, until, limit, page)
 
 
 def count_up_to(target: Target, after: int, until: int, most: int) -> Operation[int]:
