@@ -60,6 +60,7 @@ PLACED: dict[str, Callable[[str], Any]] = {
     "ClaimOrder": lambda text: text,
     "Returning": lambda text: text,
     "tuple[str, str] | None": lambda text: (text, text),
+    "tuple[str, str]": lambda text: (text, text),
     "Iterable[QueryCondition]": lambda text: [QueryCondition(text, text, text)],
     "Guard | None": lambda text: Guard((QueryCondition("fuzz.moved", text, text),)),
     "Guard | Iterable[QueryCondition]": lambda text: Guard((QueryCondition(text, text, text),)),

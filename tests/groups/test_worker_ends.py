@@ -6,12 +6,10 @@ Both kinds of worker run in the main thread here, as programs run them.
 from __future__ import annotations
 
 import asyncio
-import gc
-import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ import pytest
 import penstock
 from penstock import AsyncStore, AsyncWorker, Claim, FailurePolicy, Store, Worker
 from penstock.errors import ValidationError
+from tests.forked_python import ROOT, penstock_server
 from tests.groups.school import DeviceRemoved, DeviceSeen, claim_device
 from tests.outbox.outboxes import sql
 from tests.racing import wait_until
@@ -59,35 +58,26 @@ def group(store: Store) -> Store:
     return store
 
 
-@pytest.fixture
-def _no_old_loop() -> Iterator[None]:
-    """Collect event loops of earlier tests now: that resets the process's handlers of signals."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
-
-
 def removed(store: Store) -> list[str]:
     return [message.data["device_id"] for message in store.read_category("device.removed")]
 
 
-@both
-@pytest.mark.usefixtures("_no_old_loop")
+@pytest.mark.parametrize("form", ["blocking", "async"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("call", ["run", "run_until_idle"])
 def test_a_signal_ends_a_worker_after_the_claim_in_hand(
-    group: Store, database_url: str, run: Any, call: str, number: signal.Signals
+    group: Store, database_url: str, form: str, call: str, number: signal.Signals
 ) -> None:
     group.append([DeviceSeen(device_id="a"), DeviceSeen(device_id="b")])
 
-    def handle(claim: Claim) -> DeviceRemoved:
-        if claim.partition_value["device_id"] == "a":  # a second one would end the test run
-            os.kill(os.getpid(), number)
-        return DeviceRemoved(**claim.partition_value)
+    program = penstock_server().start(
+        *("-m", "tests.groups.signalled_worker", database_url, form, call, str(int(number))),
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+    )
+    output, _ = program.communicate(timeout=60)
 
-    run(database_url, handle, call)
-
+    assert (output, program.returncode) == ("ended\n", 0)
     assert removed(group) == ["a"]
 
 

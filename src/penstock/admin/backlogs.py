@@ -153,10 +153,9 @@ def _page(
     check_position("count_up_to", count_up_to)
     if not is_whole(limit) or limit < 1:
         raise ValidationError("limit", limit, "at least 1")
-    if (
-        not isinstance(after, tuple)
-        or len(after) != 2
-        or not all(isinstance(one, str) and "\0" not in one for one in after)
-    ):
+    if not isinstance(after, tuple) or len(after) != 2:
         raise ValidationError("after", after, f"a {first} and a consumer_id")
+    for one in after:
+        if one != "":
+            check_text("after", one)
     return count_up_to, *after, limit

@@ -129,8 +129,8 @@ def listing(
     """List groups by their ids, after one."""
     context.require_penstock("a consumer group")
     check_position("count_up_to", count_up_to)
-    if not isinstance(after, str) or "\0" in after:
-        raise ValidationError("after", after, "a group_id")
+    if after != "":
+        check_text("after", after)
     if not is_whole(limit) or limit < 1:
         raise ValidationError("limit", limit, "at least 1")
     arguments = (count_up_to, after, limit, None)

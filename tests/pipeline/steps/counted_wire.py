@@ -41,7 +41,7 @@ READS = frozenset(
         *("penstock.category_head", "penstock.watermark", "penstock.missed"),
         *("with message_store.messages", "select message_store.messages"),
         *("with penstock.processors", "penstock.archived_to"),
-        *("penstock.archive_mark", "copy penstock.archive_mark"),
+        *("penstock.archive_mark", "copy penstock.archive_mark", "with penstock.archive_mark"),
         *("message_store.category", "copy message_store.messages", "select states"),
         # in the catalog of Iceberg tables, and who creates it
         *("select iceberg_tables", "select iceberg_namespace_properties", "pg_advisory_lock"),

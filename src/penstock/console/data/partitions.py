@@ -80,7 +80,10 @@ with looked_at as materialized (
   order by s.{axis}, s.version limit %(look_at)s
 )
 select {_COLUMNS}, s.{axis}, s.version, (select count(*) from looked_at)
-from looked_at s join penstock.partitions p on p.offset_id = s.offset_id
+from looked_at s
+cross join lateral (  -- a look-up for each, and not all partitions to join them
+  select p.* from penstock.partitions p where p.offset_id = s.offset_id offset 0
+) p
 order by s.{axis}, s.version"""  # noqa: S608
     # a parked partition without a next message has a null there: it has nothing to handle
     look_at = limit + 1 if wanted == "true" else LOOK_AT
