@@ -85,6 +85,23 @@ async def test_an_empty_store_says_what_to_do_next(async_store: AsyncStore) -> N
     assert set(empty) >= {"/", "/outbox", "/pipelines", "/tables", "/activity"}
 
 
+async def test_messages_in_an_errors_queue_need_attention(async_store: AsyncStore) -> None:
+    facts = {"failed_stream_name": "order-7", "failed_global_position": 1, "error": "no price"}
+    await async_store.write_message("shop.errors-1", "Placed", {"a": 1}, facts)
+
+    async with asking(async_store) as client:
+        page, found = await client.get("/"), (await client.get("/api/overview")).json()
+
+    [trouble] = found["overview"]["troubles"]
+    assert (trouble["name"], trouble["subject"]) == (
+        "errors.waiting",
+        {"errors_queue": "shop.errors"},
+    )
+    assert (trouble["count"]["value"], trouble["error"]) == (1, "no price")
+    assert "Needs attention" in page.text
+    assert 'href="/dead-letters?kind=error"' in page.text
+
+
 async def test_what_an_empty_screen_tells_one_to_do_works(
     store: Store, async_store: AsyncStore
 ) -> None:

@@ -29,6 +29,7 @@ _READERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "session": ("/queues", ()),
     "group": ("/groups/group", ("group_id",)),
     "outbox": ("/outbox/messages", ("topic",)),
+    "errors": ("/dead-letters", ()),
     "processor": ("/pipelines/processor", ("pipeline", "processor")),
 }
 

@@ -51,7 +51,7 @@ class ReaderLag:
 class Trouble:
     """Work that has failed or is parked."""
 
-    #: consumer.parked, group.parked, outbox.failed, processor.failed
+    #: consumer.parked, group.parked, outbox.failed, processor.failed, errors.waiting
     name: str
     count: Count
     subject: Mapping[str, str]
@@ -140,7 +140,8 @@ async def overview(store: AsyncStore) -> Overview:
         reader_count=len(readers),
         troubles=tuple(troubles[:MOST]),
         trouble_count=len(troubles),
-        estimated_messages=estimated,
+        # without statistics, every position may be a message
+        estimated_messages=estimated or max(status.head - status.archived_messages, 0),
         archived_messages=status.archived_messages,
         processor_messages=(processed[0], processed[1]),
         versions=_versions(status),

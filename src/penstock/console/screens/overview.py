@@ -9,6 +9,7 @@ from typing import Any
 
 from penstock.console.backlogs import backlogs
 from penstock.console.data import overview as data
+from penstock.console.data.errors_queues import MOST_SETTLED, errors_in, errors_queues_of
 from penstock.console.data.pages import Count
 from penstock.console.history import APART
 from penstock.console.live import Live
@@ -17,6 +18,10 @@ from penstock.store_async import AsyncStore
 
 #: seconds between two runs of the doctor's checks, which open a connection
 _DOCTOR_EVERY = 60.0
+#: seconds between two looks for errors queues, at the last message of each category
+_ERRORS_EVERY = 15.0
+#: of the errors queues that an overview has
+_MOST_QUEUES = 10
 
 
 @dataclass(frozen=True)
@@ -27,9 +32,12 @@ class Figures:
     findings: tuple[data.Finding, ...]
     #: by the reader's kind and name: how many messages it is behind, of the worst readers
     behind: Mapping[str, Count]
-    #: by the clock of this process, in seconds: when the doctor and the backlogs were read
-    checked_at: float
-    counted_at: float
+    #: the errors queues with messages that nobody has retried or dropped
+    errors: tuple[data.Trouble, ...] = ()
+    #: by the clock of this process, in seconds: when each of these was read
+    checked_at: float = float("-inf")
+    counted_at: float = float("-inf")
+    errors_at: float = float("-inf")
 
 
 async def poll(store: AsyncStore, live: Live) -> Figures:
@@ -37,9 +45,11 @@ async def poll(store: AsyncStore, live: Live) -> Figures:
     last: Figures | None = live.figures
     now = time.monotonic()
     found = await _readers_with_names(store)
-    figures = last or Figures(found, (), {}, float("-inf"), float("-inf"))
+    figures = last or Figures(found, (), {})
     if now - figures.checked_at > _DOCTOR_EVERY:
         figures = replace(figures, findings=await data.findings(store), checked_at=now)
+    if now - figures.errors_at > _ERRORS_EVERY:
+        figures = replace(figures, errors=await _errors(store), errors_at=now)
     if now - figures.counted_at > APART:
         figures = replace(figures, behind=await backlogs(store, found.readers), counted_at=now)
     lags = {
@@ -50,7 +60,23 @@ async def poll(store: AsyncStore, live: Live) -> Figures:
         for one in found.readers
     }
     live.history.add(found.last_position, lags)
-    return replace(figures, overview=found)
+    troubles = (*found.troubles, *figures.errors)
+    count = found.trouble_count + len(figures.errors)
+    return replace(figures, overview=replace(found, troubles=troubles, trouble_count=count))
+
+
+async def _errors(store: AsyncStore) -> tuple[data.Trouble, ...]:
+    """Return the errors queues of pipelines, with the error of the newest message in each."""
+    if not store.context.edition.has_watermark:
+        return ()
+    troubles = []
+    for queue in (await errors_queues_of(store, ()))[:_MOST_QUEUES]:
+        errors, more = await errors_in(store, queue, None, MOST_SETTLED)
+        if errors:
+            count = Count(len(errors), at_least=more is not None)
+            subject = {"errors_queue": queue}
+            troubles.append(data.Trouble("errors.waiting", count, subject, errors[0].error))
+    return tuple(troubles)
 
 
 async def _readers_with_names(store: AsyncStore) -> data.Overview:
