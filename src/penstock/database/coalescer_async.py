@@ -54,14 +54,12 @@ logger = logging.getLogger("penstock")
 class QueuedCall:
     """A call that waits for its batch."""
 
-    __slots__ = ("batch", "item", "locks", "operation", "outcome", "turn")
+    __slots__ = ("batch", "item", "operation", "outcome", "turn")
 
     def __init__(self, operation: Operation[Any]) -> None:
         assert operation.item is not None, "an operation that cannot be sent in a batch"
         self.operation = operation
         self.item = operation.item
-        #: what no other batch may have under way
-        self.locks = locks_of(operation.item)
         #: ends the caller's wait: it has an outcome, or sends the next batch
         self.turn = Turn()
         self.outcome: Outcome | Exception | None = None
@@ -69,11 +67,21 @@ class QueuedCall:
         self.batch: list[QueuedCall] = []
 
 
-def locks_of(item: BatchItem) -> Sequence[object]:
+def locks_of(item: BatchItem) -> list[object]:
     """Return the stream and the conditions of a call: what it would lock, as far as is known."""
     guard = item.guard
-    conditions = [] if guard is None else list(zip(guard.names, guard.values, strict=True))
-    return conditions if item.stream_name is None else [item.stream_name, *conditions]
+    conditions = () if guard is None else zip(guard.names, guard.values, strict=True)
+    return [*([] if item.stream_name is None else [item.stream_name]), *conditions]
+
+
+def locked_by(senders: Sequence[QueuedCall]) -> set[object]:
+    """Return what the batches under way lock."""
+    return {lock for one in senders for call in one.batch for lock in locks_of(call.item)}
+
+
+def is_free(call: QueuedCall, locked: set[object]) -> bool:
+    """Whether a call locks nothing of this."""
+    return not locked or locked.isdisjoint(locks_of(call.item))
 
 
 class AsyncCoalescer:
@@ -157,7 +165,7 @@ class AsyncCoalescer:
                 waiting = f"{self._most_waiting} calls wait to be written"
                 raise WriteQueueFull(self._where, f"{waiting}, as many as max_queued_writes allows")
             self._waiting.append(call)
-            is_sender = self._has_enough(self._senders) and self._is_free(call, self._senders)
+            is_sender = self._has_enough(self._senders) and is_free(call, locked_by(self._senders))
             if is_sender:
                 self._senders.append(call)
             return is_sender
@@ -182,12 +190,12 @@ class AsyncCoalescer:
 
     def _fitting(self, own: Sequence[QueuedCall], others: Sequence[QueuedCall]) -> list[QueuedCall]:
         """Return the oldest calls that fit into a batch beside those that others send."""
-        most = self._share() - len(own)
+        most, locked = self._share() - len(own), locked_by(others)
         messages = sum([len(one.item.messages) for one in own])
         size = sum([one.item.size for one in own])
         found: list[QueuedCall] = []
         for one in self._waiting:
-            if one in self._senders or one in own or not self._is_free(one, others):
+            if one in self._senders or one in own or not is_free(one, locked):
                 continue
             messages += len(one.item.messages)
             size += one.item.size
@@ -202,12 +210,6 @@ class AsyncCoalescer:
         if not senders:
             return bool(self._waiting)
         return len(senders) < self._most_batches() and len(self._waiting) >= self._share()
-
-    def _is_free(self, call: QueuedCall, senders: Sequence[QueuedCall]) -> bool:
-        """Whether no batch under way locks what this call does."""
-        return not any(
-            lock in other.locks for one in senders for other in one.batch for lock in call.locks
-        )
 
     def _share(self) -> int:
         """Return how many calls a batch takes: half of the callers, while the others prepare."""
@@ -252,12 +254,19 @@ class AsyncCoalescer:
                 return
             others = [one for one in self._senders if one is not sender]
             if self._has_enough(others):
-                free = [one for one in self._waiting if one not in others]
-                others += [one for one in free if self._is_free(one, others)][:1]
+                others += self._oldest_free(others)
             self._senders = [sender, *others]
             for one in others:
                 one.turn.give()
             self._senders = others
+
+    def _oldest_free(self, senders: Sequence[QueuedCall]) -> list[QueuedCall]:
+        """Return the call that has waited longest and can be sent beside these; or none."""
+        locked = locked_by(senders)
+        for one in self._waiting:
+            if one not in senders and is_free(one, locked):
+                return [one]
+        return []
 
     def _abandon(self, call: QueuedCall) -> None:
         """Leave the queue, and let others send what this caller was to send."""

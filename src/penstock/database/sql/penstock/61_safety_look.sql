@@ -42,16 +42,18 @@ as $$
   where last.global_position > after
 $$;
 
--- The topics that have a message which is due, or one whose lease has ended.
-create or replace function penstock.topics_due(topics text[], moment timestamptz)
+-- The names of the topics that have a message which is due; and of the outbox, if a lease has ended: the next
+-- claim, of whatever topics, makes that message ready.
+create or replace function penstock.outbox_due(topics text[], moment timestamptz)
 returns setof text language sql stable set search_path = pg_catalog set enable_seqscan = off
 as $$
-  select t.topic
+  select 'topic:' || t.topic
   from unnest(topics) as t(topic)
   where exists (
     select from penstock.outbox o where o.state = 'ready' and o.topic = t.topic and o.due <= moment)
-  union
-  select o.topic from penstock.outbox o where o.state = 'in_progress' and o.lease_until <= moment
+  union all
+  select 'outbox' where topics <> '{}' and exists (
+    select from penstock.outbox o where o.state = 'in_progress' and o.lease_until <= moment)
 $$;
 
 -- The groups that have a partition to claim or messages to route from the start, and those that were started
@@ -94,7 +96,7 @@ begin
     union all
     select 'stream:' || s from penstock.streams_longer(streams, after) s
     union all
-    select 'topic:' || t from penstock.topics_due(topics, moment) t
+    select * from penstock.outbox_due(topics, moment)
     union all
     select 'group:' || g from penstock.groups_ready(group_ids, moment) g);
 end
