@@ -155,6 +155,7 @@ FUNCTIONS = {
     "unstage": "penstock.unstage(array[gen_random_uuid()])",
     "sweep_staging": "penstock.sweep_staging()",
     "health": "penstock.health()",
+    "safety_look": f"penstock.safety_look({LAST}, '{{queue-1}}', '{{mail}}', '{{group}}')",
 }
 
 
