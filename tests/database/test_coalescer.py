@@ -1,7 +1,8 @@
-"""A caller that is interrupted while it sends, wherever it is: the others do not wait for ever."""
+"""Who sends which calls: a sender that is interrupted, and two batches under way at once."""
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -10,19 +11,23 @@ from types import FrameType
 from typing import Any
 from uuid import uuid4
 
+import pytest
+
 from penstock.database import coalescer as module
 from penstock.database.batch import Outcome, batch_item
 from penstock.database.coalescer import ALONE, Coalescer
-from penstock.database.operation import Operation
+from penstock.database.coalescer_async import LEAST_TAKEN, AsyncCoalescer
+from penstock.database.operation import BatchGuard, Operation
 from tests.racing import pause
 
 OTHERS = 3
 LINES = Path(module.__file__).read_text().splitlines()
 
 
-def write() -> Operation[int]:
+def write(stream_name: str | None = None, guard: BatchGuard | None = None) -> Operation[int]:
     """A call that a batch can have."""
-    item = batch_item([(uuid4(), "T", "{}", None)], None, None, None, lambda positions, _: 7)
+    message = (uuid4(), "T", "{}", None)
+    item = batch_item([message], stream_name, None, guard, lambda positions, _: 7)
     return Operation("write", (), lambda _: 7, {}, frozenset(), item=item)
 
 
@@ -105,3 +110,39 @@ def test_whatever_line_a_sender_is_interrupted_at_the_others_get_an_answer() -> 
         if not one.was_interrupted:
             break
     assert line > 200  # else it was not interrupted everywhere
+
+
+@pytest.mark.parametrize("kind", ["stream", "guard"])
+async def test_a_second_batch_has_no_calls_on_what_the_first_has_under_way(kind: str) -> None:
+    def on(name: str) -> Operation[int]:
+        if kind == "stream":
+            return write(stream_name=name)
+        return write(guard=BatchGuard(["T"], ["course"], [name], 0, "{}"))
+
+    def names(batch: Sequence[Operation[Any]]) -> list[str]:
+        items = [one.item for one in batch if one.item is not None]
+        return [one.stream_name or (one.guard.values[0] if one.guard else "") for one in items]
+
+    sent: list[list[str]] = []
+    first_ends = asyncio.Event()
+
+    async def send(batch: Sequence[Operation[Any]]) -> list[Outcome]:
+        sent.append(names(batch))
+        if len(sent) == 1:
+            await first_ends.wait()
+        return outcomes(batch)
+
+    coalescer = AsyncCoalescer(None, "here", 100)
+    first = asyncio.create_task(coalescer.run(on("a"), send))
+    await asyncio.sleep(0)
+    wanted = ["a", "b"] * LEAST_TAKEN
+    tasks = [asyncio.create_task(coalescer.run(on(name), send)) for name in wanted]
+    await asyncio.gather(*tasks[1::2])  # those on b
+    meanwhile = list(sent)
+    first_ends.set()
+    results = await asyncio.gather(first, *tasks)
+
+    assert results == [7] * (1 + 2 * LEAST_TAKEN)
+    assert [name for batch in meanwhile for name in batch] == ["a", *["b"] * LEAST_TAKEN]
+    later = sent[len(meanwhile) :]
+    assert [name for batch in later for name in batch] == ["a"] * LEAST_TAKEN
