@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import pwd
 import shutil
 import stat
 import subprocess
@@ -45,6 +46,11 @@ class User:
     def said(self) -> str:
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
+
+    def tell(self, what: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{what}\n")
+        self.process.stdin.flush()
 
     def leave(self) -> None:
         self.process.communicate("leave\n", timeout=60)
@@ -544,6 +550,30 @@ def test_roots_account_is_made_where_path_lacks_the_administrators_folders(
     try:
         assert (made.pw_name, _system_account(name)) == (name, made)
     finally:
+        subprocess.run(["/usr/sbin/userdel", name], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes accounts")
+def test_processes_that_start_at_once_on_a_new_machine_make_one_account(new_folder: Path) -> None:
+    name = f"penstock-{os.getpid()}-at-once"
+    script = (
+        "import sys; from penstock.database.cluster import _system_account\n"
+        "print('ready', flush=True); sys.stdin.readline()\n"
+        f"print(_system_account({name!r}).pw_uid, flush=True); sys.stdin.readline()"
+    )
+    users = [User(new_folder, script) for _ in range(4)]
+    assert [user.said for user in users] == ["ready"] * 4
+
+    try:
+        for user in users:
+            user.tell("go")
+        made = {user.said for user in users}
+
+        assert made == {str(pwd.getpwnam(name).pw_uid)}
+        assert sum(one.pw_name == name for one in pwd.getpwall()) == 1
+    finally:
+        for user in users:
+            user.leave()
         subprocess.run(["/usr/sbin/userdel", name], check=True)
 
 

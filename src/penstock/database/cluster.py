@@ -41,7 +41,6 @@ SETTINGS = {
     "listen_addresses": "",
     "port": "5432",
     "max_connections": "200",
-    "max_locks_per_transaction": "256",
     "timezone": "UTC",
     "log_timezone": "UTC",
 }
@@ -288,9 +287,24 @@ class Cluster:
 
 
 def _system_account(name: str) -> pwd.struct_passwd:
-    """Return the account of a system user, which is created if there is none."""
+    """Return the account of a system user, which is created if there is none.
+
+    Under a lock: two useradd at once both create it, the second with another id, and the data of
+    the first then belongs to nobody.
+    """
     with suppress(KeyError):
         return pwd.getpwnam(name)
+    lock = os.open("/etc", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _created_account(name)
+    finally:
+        unlock_file(lock)
+
+
+def _created_account(name: str) -> pwd.struct_passwd:
+    with suppress(KeyError):
+        return pwd.getpwnam(name)  # another process has just created it
     # with `su` without `-`, cron and some containers PATH lacks the administrator's folders
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
     reason = "there is no useradd to create a user for it"
