@@ -81,20 +81,24 @@ def meeting(store: AnyStore, url: str, *, one_at_a_time: bool = True) -> Iterato
 
     Unless `one_at_a_time`, a second batch is sent when enough of them wait.
 
-    The calls that go alone wait for a lock, so the next one sends a batch. That has a message whose
+    The calls that go alone wait for locks, so the next one sends a batch. That has a message whose
     id another transaction is writing, for the end of which PostgreSQL waits.
     """
     id = new_id()
     with ThreadPoolExecutor(96) as threads:
         with psycopg.connect(url) as holder:
-            holder.execute("select penstock.lock_stream('held-1')")
+            holder.execute(
+                "select penstock.lock_stream('held-' || n) from generate_series(1, %s) n",
+                (MOST_ALONE,),
+            )
             holder.execute(
                 "insert into message_store.messages (id, stream_name, position, type)"
                 " values (%s, 'holder-1', 0, 'Held')",
                 (id,),
             )
             held: list[Future[Any]] = [
-                threads.submit(store.write_message, "held-1", "Held") for _ in range(MOST_ALONE)
+                threads.submit(store.write_message, f"held-{number}", "Held")
+                for number in range(1, MOST_ALONE + 1)
             ]
             wait_until_blocked(url, MOST_ALONE)
             held.append(threads.submit(store.append, Message("Held", id=id)))
@@ -115,6 +119,18 @@ def transactions(url: str, *stream_names: str) -> int:
             "select count(distinct xmin::text) from message_store.messages"
             " where stream_name = any (%s) or message_store.category(stream_name) = any (%s)",
             (list(stream_names), list(stream_names)),
+        ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def most_in_a_transaction(url: str, category: str) -> int:
+    """How many messages of a category the transaction wrote that wrote most of them."""
+    with psycopg.connect(url) as connection:
+        row = connection.execute(
+            "select count(*) from message_store.messages where message_store.category(stream_name)"
+            " = %s group by xmin::text order by 1 desc limit 1",
+            (category,),
         ).fetchone()
     assert row is not None
     return int(row[0])

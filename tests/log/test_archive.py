@@ -10,6 +10,7 @@ from threading import Thread
 from typing import Any
 
 import psycopg
+import pyarrow.parquet as pq
 import pytest
 
 import penstock
@@ -32,6 +33,11 @@ from penstock.log.read import get_category_messages
 from penstock.log.retention import Keep
 from tests.consumers.consuming import Numbers
 from tests.log.archiving import NOW, archived, in_table, store_with_warehouse
+
+THOUSANDS = """
+insert into message_store.messages (stream_name, type, position, data)
+select 'counted', 'Counted', n, jsonb_build_object('n', n) from generate_series(0, 6000) n
+"""
 
 
 @pytest.fixture
@@ -385,6 +391,22 @@ class TestMoving:
             )
 
             assert size_of_table(connection) <= before
+
+    def test_a_dictionary_of_ids_does_not_grow_with_their_number(self, store: Store) -> None:
+        with store.transaction() as transaction:
+            transaction.connection.execute(THOUSANDS)
+        archived(store, "counted", batch_size=6_000)
+
+        table = catalog(store).load_table("penstock.archive")
+        [file] = table.inspect.files().column("file_path").to_pylist()
+        group = pq.ParquetFile(file.removeprefix("file://")).metadata.row_group(0)
+        columns = {one.path_in_schema: one for one in map(group.column, range(8))}
+        ids = columns["id"]
+        dictionary = ids.data_page_offset - (ids.dictionary_page_offset or ids.data_page_offset)
+
+        assert group.num_rows == 6_000
+        assert dictionary < ids.total_compressed_size / 4
+        assert columns["type"].total_compressed_size < 200
 
     def test_truncate_forgets_the_archive(self, store: Store) -> None:
         fill(store)

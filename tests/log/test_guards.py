@@ -503,17 +503,21 @@ def test_decisions_on_the_same_attributes_in_opposite_orders_do_not_deadlock(
 ) -> None:
     courses = ["Algebra", "History", "Physics"]
 
-    def decide(order: list[str]) -> int:
+    def decide(store: Store, order: list[str]) -> int:
         watched = [QueryCondition("user.joined_course", "course_name", one) for one in order]
         notes = [Message("note") for _ in range(count)]
-        return len(school.append(notes, Guard(tuple(watched))).positions)
+        return len(store.append(notes, Guard(tuple(watched))).positions)
 
-    with ThreadPoolExecutor(2) as threads:
+    # of one store, the second would wait for the first in the process
+    with penstock.connect(database_url) as other, ThreadPoolExecutor(2) as threads:
         with psycopg.connect(database_url) as holder:
             holder.execute(
                 "select pg_advisory_xact_lock(penstock.key_pair('course_name', %s))", (courses[1],)
             )
-            both = [threads.submit(decide, order) for order in (courses, courses[::-1])]
+            both = [
+                threads.submit(decide, school, courses),
+                threads.submit(decide, other, courses[::-1]),
+            ]
             wait_until_it_waits(database_url, both[0], 2)
 
         assert [one.result() for one in both] == [count, count]

@@ -9,11 +9,15 @@ batch of one or two costs more than they do. The next one sends a batch at once.
 meanwhile queues. When the batch is done, the caller that has waited longest sends the next (a
 thread, which takes long to be woken, only after the one before has sent several). A batch takes at
 most half of the callers: the others prepare the next one meanwhile. Tasks send that as soon as it
-is ready, so that the server always has one to do; but without calls on a stream or under a guard
-that is under way, so that those are written in the order in which they came. A batch does not wait
-for locks: a call that would have to is run alone, by its own caller, and so is every call if the
-batch fails as a whole. They have ids, so what was written is found again. If two batches get in
-each other's way all the same, there is one at a time for a while.
+is ready, so that the server always has one to do.
+
+Calls on one stream, or under one guard, wait for each other in the queue, and not for locks in the
+server: while one is under way, alone or in a batch, the others stay and then go together. So a
+stream that many write to takes one connection, and its calls are written in the order in which they
+came. If the one under way gets no lock in time, the others try by themselves. A batch does not wait
+for locks: of the calls for whose locks it would have to, one is run alone, by its own caller. So is
+every call if the batch fails as a whole. They have ids, so what was written is found again. If two
+batches get in each other's way all the same, there is one at a time for a while.
 
 A caller that is cancelled leaves the queue. If its batch was sent, it is written; a batch goes on
 if the caller that sends it is cancelled. There are no threads or tasks that would have to be
@@ -25,7 +29,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from copy import copy
 from typing import Any
 
@@ -42,7 +46,9 @@ from penstock.loops.concurrency import IS_ASYNC, Turn, finish_in_background
 
 #: sends a batch and returns the outcome of each call
 Send = Callable[[Sequence[Operation[Any]]], list[Outcome]]
-ALONE = Refused("alone")
+#: the caller has to run it; and so has one of those that somebody else's locks keep out
+ALONE, LOCKED = Refused("alone"), Refused("locked")
+_TO_BE_RUN = {one.code for one in (ALONE, LOCKED)} | {"again"}
 MOST_ALONE = 8  # callers that go alone before there are batches
 MOST_BATCHES = 2 if IS_ASYNC else 1  # under way at once: threads gain nothing from a second
 ONE_AT_A_TIME = 20  # batches, after two that wanted the same locks
@@ -55,7 +61,7 @@ logger = logging.getLogger("penstock")
 class QueuedCall:
     """A call that waits for its batch."""
 
-    __slots__ = ("batch", "item", "operation", "outcome", "turn")
+    __slots__ = ("batch", "is_abandoned", "item", "operation", "outcome", "turn")
 
     def __init__(self, operation: Operation[Any]) -> None:
         assert operation.item is not None, "an operation that cannot be sent in a batch"
@@ -64,25 +70,23 @@ class QueuedCall:
         #: ends the caller's wait: it has an outcome, or sends the next batch
         self.turn = Turn()
         self.outcome: Outcome | Exception | None = None
+        self.is_abandoned = False  # its caller was cancelled or interrupted
         #: the calls that its caller has taken to send them
         self.batch: list[QueuedCall] = []
 
 
-def locks_of(item: BatchItem) -> list[object]:
+def locks_of(item: BatchItem) -> frozenset[object]:
     """Return the stream and the conditions of a call: what it would lock, as far as is known."""
+    stream = () if item.stream_name is None else (item.stream_name,)
     guard = item.guard
-    conditions = () if guard is None else zip(guard.names, guard.values, strict=True)
-    return [*([] if item.stream_name is None else [item.stream_name]), *conditions]
+    if guard is None:
+        return frozenset(stream)
+    return frozenset((*stream, *zip(guard.names, guard.values, strict=True)))
 
 
-def locked_by(senders: Sequence[QueuedCall]) -> set[object]:
-    """Return what the batches under way lock."""
-    return {lock for one in senders for call in one.batch for lock in locks_of(call.item)}
-
-
-def is_free(call: QueuedCall, locked: set[object]) -> bool:
+def is_free(item: BatchItem, locked: Set[object]) -> bool:
     """Whether a call locks nothing of this."""
-    return not locked or locked.isdisjoint(locks_of(call.item))
+    return not locked or locks_of(item).isdisjoint(locked)
 
 
 class Coalescer:
@@ -93,26 +97,45 @@ class Coalescer:
         self._where = where
         self._most_waiting = most_waiting
         self._lock = threading.Lock()
-        #: an item for each caller that may still go alone
-        self._alone = deque[None]([None] * MOST_ALONE)
+        #: what the calls lock that run alone, by the identity of each
+        self._alone: dict[int, frozenset[object]] = {}
         self._senders: list[QueuedCall] = []  # whose callers send, or are about to
         self._waiting: deque[QueuedCall] = deque()
         self._callers = 0  # at the end of the last batch: its own, those under way, those waiting
         self._one_at_a_time = 0  # for so many batches
 
-    def enter(self) -> bool:
-        """Whether little is under way, so that the caller goes alone. Then it calls `leave`."""
-        if self._senders:
+    def enter(self, item: BatchItem) -> bool:
+        """Whether a call goes alone, since little is under way, and none that it would wait for."""
+        if self._senders or self._waiting or len(self._alone) >= MOST_ALONE:
             return False
-        try:
-            self._alone.pop()  # of a deque: without a lock
-        except IndexError:
-            return False
+        locks = locks_of(item)
+        for locked in list(self._alone.values()):  # a copy: others enter and leave meanwhile
+            if not locks.isdisjoint(locked):
+                return False
+        self._alone[id(item)] = locks
         return True
 
-    def leave(self) -> None:
-        """End the call of a caller that went alone."""
-        self._alone.append(None)
+    def leave(self, item: BatchItem) -> None:
+        """If a call has run alone, let those go on that waited for it."""
+        if self._alone.pop(id(item), None) is not None and self._waiting:
+            with self._lock:
+                self._start(self._senders)
+
+    def give_up(self, item: BatchItem) -> None:
+        """End a call that got no lock in time: those that wait for it all try by themselves.
+
+        One after the other, each would wait for as long as this one before it failed.
+        """
+        locked = self._alone.get(id(item))
+        if not locked:
+            return
+        with self._lock:
+            for call in [one for one in self._waiting if not is_free(one.item, locked)]:
+                if call not in self._senders:
+                    self._waiting.remove(call)
+                    self._alone[id(call.item)] = locks_of(call.item)
+                    call.outcome = ALONE
+                    call.turn.give()
 
     def run(self, operation: Operation[Any], send: Send) -> Any:
         """Send a call in a batch, and return its result, or `ALONE` if it was left out."""
@@ -166,7 +189,9 @@ class Coalescer:
                 waiting = f"{self._most_waiting} calls wait to be written"
                 raise WriteQueueFull(self._where, f"{waiting}, as many as max_queued_writes allows")
             self._waiting.append(call)
-            is_sender = self._has_enough(self._senders) and is_free(call, locked_by(self._senders))
+            is_sender = self._has_enough(self._senders) and is_free(
+                call.item, self._locked(self._senders)
+            )
             if is_sender:
                 self._senders.append(call)
             return is_sender
@@ -191,12 +216,12 @@ class Coalescer:
 
     def _fitting(self, own: Sequence[QueuedCall], others: Sequence[QueuedCall]) -> list[QueuedCall]:
         """Return the oldest calls that fit into a batch beside those that others send."""
-        most, locked = self._share() - len(own), locked_by(others)
+        most, locked = self._share() - len(own), self._locked(others)
         messages = sum([len(one.item.messages) for one in own])
         size = sum([one.item.size for one in own])
         found: list[QueuedCall] = []
         for one in self._waiting:
-            if one in self._senders or one in own or not is_free(one, locked):
+            if one in self._senders or one in own or not is_free(one.item, locked):
                 continue
             messages += len(one.item.messages)
             size += one.item.size
@@ -224,20 +249,22 @@ class Coalescer:
     ) -> None:
         """Let the callers of a batch go on, but for those that belong into the next."""
         done, again = [], []
-        for call, outcome in zip(sender.batch, outcomes, strict=True):
-            if isinstance(outcome, Refused) and outcome.code == "again":
-                if call is not sender:
-                    again.append(call)
-                    continue
-                outcome = ALONE  # its caller has no turn any more
-            call.outcome = outcome
-            done.append(call)
         with self._lock:
+            for call, outcome in zip(sender.batch, outcomes, strict=True):
+                is_left_out = isinstance(outcome, Refused) and outcome.code in _TO_BE_RUN
+                if is_left_out and not call.is_abandoned:  # else nobody would run it
+                    if call is not sender and self._is_sent_again(call, outcome):
+                        again.append(call)
+                        continue
+                    outcome = ALONE
+                    self._alone[id(call.item)] = locks_of(call.item)
+                call.outcome = outcome
+                done.append(call)
             self._waiting.extendleft(reversed(again))
             under_way = sum([len(one.batch) for one in self._senders])
             self._callers = under_way + len(self._waiting)
             self._one_at_a_time = max(self._one_at_a_time - 1, 0)
-            if len(self._senders) > 1 and ALONE in outcomes:
+            if len(self._senders) > 1 and LOCKED in outcomes:
                 self._one_at_a_time = ONE_AT_A_TIME
         if hands_over:  # before the others go on, who would make the next sender wait
             self._hand_over(sender)
@@ -245,33 +272,48 @@ class Coalescer:
             call.turn.give()
         sender.batch = []
 
+    def _is_sent_again(self, call: QueuedCall, outcome: Outcome | Exception) -> bool:
+        """Whether a call belongs into a later batch, since it does not fit or has to wait."""
+        if outcome == LOCKED:
+            return not is_free(call.item, self._locked())
+        return isinstance(outcome, Refused) and outcome.code == "again"
+
     def _hand_over(self, sender: QueuedCall) -> None:
         """Let the caller that has waited longest send the next batch, if this one was to.
 
         If this is interrupted it is called again, so each step of it can be made twice.
         """
         with self._lock:
-            if sender not in self._senders:
-                return
-            others = [one for one in self._senders if one is not sender]
-            if self._has_enough(others):
-                others += self._oldest_free(others)
-            self._senders = [sender, *others]
-            for one in others:
-                one.turn.give()
-            self._senders = others
+            if sender in self._senders:
+                self._start([one for one in self._senders if one is not sender], sender)
+
+    def _start(self, senders: Sequence[QueuedCall], *before: QueuedCall) -> None:
+        """Let one more caller send, if enough wait: the first that waits for none under way."""
+        going_on = [*senders]
+        if self._has_enough(senders):
+            going_on += self._oldest_free(senders)
+        self._senders = [*before, *going_on]
+        for one in going_on:
+            one.turn.give()
+        self._senders = going_on
 
     def _oldest_free(self, senders: Sequence[QueuedCall]) -> list[QueuedCall]:
         """Return the call that has waited longest and can be sent beside these; or none."""
-        locked = locked_by(senders)
+        locked = self._locked(senders)
         for one in self._waiting:
-            if one not in senders and is_free(one, locked):
+            if one not in senders and is_free(one.item, locked):
                 return [one]
         return []
+
+    def _locked(self, senders: Sequence[QueuedCall] = ()) -> set[object]:
+        """Return what the calls lock that run alone, and those that these senders have sent."""
+        sent = [locks_of(call.item) for one in senders for call in one.batch]
+        return set().union(*list(self._alone.values()), *sent)
 
     def _abandon(self, call: QueuedCall) -> None:
         """Leave the queue, and let others send what this caller was to send."""
         with self._lock:
+            call.is_abandoned = True
             if call in self._waiting:
                 self._waiting.remove(call)
             elif IS_ASYNC:

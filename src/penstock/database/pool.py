@@ -22,7 +22,12 @@ from penstock.database.execute import execute
 from penstock.database.interceptor import Interceptor, intercepted
 from penstock.database.operation import Operation
 from penstock.database.server_errors import typed_errors
-from penstock.errors import DatabaseUnreachable, UnavailableError
+from penstock.errors import (
+    CommandTimeout,
+    DatabaseUnreachable,
+    TransactionConflict,
+    UnavailableError,
+)
 from penstock.loops.concurrency import home, sleep, wait_for
 from penstock.settings import Settings
 
@@ -63,12 +68,12 @@ class Pool(BasePool[Connection]):
 
         A write is sent in a batch if it meets others: see `coalescer.py`.
         """
-        coalescer = self._coalescer_here() if operation.item is not None else None
+        item = operation.item
+        coalescer = None if item is None else self._coalescer_here()
         interceptors = () if is_batch else self.interceptors  # which see its calls
         with intercepted(interceptors, operation.name, operation.facts) as call:
-            goes_alone = coalescer is not None and coalescer.enter()
             try:
-                if coalescer is not None and not goes_alone:
+                if item is not None and coalescer is not None and not coalescer.enter(item):
                     call.result = coalescer.run(operation, self._send_batch)
                     if call.result is not ALONE:
                         return cast(Result, call.result)
@@ -83,9 +88,13 @@ class Pool(BasePool[Connection]):
                     finally:
                         self.put(connection)
                     self.drop_idle()
+            except (CommandTimeout, TransactionConflict):
+                if item is not None and coalescer is not None:
+                    coalescer.give_up(item)
+                raise
             finally:
-                if coalescer is not None and goes_alone:
-                    coalescer.leave()
+                if item is not None and coalescer is not None:
+                    coalescer.leave(item)
         self.notify(operation.notifies)
         return cast(Result, call.result)
 

@@ -12,6 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from penstock.database import edition
+from penstock.database.operation import Operation
 from penstock.database.waiters import of_category
 from penstock.log import overview, read, write
 from penstock.log.boundary import classes_of
@@ -246,6 +247,14 @@ class LogCalls(BoundaryCalls):
         size = read.page_size(self.context, batch_size)
         read.check_interval(polling_interval_ms)
         sparse, pause = read.is_sparse(self.context, *filters), polling_interval_ms / 1000
+        next_page: Operation[list[RecordedMessage]] | None = None
+
+        def read_to(head: int | None) -> Operation[list[RecordedMessage]]:
+            context = self.context.until(head)
+            return read.get_category_messages(
+                context, category_name, position, size, *filters, last
+            )
+
         with Waiter(self, [of_category(category_name)]) as waiter:
             has_ended = stop is not None and stop()
             while not has_ended:
@@ -253,16 +262,15 @@ class LogCalls(BoundaryCalls):
                 # Skip what the filter excludes up to this head, or each read would scan it again.
                 # The page ends at the same head, not at a new watermark, which may be lower.
                 head = self.category_head(category_name) if sparse else None
-                operation = read.get_category_messages(
-                    self.context.until(head), category_name, position, size, *filters, last
-                )
-                page = self.run(operation)
+                page = self.run(next_page or read_to(head))
+                next_page = None
                 yield from page
                 if page:
                     position = page[-1].global_position + 1
                     last = page[-1] if self.context.edition.has_watermark else None
                 if len(page) < size:
                     position = max(position, (head or 0) + 1)
+                    next_page = None if sparse else read_to(None)  # here, not when it is woken
                     has_ended = waiter.sleep(
                         pause, found=bool(page), reached=position - 1, ended=stop
                     )

@@ -94,13 +94,35 @@ MUTANTS = (
     Mutant(
         "batch-versions-in-order",
         "If the calls of a batch did not count for the versions of later ones",
-        (Edit(BATCH, "current_versions[first_calls[this]] + sizes[this];", "-1;"),),
+        (
+            Edit(
+                BATCH,
+                "versions[this] + case when refusals[this] is null",
+                "versions[this] + case when false",
+            ),
+        ),
+        (f"{IN_ORDER}[blocking]", MODEL),
+    ),
+    Mutant(
+        "batch-calls-that-meet",
+        "If a batch did not see that its calls exclude each other",
+        (
+            Edit(
+                BATCH, "bool_or(w.exclusive) and min(w.call) < max(w.call) as meet", "false as meet"
+            ),
+        ),
         (f"{IN_ORDER}[blocking]", MODEL),
     ),
     Mutant(
         "batch-lost-message",
         "If a batch acknowledged a message that it did not insert",
-        (Edit(BATCH, "    if is_lost then", "    if false then"),),
+        (
+            Edit(
+                BATCH,
+                "if cardinality(written) is distinct from",
+                "if false and cardinality(written) is distinct from",
+            ),
+        ),
         (
             f"{COALESCING}"
             "::test_a_message_that_another_transaction_wrote_meanwhile_is_not_acknowledged[blocking]",

@@ -308,8 +308,10 @@ begin
         "watermark-that-goes-back",
         "If a follower's page ended at another watermark than the head that it goes on from",
         (
-            Edit("log/calls.py", "self.context.until(head),", "self.context,"),
-            Edit("log/calls_async.py", "self.context.until(head),", "self.context,"),
+            Edit("log/calls.py", "context = self.context.until(head)", "context = self.context"),
+            Edit(
+                "log/calls_async.py", "context = self.context.until(head)", "context = self.context"
+            ),
             Edit("consumers/progress.py", "wanted.context.until(until),", "wanted.context,"),
         ),
         (

@@ -6,16 +6,17 @@
 -- process queue behind this one, and may be what the holder of the lock waits for.
 --
 -- How it is kept. The locks are those of penstock.append, of all calls together, in the strongest mode that a
--- key is wanted in. They are tried in one sorted pass; a call that would have to wait is left out, and the
--- client runs it alone. The same goes for what is rare: ids that exist already, guards that cannot be
--- checked. All other calls are decided in order of arrival. An earlier call that is accepted counts as
--- written, for the version of its stream and for the guards of later ones. One statement inserts all
--- accepted messages. There are no subtransactions, since nothing is tried that may fail.
+-- key is wanted in. They are tried in one sorted pass; a call that would have to wait is left out. So is what
+-- is rare, which the client runs alone: ids that exist already, guards that cannot be checked. All other
+-- calls are decided in order of arrival. An earlier call that is accepted counts as written, for the version
+-- of its stream and for the guards of later ones. One statement inserts all accepted messages. There are no
+-- subtransactions, since nothing is tried that may fail.
 --
 -- The arguments are lists: of the messages, with the number of its call; of the calls; and of the
 -- conditions of all guards, with the number of its call, as in penstock.append_one. The result has the
 -- positions of each message, null if its call is not accepted; and for each such call, what became of it:
 --   {"code": "PS043", ...}   refused, with the code and the facts of the error
+--   {"code": "locked"}       somebody holds a lock on what it writes or watches
 --   {"code": "alone"}        to be run alone
 --   {"code": "again"}        to be sent again: with it the transaction would hold 500 locks
 
@@ -40,15 +41,18 @@ declare
   watching integer[] := '{}';              -- the keys of the guards, with call and type of each
   watched_types integer[] := '{}';
   watched bigint[] := '{}';
-  versions bigint[];                       -- of each call's stream, before the batch
-  first_calls integer[];                   -- the first call with the same stream
-  current_versions bigint[];               -- of each first call's stream, with the calls accepted so far
-  sizes bigint[];                          -- how many messages each call has
+  not_locked bigint[];
+  meet boolean;                            -- whether two calls want one key, and one of them excludes others
+  versions bigint[];                       -- of each call's stream, before the call
+  next_calls integer[];                    -- the next call with the same stream
+  first_messages integer[];                -- the number of each call's first message; null: each has one
+  to_be_checked integer[];                 -- the calls whose guards may not hold
   stale jsonb[] := '{}';                   -- for a call, why its guard does not hold
   may_conflict integer[] := '{}';          -- the calls whose guards watch keys of earlier ones
-  conflicts bigint[] := array_fill(null::bigint, array[cardinality(stream_names)]);  -- earlier messages
-  conditions jsonb;
-  is_lost boolean;
+  conflicts integer[] := array_fill(null::integer, array[cardinality(stream_names)]);  -- earlier messages
+  accepted integer[];                      -- the numbers of the messages to be written; null: all
+  written bigint[];                        -- where they are in their streams, and in the log
+  written_globally bigint[];
   this integer;
   done text;
 begin
@@ -73,29 +77,35 @@ begin
     left join lateral (
       select t.id, t.attributes, t.filled_to from penstock.message_types t where t.type = c.type offset 0
     ) t on true;
-    refusals := penstock.leave_out(refusals, left_out, 'alone');
+    if left_out is not null then
+      refusals := penstock.leave_out(refusals, left_out, 'alone');
+    end if;
   end if;
 
   if penstock.counted_locks() + 2 * cardinality(ids) + cardinality(keys || watched) >= 500 then
     refusals := penstock.leave_out_beyond_locks(
       refusals, calls, types, stream_names, numbers, keys, watching, watched);
   end if;
-  with wanted as (
-    select w.key, bool_or(w.exclusive) as exclusive, array_agg(w.call) as callers
-    from penstock.wanted_locks(calls, types, stream_names, numbers, keys, watching, watched) w
-    where refusals[w.call] is null
-    group by w.key order by w.key
-  ), tried as materialized (
-    select w.callers, case when w.exclusive then pg_try_advisory_xact_lock(w.key)
-      else pg_try_advisory_xact_lock_shared(w.key) end as is_locked
-    from wanted w
-  )
   select set_config('penstock.locks', (penstock.counted_locks() + count(*))::text, true),
-    (select array_agg(c.call) from tried t cross join lateral unnest(t.callers) as c(call)
-     where not t.is_locked)
-  into done, left_out
-  from tried;
-  refusals := penstock.leave_out(refusals, left_out, 'alone');
+    array_agg(t.key) filter (where not t.is_locked), bool_or(t.meet)
+  into done, not_locked, meet
+  from (
+    select w.key, case when w.exclusive then pg_try_advisory_xact_lock(w.key)
+      else pg_try_advisory_xact_lock_shared(w.key) end as is_locked, w.meet
+    from (
+      select w.key, bool_or(w.exclusive) as exclusive,
+        bool_or(w.exclusive) and min(w.call) < max(w.call) as meet
+      from penstock.wanted_locks(calls, types, stream_names, numbers, keys, watching, watched) w
+      where refusals[w.call] is null
+      group by w.key order by w.key
+    ) w offset 0
+  ) t;
+  if not_locked is not null then
+    refusals := penstock.leave_out(refusals, array(
+      select w.call
+      from penstock.wanted_locks(calls, types, stream_names, numbers, keys, watching, watched) w
+      where w.key = any (not_locked)), 'locked');
+  end if;
 
   -- under the locks: the ids that exist, in the log or earlier in the batch, and the versions of the streams
   -- (without `offset 0` a plan of when the log was small would go on to read all ids, to hash them)
@@ -105,143 +115,163 @@ begin
     from unnest(ids, calls) with ordinality as n(id, call, number)
   ) i
   where i.occurrence > 1 or exists (select from message_store.messages m where m.id = i.id offset 0);
-  refusals := penstock.leave_out(refusals, left_out, 'alone');
+  if left_out is not null then
+    refusals := penstock.leave_out(refusals, left_out, 'alone');
+  end if;
   if array_remove(stream_names, null) <> '{}' then
-    select array_agg(c.version order by c.call), array_agg(c.first_call order by c.call)
-    into versions, first_calls
-    from (
-      select c.call, min(c.call) over (partition by c.stream_name) as first_call, coalesce((
-          select m.position from message_store.messages m
-          where m.stream_name = c.stream_name order by m.position desc limit 1), -1) as version
-      from unnest(stream_names) with ordinality as c(stream_name, call)
-    ) c;
+    select array_agg(coalesce((
+        select m.position from message_store.messages m
+        where m.stream_name = c.stream_name order by m.position desc limit 1), -1) order by c.call)
+    into versions
+    from unnest(stream_names) with ordinality as c(stream_name, call);
   end if;
 
   if guards <> '{}' then
     -- the calls under whose guards' keys the index has something new: it need not match
-    for this in
-      select w.call
-      from unnest(watching, watched_types, watched) as w(call, type_id, key)
-      where refusals[w.call] is null and (
-        exists (
-          select from unnest(int8multirange(int8range(lows[w.call], null, '()')) - seen[w.call]) as r(range)
-          cross join lateral (
-            select from penstock.message_attributes a
-            where a.key_pair = w.key and a.type_id = w.type_id
-              and a.global_position >= lower(r.range)
-              and a.global_position < coalesce(upper(r.range), 9223372036854775807) limit 1
-          ) a)
-        or exists (
+    select array_agg(distinct w.call) into to_be_checked
+    from unnest(watching, watched_types, watched) as w(call, type_id, key)
+    where refusals[w.call] is null and case when isempty(seen[w.call])
+      then exists (
+        select from penstock.message_attributes a
+        where a.key_pair = w.key and a.type_id = w.type_id and a.global_position > lows[w.call])
+      else exists (
+        select from unnest(int8multirange(int8range(lows[w.call], null, '()')) - seen[w.call]) as r(range)
+        cross join lateral (
           select from penstock.message_attributes a
-          where a.key_pair = penstock.removal_key() and a.type_id = w.type_id
-            and a.global_position > lows[w.call]))
-      group by w.call
-    loop
-      stale[this] := penstock.guard_conflict(penstock.guard_of_call(
-        this, guards, guard_types, guard_names, guard_values, lows[this], seen[this]));
-    end loop;
-
-    if cardinality(refusals) > 1 then
-      with first_written as (
-        select k.key, k.type_id, min(calls[k.number]) as call
-        from unnest(numbers, type_ids, keys) as k(number, type_id, key)
-        group by k.key, k.type_id
-      )
-      select coalesce(array_agg(w.call), '{}') into may_conflict
-      from unnest(watching, watched_types, watched) as w(call, type_id, key)
-      join first_written f on f.key = w.key and f.type_id = w.type_id and f.call < w.call;
+          where a.key_pair = w.key and a.type_id = w.type_id
+            and a.global_position >= lower(r.range)
+            and a.global_position < coalesce(upper(r.range), 9223372036854775807) limit 1
+        ) a)
+      end
+      or (select exists (
+          select from penstock.message_attributes a
+          where a.key_pair = penstock.removal_key() and a.type_id = any (watched_types)
+            and a.global_position > (select min(l.low) from unnest(lows) as l(low))));
+    if to_be_checked is not null then
+      foreach this in array to_be_checked loop
+        stale[this] := penstock.guard_conflict(penstock.guard_of_call(
+          this, guards, guard_types, guard_names, guard_values, lows[this], seen[this]));
+      end loop;
     end if;
   end if;
 
-  if stale <> '{}' or may_conflict <> '{}' or array_remove(expected_versions, null) <> '{}' then
-    current_versions := versions;
-    select array_agg(c.size order by c.call) into sizes
-    from (select c.call, count(*) as size from unnest(calls) as c(call) group by c.call) c;
+  if cardinality(ids) > cardinality(stream_names) then
+    for this in reverse cardinality(calls) .. 1 loop
+      first_messages[calls[this]] := this;
+    end loop;
+  end if;
+  if meet then
+    select array_agg(c.next_call order by c.call) into next_calls
+    from (
+      select c.call, case when c.stream_name is not null then
+        lead(c.call) over (partition by c.stream_name order by c.call) end as next_call
+      from unnest(stream_names) with ordinality as c(stream_name, call)
+    ) c;
+    with first_written as (
+      select k.key, k.type_id, min(calls[k.number]) as call
+      from unnest(numbers, type_ids, keys) as k(number, type_id, key)
+      group by k.key, k.type_id
+    )
+    select coalesce(array_agg(w.call), '{}') into may_conflict
+    from unnest(watching, watched_types, watched) as w(call, type_id, key)
+    join first_written f on f.key = w.key and f.type_id = w.type_id and f.call < w.call;
+  end if;
+  if meet or stale <> '{}' or array_remove(expected_versions, null) <> '{}' then
     for this in 1 .. cardinality(refusals) loop
       if refusals[this] is null then
-        if expected_versions[this] <> current_versions[first_calls[this]] then
+        if expected_versions[this] <> versions[this] then
           refusals[this] := jsonb_build_object('code', 'PS001', 'stream_name', stream_names[this],
-            'expected', expected_versions[this], 'actual', current_versions[first_calls[this]]);
+            'expected', expected_versions[this], 'actual', versions[this]);
         elsif stale[this] is not null then
           refusals[this] := stale[this];
         elsif this = any (may_conflict) then
-          conditions := penstock.guard_of_call(
-            this, guards, guard_types, guard_names, guard_values, 0, '{}') -> 'conditions';
-          conflicts[this] := (
-            select min(k.number)
-            from unnest(watching, watched_types, watched) as w(call, type_id, key)
-            join unnest(numbers, type_ids, keys) as k(number, type_id, key)
-              on k.key = w.key and k.type_id = w.type_id
-            where w.call = this and calls[k.number] < this and refusals[calls[k.number]] is null
-              and exists (
-                select from jsonb_array_elements(conditions) as c(condition)
-                where c.condition ->> 'type' = types[k.number]
-                  and penstock.carries(documents[k.number], c.condition -> 'attributes')));
+          conflicts[this] := penstock.first_match(
+            penstock.guard_of_call(this, guards, guard_types, guard_names, guard_values, 0, '{}'),
+            types, documents, array(
+              select k.number
+              from unnest(watching, watched_types, watched) as w(call, type_id, key)
+              join unnest(numbers, type_ids, keys) as k(number, type_id, key)
+                on k.key = w.key and k.type_id = w.type_id
+              where w.call = this and calls[k.number] < this and refusals[calls[k.number]] is null));
           if conflicts[this] is not null then
             refusals[this] := '{"code": "PS043"}';  -- its position is not known yet
           end if;
         end if;
-        if refusals[this] is null and stream_names[this] is not null then
-          current_versions[first_calls[this]] := current_versions[first_calls[this]] + sizes[this];
-        end if;
+      end if;
+      if next_calls[this] is not null then
+        versions[next_calls[this]] := versions[this] + case when refusals[this] is null
+          then (select count(*) from unnest(calls) as c(call) where c.call = this) else 0 end;
       end if;
     end loop;
   end if;
 
-  if array_position(refusals, null) is not null then
+  if array_remove(refusals, null) <> '{}' then
+    refused := refusals;
+    accepted := array(
+      select m.number from unnest(calls) with ordinality as m(call, number)
+      where refusals[m.call] is null order by m.number);
+  end if;
+  if accepted is distinct from '{}' then
     done := set_config('penstock.appending', (pg_trigger_depth() + 1)::text, true);
-    with accepted as (
-      -- each message that is written, and its position in its stream
-      select m.number, m.id, m.type, m.data, m.metadata, c.stream_name,
-        case when c.stream_name is null then 0
-          else c.version + row_number() over (partition by c.stream_name order by m.number) end as position
+    with new as (
+      insert into message_store.messages (id, stream_name, position, type, data, metadata)
+      select m.id, coalesce(stream_names[m.call], m.type || '-' || m.id),
+        case when stream_names[m.call] is null then 0
+          else versions[m.call] + 1 + m.number - coalesce(first_messages[m.call], m.number) end,
+        m.type, m.data, m.metadata::jsonb
       from unnest(calls, ids, types, documents, write_batch.metadata)
         with ordinality as m(call, id, type, data, metadata, number)
-      join unnest(stream_names, versions, refusals)
-        with ordinality as c(stream_name, version, refusal, call) on c.call = m.call
-      where c.refusal is null
-    ), new as (
-      insert into message_store.messages (id, stream_name, position, type, data, metadata)
-      select a.id, coalesce(a.stream_name, a.type || '-' || a.id), a.position, a.type, a.data,
-        a.metadata::jsonb
-      from accepted a
-      order by a.number
+      where refusals[m.call] is null
+      order by m.number
       on conflict (id) do nothing
-      returning id, position, global_position
+      returning position, global_position
     )
-    select array_agg(n.position order by a.number), array_agg(n.global_position order by a.number),
-      bool_or(a.call_refused is null and n.id is null)
-    into positions, global_positions, is_lost
-    from (
-      select m.number, m.id, refusals[m.call] as call_refused
-      from unnest(ids, calls) with ordinality as m(id, call, number)
-    ) a
-    left join new n on n.id = a.id;
+    select array_agg(n.position), array_agg(n.global_position) into written, written_globally
+    from new n;
     done := set_config('penstock.appending', coalesce(outer_append, ''), true);
-    if is_lost then
+    if cardinality(written) is distinct from cardinality(coalesce(accepted, calls)) then
       raise exception using errcode = '40001',
         message = 'another transaction wrote a message with the same id at the same time',
         hint = 'Run the calls one by one.';
     end if;
+    if accepted is null then
+      positions := written;
+      global_positions := written_globally;
+    else
+      positions := array_fill(null::bigint, array[cardinality(ids)]);
+      global_positions := positions;
+      for this in 1 .. cardinality(accepted) loop
+        positions[accepted[this]] := written[this];
+        global_positions[accepted[this]] := written_globally[this];
+      end loop;
+    end if;
     insert into penstock.message_attributes (key_pair, type_id, global_position)
-    select k.key, k.type_id, m.global_position
+    select k.key, k.type_id, global_positions[k.number]
     from unnest(numbers, type_ids, keys) as k(number, type_id, key)
-    join unnest(calls, global_positions) with ordinality as m(call, global_position, number)
-      on m.number = k.number
-    where refusals[m.call] is null;
+    where refusals[calls[k.number]] is null;
   end if;
 
   for this in 1 .. cardinality(conflicts) loop
     if conflicts[this] is not null then
-      refusals[this] := refusals[this] || jsonb_build_object(
+      refused[this] := refused[this] || jsonb_build_object(
         'type', types[conflicts[this]], 'position', global_positions[conflicts[this]]);
     end if;
   end loop;
-  if array_remove(refusals, null) <> '{}' then
-    refused := refusals;
-  end if;
   return next;
 end
+$$;
+
+-- The first of these messages of a batch that a guard excludes, null if there is none.
+create or replace function penstock.first_match(
+  guard jsonb, types text[], documents jsonb[], numbers bigint[])
+returns integer language sql immutable parallel safe
+as $$
+  select min(n.number)
+  from unnest(numbers) as n(number)
+  where exists (
+    select from jsonb_array_elements(guard -> 'conditions') as c(condition)
+    where c.condition ->> 'type' = types[n.number]
+      and penstock.carries(documents[n.number], c.condition -> 'attributes'))
 $$;
 
 -- Leave out these calls, unless they are refused already.
