@@ -196,9 +196,9 @@ begin
       ) o
       order by o.due, o.id limit most
     ) c;
-    locked := locked || array(
+    locked := locked || array(  -- `|| ''` keeps the indexes of ready messages out of the plan
       select o.id from penstock.outbox o
-      where o.id = any (ids) and o.state = 'ready' and o.due <= moment
+      where o.id = any (ids) and o.state || '' = 'ready' and o.due <= moment
       order by o.due, o.id limit most - cardinality(locked)
       for update skip locked);
     if cardinality(locked) = most or ids[most] is null then
