@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
+from selectors import EVENT_READ, PollSelector
+from typing import Any
 
 import psycopg
 import pytest
@@ -15,7 +18,8 @@ from penstock.database.notifications import (
     LONGEST_PAYLOAD,
     SHORTEST_GAP,
     Gap,
-    Sender,
+    Line,
+    Pending,
     notification,
 )
 from penstock.database.waiters import (
@@ -32,6 +36,7 @@ from penstock.database.wake_ups import Pace, WakeUps
 from penstock.log.waiter import Waiter, log_ends
 from tests.log.waiting import (
     AN_HOUR,
+    LONG,
     NEVER,
     Numbered,
     Sleeper,
@@ -314,33 +319,126 @@ class TestGaps:
 
         lengths = []
         for moment in (10.0, 10.1, 10.2):
-            gap.begin(moment)
+            gap.begin(moment, writes=1)
             lengths.append(gap.ends - moment)
 
         assert lengths == pytest.approx([SHORTEST_GAP] * 3)
 
-    def test_and_less_often_while_it_is_sent_all_the_time(self) -> None:
+    @pytest.mark.parametrize("hiccup", [0.0, 0.03])
+    def test_and_less_often_while_it_is_written_all_the_time(self, hiccup: float) -> None:
         gap = Gap(LONGEST_GAP_OF_A_NAME)
 
         moment, lengths = 10.0, []
         for _ in range(7):
-            gap.begin(moment)
+            gap.begin(moment, writes=10)
             lengths.append(gap.ends - moment)
-            moment = gap.ends
+            moment = gap.ends + hiccup
 
         assert lengths == pytest.approx([0.005, 0.01, 0.02, 0.04, 0.08, 0.1, 0.1])
 
     def test_a_busy_name_does_not_keep_others_from_being_sent(self) -> None:
-        sender = Sender()
-        sender._gaps["busy"] = Gap(LONGEST_GAP_OF_A_NAME)
-        sender._gaps["busy"].ends = time.monotonic() + AN_HOUR
-        sender.add(["busy", "rare"])
+        pending = Pending()
+        pending._gaps["busy"] = Gap(LONGEST_GAP_OF_A_NAME)
+        pending._gaps["busy"].ends = time.monotonic() + AN_HOUR
+        pending.add(["busy", "rare"])
 
-        first, second = sender.take_due(), sender.take_due()
-        sender._gaps["busy"].ends = 0.0
-        third = sender.take_due()
+        first, second = pending.take_due(), pending.take_due()
+        pending._gaps["busy"].ends = pending._gap.ends = 0.0
+        third = pending.take_due()
 
         assert (first, second, third) == ({"rare"}, set(), {"busy"})
+
+
+class TestLine:
+    @pytest.fixture
+    def connection(self, database_url: str) -> Iterator[psycopg.Connection[Any]]:
+        with closing(psycopg.connect(database_url, autocommit=True)) as connection:
+            yield connection
+
+    @pytest.fixture
+    def pending(self) -> Pending:
+        return Pending()
+
+    @pytest.fixture
+    def line(self, connection: psycopg.Connection[Any], pending: Pending) -> Line:
+        return Line(connection, pending)
+
+    def test_a_writer_sends_whatever_is_in_the_names(
+        self, reader: Store, line: Line, pending: Pending
+    ) -> None:
+        sleeper = Sleeper(reader, 'it\'s \\ "Größe"')
+        pending.add(sleeper.one.wanted)
+
+        need_not_be_told = line.send()
+
+        assert need_not_be_told
+        assert sleeper.wait()
+        assert sleeper.is_notified
+
+    def test_it_does_not_wait_for_a_connection_that_is_in_use(
+        self, reader: Store, line: Line, pending: Pending
+    ) -> None:
+        sleeper = Sleeper(reader, "mine")
+        pending.add(["mine"])
+
+        with line.held():
+            need_not_be_told = line.send()
+        line.go_on()  # as the thread does, when it is told
+
+        assert not need_not_be_told
+        assert sleeper.wait()
+
+    def test_nor_for_the_reply_to_the_last_notification(
+        self, reader: Store, line: Line, pending: Pending
+    ) -> None:
+        first, second = Sleeper(reader, "first"), Sleeper(reader, "second")
+        pending.add(["first"])
+        line.send()
+        pending.add(["second"])
+        pending._gap.ends = 0.0
+
+        need_not_be_told = line.send()
+        with line.free() as connection:
+            is_free = connection is not None
+        line.finish(LONG)
+
+        assert (need_not_be_told, is_free) == (False, False)
+        assert first.wait()
+        assert second.wait()
+
+    def test_a_connection_that_is_lost_fails_no_write_and_keeps_the_names(
+        self, line: Line, pending: Pending, connection: psycopg.Connection[Any], database_url: str
+    ) -> None:
+        with psycopg.connect(database_url, autocommit=True) as other:
+            other.execute("select pg_terminate_backend(%s, 60000)", (connection.info.backend_pid,))
+        pending.add(["mine"])
+
+        line.send()
+        with pytest.raises(psycopg.OperationalError):
+            receive_for_ever(line)
+        line.end()
+        sent_after_its_end = line.send()
+
+        assert pending.take_all() == {"mine"}
+        assert not sent_after_its_end
+
+    def test_a_notification_that_the_server_refuses_is_sent_again(
+        self, line: Line, pending: Pending, connection: psycopg.Connection[Any]
+    ) -> None:
+        connection.execute("set statement_timeout = 1")
+        with line.held():  # a command that takes too long, in the place of the notification
+            connection.pgconn.send_query(b"select pg_sleep(60)")
+            line._under_way = {"mine"}
+        with PollSelector() as selector:
+            selector.register(connection.fileno(), EVENT_READ)
+            selector.select(LONG)
+        line.receive()
+
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            line.go_on()
+        line.end()
+
+        assert pending.take_all() == {"mine"}
 
 
 class TestThread:
@@ -396,6 +494,11 @@ class TestThread:
         writer.write_message("order-1", "Placed")
 
         assert sleeper.wait()
+
+
+def receive_for_ever(line: Line) -> None:
+    while True:
+        line.receive()
 
 
 def listening_again(store: Store) -> None:

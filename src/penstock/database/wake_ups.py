@@ -2,9 +2,10 @@
 
 `NOTIFY` inside a writing transaction takes a lock on the whole server until that commit is on disk,
 so writers would commit one after the other. It is never sent there. After its commit a store wakes
-the waiters of its own process directly, and one background thread sends `pg_notify` to the other
-processes, in a transaction of its own and at most once in some milliseconds (`notifications.py`).
-The same thread, on the same connection, listens for all waiters of the store.
+the waiters of its own process directly, and notifies the other processes in a transaction of its
+own, on another connection and at most once in some milliseconds (`notifications.py`). One thread
+listens on the same connection for all waiters of the store. The writer sends the notification
+itself if it need not wait for that, else the thread does.
 
 The promise: no waiter sleeps past its safety look. A notification may be lost, and a writer need
 not send one: plain SQL, another client, a process that was killed after its commit. That costs a
@@ -44,7 +45,7 @@ import msgspec
 import psycopg
 
 from penstock.database.edition import Edition
-from penstock.database.notifications import CHANNEL, NOTIFY, SHORTEST_GAP, Sender
+from penstock.database.notifications import CHANNEL, NOTIFY, SHORTEST_GAP, Line, Pending
 from penstock.database.waiters import EVERYTHING, Waiters
 from penstock.errors import first_line
 from penstock.settings import Settings, redact
@@ -107,7 +108,8 @@ class WakeUps:
         self._pipe = (-1, -1)  # what is written to the second wakes the thread
         self._is_closed = False
         self._wants_to_listen = False
-        self._sender = Sender()
+        self._pending = Pending()
+        self._line: Line | None = None
         self._pid = 0  # of the connection's server process
         self._token = ""  # of the notification to oneself
         self._probe_ends, self._arrives = 0.0, False
@@ -120,7 +122,10 @@ class WakeUps:
         if self._is_closed or os.getpid() != self._process:
             return
         self.waiters.notify(names)
-        if self._sender.add(names):
+        if self._pending.add(names):
+            line = self._line
+            if line is not None and line.send():
+                return
             with self._lock:
                 self._tell_thread()
 
@@ -155,7 +160,7 @@ class WakeUps:
         if self._thread is not None:
             with suppress(RuntimeError):  # a signal's exception may have interrupted its start
                 self._thread.join(timeout)
-        return frozenset(self._sender.take_all())
+        return frozenset(self._pending.take_all())
 
     def _tell_thread(self) -> None:
         """Wake the thread, or start it. The caller holds the lock."""
@@ -191,7 +196,7 @@ class WakeUps:
         connection = self._connect()
         name = f"{self._settings.application_name} wake-ups"
         connection.execute("select set_config('application_name', %s, false)", (name[:63],))
-        connection.add_notify_handler(self._notified)
+        connection.add_notify_handler(lambda one: self._notified(one.payload, one.pid))
         self._pid = connection.info.backend_pid
         return connection
 
@@ -200,18 +205,24 @@ class WakeUps:
 
     def _serve(self, connection: psycopg.Connection[Any]) -> None:
         """Send, listen and look, until the store is closed or the connection is lost."""
-        listens, cursor = False, psycopg.ClientCursor(connection)
-        with self._selector() as selector:
-            selector.register(connection.fileno(), selectors.EVENT_READ)
-            while not self._is_closed:
-                if self._wants_to_listen and not listens:
-                    self._listen(connection)
-                    listens = True
-                self._sender.send(cursor, self._sender.take_due())
-                self._look(connection)
-                self._wait(selector, self._seconds_left())
-                self._receive(connection)
-        self._sender.send(cursor, self._sender.take_all())
+        listens, line = False, Line(connection, self._pending)
+        self._line = line
+        try:
+            with self._selector() as selector:
+                selector.register(connection.fileno(), selectors.EVENT_READ)
+                while not self._is_closed:
+                    for payload, pid in line.receive():
+                        self._notified(payload, pid)
+                    line.go_on()  # first: only a reply that is still awaited wakes it again
+                    if self._wants_to_listen and not listens:
+                        listens = self._listen(line)
+                    if self._look(line):
+                        continue  # notifications may have arrived with its result
+                    self._wait(selector, None if line.awaits_reply else self._seconds_left())
+            line.finish(self.pace.probe)
+        finally:
+            self._line = None
+            line.end()
 
     def _selector(self) -> selectors.BaseSelector:
         selector = selectors.PollSelector()
@@ -226,7 +237,7 @@ class WakeUps:
 
     def _seconds_left(self) -> float | None:
         """Return how long the thread may wait; None: until it is told something."""
-        due = self._sender.next_due()
+        due = self._pending.next_due()
         moments = [] if due is None else [due]
         if self.is_listening:
             moments.append(self._next_look)
@@ -234,37 +245,38 @@ class WakeUps:
             moments.append(self._probe_ends)
         return max(0.0, min(moments) - time.monotonic()) if moments else None
 
-    def _listen(self, connection: psycopg.Connection[Any]) -> None:
+    def _listen(self, line: Line) -> bool:
         """Listen, and find out whether notifications arrive: see `_notified`."""
+        with line.free() as connection:
+            if connection is None:
+                return False
+            connection.execute("listen penstock")
         self._token = str(uuid4())
-        connection.execute("listen penstock")
         with closing(self._connect()) as other:
             other.execute(NOTIFY, (CHANNEL, f'["{self._token}"]'))
         self._probe_ends = time.monotonic() + self.pace.probe
+        return True
 
-    def _receive(self, connection: psycopg.Connection[Any]) -> None:
-        """Handle the notifications that have arrived, or raise if the connection is lost."""
-        connection.pgconn.consume_input()
-        while one := connection.pgconn.notifies():
-            self._notified(psycopg.Notify(CHANNEL, one.extra.decode(), one.be_pid))
-
-    def _notified(self, notification: psycopg.Notify) -> None:
+    def _notified(self, payload: bytes | str, pid: int) -> None:
         with suppress(msgspec.MsgspecError):  # another program may use the channel
-            names = msgspec.json.decode(notification.payload, type=list[str])
+            names = msgspec.json.decode(payload, type=list[str])
             if names == [self._token]:
                 self._arrives, self._next_look = True, 0.0
-            elif notification.pid != self._pid:
+            elif pid != self._pid:
                 self.waiters.notify(names)
 
-    def _look(self, connection: psycopg.Connection[Any]) -> None:
+    def _look(self, line: Line) -> bool:
         """Look for all waiters, if it is time. The first look wakes all of them."""
         now = time.monotonic()
         if not self._arrives:
             self._give_up_listening(now)
-            return
+            return False
         if now < self._next_look:
-            return
-        seen, names = self._looked(connection)
+            return False
+        with line.free() as connection:
+            if connection is None:  # its reply wakes the thread
+                return False
+            seen, names = self._looked(connection)
         if self._seen is None:
             self.is_listening = True
             self.waiters.notify([EVERYTHING])
@@ -275,6 +287,7 @@ class WakeUps:
             took = time.monotonic() - now
             self._next_look = now + took + max(self._look_pause, LEAST_PAUSE * took)
             self._look_pause = min(2 * self._look_pause, self.pace.look)
+        return True
 
     def _looked(self, connection: psycopg.Connection[Any]) -> tuple[Any, list[str]]:
         """Return up to where there was something to look at, and whom to wake for it."""
