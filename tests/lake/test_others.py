@@ -16,9 +16,8 @@ from sqlalchemy.engine import URL
 
 from penstock.lake.store_catalog import StoreCatalog
 from tests.lake.sales import NAME, create, lake, never_committed, sell
-from tests.spark.fixtures import spark
 
-__all__ = ["lake", "spark"]
+__all__ = ["lake"]
 
 #: what runs in a process that has the libraries and no Penstock
 PROGRAM = """

@@ -36,10 +36,12 @@ COLUMNS = pa.schema(
     }
 )
 #: a page of a reader decodes one row group; a dictionary of values that hardly repeat, such as ids
-#: and data, would make files larger and slower to read
+#: and data, would make files larger and slower to read. Its size is looked at after each so many
+#: rows: by default after more than a row group has, and so never
 _LAYOUT = {
     "write.parquet.row-group-limit": "10000",
     "write.parquet.dict-size-bytes": str(16 * 1024),
+    "write.parquet.page-row-limit": "1000",
 }
 
 

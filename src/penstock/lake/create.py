@@ -59,10 +59,13 @@ def check_warehouse(catalog: StoreCatalog) -> None:
     warehouse = str(catalog.properties["warehouse"])
     path = f"{warehouse.rstrip('/')}/_penstock_check_{uuid4().hex}"
     with usable(catalog.properties):
-        io = catalog._load_file_io(location=path)
-        with io.new_output(path).create() as file:
-            file.write(b"penstock")
-        io.delete(path)
+        try:
+            io = catalog._load_file_io(location=path)
+            with io.new_output(path).create() as file:
+                file.write(b"penstock")
+            io.delete(path)
+        except ValueError as error:  # options that contradict each other, or lack one another
+            raise OSError(first_line(error)) from None
 
 
 @contextmanager

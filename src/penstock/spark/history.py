@@ -60,7 +60,9 @@ def load_frame(spark: SparkSession, chosen: Mapping[str, str], schema: Schema = 
     archived = _files(spark, paths)
     for condition in _conditions(options.target, options):
         archived = archived.where(condition)
-    return archived.select(rest.columns).union(rest)
+    if rest.columns != archived.columns:  # Spark would analyse the whole plan once more
+        archived = archived.select(rest.columns)
+    return archived.union(rest)
 
 
 def _is_readable(spark: SparkSession, options: ReadOptions, schema: Schema) -> bool:
