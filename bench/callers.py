@@ -1,10 +1,11 @@
 """Many callers in one process: `python callers.py ours|single|theirs URL`.
 
 A process of its own, so that it runs with the packages of either side; it imports nothing of the
-bench. It prints `ready`, and then answers each line `SECONDS append|write threads|tasks COUNT RATE`
-with calls per second, and the median and the 99th percentile of how long a call took, in
-milliseconds. A rate of 0 means as fast as they can. Every append is a decision on a boundary of its
-own; every write goes to a stream of its own.
+bench. It prints `ready`, and then answers each line
+`SECONDS append|write|write_to_one threads|tasks COUNT RATE` with calls per second, and the median
+and the 99th percentile of how long a call took, in milliseconds. A rate of 0 means as fast as they
+can. Every append is a decision on a boundary of its own; every write goes to a stream of its own,
+or all go to one.
 """
 
 from __future__ import annotations
@@ -47,7 +48,10 @@ class Ours:
         def write(store: Any, name: str) -> Any:
             return store.write_message(f"account-{name}", "Deposited", DATA, METADATA)
 
-        self._calls = {"append": append, "write": write}
+        def write_to_one(store: Any, name: str) -> Any:
+            return store.write_message("account-hot", "Deposited", DATA, METADATA)
+
+        self._calls = {"append": append, "write": write, "write_to_one": write_to_one}
 
     def from_threads(self, what: str, count: int, seconds: float, rate: float) -> list[float]:
         """Call from threads; return how long each call took."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from random import Random
 
 from bench.results import Figure, significant
 
@@ -35,13 +36,14 @@ def measure(
 ) -> dict[str, Figure]:
     """Return each contender's figures of all rounds, by its name.
 
-    A first round warms up and is not counted, unless there is nothing to warm up. Every other round
-    goes backwards, so that whatever drifts does not always hit the same contender last.
+    A first round warms up and is not counted, unless there is nothing to warm up. Each round has
+    an order of its own, the same in every run: so no contender always runs after the same other
+    one, which may leave it a warm cache or a busy disk.
     """
+    order = Random(title)
     values: dict[str, list[float]] = {contender.name: [] for contender in contenders}
     for number in range(0 if warm_up else 1, rounds + 1):
-        turn = contenders if number % 2 else list(reversed(contenders))
-        for contender in turn:
+        for contender in order.sample(contenders, len(contenders)):
             tell(f"{title}: {f'round {number} of {rounds}' if number else 'warming up'}")
             value = contender.slice()
             if number:

@@ -53,7 +53,8 @@ its figures, round by round, are in [benchmarks.json](data/benchmarks.json). {mo
 _HOW = """\
 ## How it is measured
 
-All contenders of a comparison ran on one server, in turns: short slices, round after round. A
+All contenders of a comparison ran on one server, in turns: short slices, round after round, and
+each round in an order of its own (until 18 November, every other round went backwards). A
 ratio is taken within each round, so that what else the machine was doing cancels out; shown are the
 median over the rounds and the range in which half of them lie. An aim is met if the median meets
 it, and the verdict says in how many rounds it was. Contenders are set up as their own documentation

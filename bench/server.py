@@ -37,7 +37,6 @@ REASONS = {
     "max_wal_size": _NO_CHECKPOINT,
     "checkpoint_timeout": _NO_CHECKPOINT,
     "max_connections": _EMBEDDED,
-    "max_locks_per_transaction": _EMBEDDED,
 }
 #: what a reader asks about first, as it is by default
 SHOWN = (

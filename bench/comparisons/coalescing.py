@@ -100,6 +100,7 @@ def compare(server: Server, effort: Effort) -> Iterator[Comparison]:
         for (how, count), (_, aim) in AIMS.items():
             if not effort.quick or count == LATENCY_CALLERS:
                 yield _writes(sides, how, count, aim if count == 1 else WRITE_AIM, effort)
+        yield _one_stream(sides, effort)
         yield _latency(sides, effort)
     server.drop("calling", "recording_calls")
 
@@ -124,6 +125,13 @@ def _writes(
     two = {name: sides[name] for name in (OURS, SINGLE)}
     ours, single = _measured(title, two, "write", how, count, effort)
     return Comparison(title, [ours, single], [ratio(ours, single, at_least=aim)], NOTES[:1])
+
+
+def _one_stream(sides: dict[str, Callers], effort: Effort) -> Comparison:
+    title = "write_message to one stream in one process, 32 threads"
+    two = {name: sides[name] for name in (OURS, SINGLE)}
+    ours, single = _measured(title, two, "write_to_one", "threads", 32, effort)
+    return Comparison(title, [ours, single], [ratio(ours, single)], NOTES[:1])
 
 
 def _measured(

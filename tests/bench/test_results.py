@@ -25,11 +25,14 @@ def test_contenders_take_turns_and_the_first_round_does_not_count() -> None:
         turns.append(name)
         return float(len(turns))
 
-    contenders = [Contender(name, partial(slice_of, name)) for name in "ab"]
-    figures = measure("a and b", "turns", contenders, rounds=3)
+    contenders = [Contender(name, partial(slice_of, name)) for name in "abc"]
+    figures = measure("a, b and c", "turns", contenders, rounds=20)
 
-    assert "".join(turns) == "baabbaab"
-    assert figures["a"].values == [3.0, 6.0, 7.0]
+    rounds = ["".join(turns[start : start + 3]) for start in range(0, 3 * 21, 3)]
+    assert all(sorted(one) == ["a", "b", "c"] for one in rounds)
+    assert len(set(rounds)) == 6  # each order came
+    counted = [number + 1 for number, name in enumerate(turns) if name == "a" and number >= 3]
+    assert figures["a"].values == counted
 
 
 def test_a_figure_is_its_median_and_the_middle_half() -> None:
