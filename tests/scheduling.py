@@ -2,17 +2,21 @@
 
 The tests on Spark come first, and the first worker takes files from the front. The others take
 them from the back, where the long tests without Spark are, and meet it among the short ones. So one
-worker starts Spark, the others fill the time in which it waits, and all end together.
+worker starts Spark, the others fill the time in which it waits, and all end together. If the first
+worker crashes, the next one takes its place.
+
+A file whose tests are in both parts, some on Spark and others not, is dealt as two.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 from xdist.scheduler.load import LoadScheduling
 from xdist.workermanage import WorkerController
 
-MOST_AT_ONCE = 40  # tests of one file; at the end fewer, so that no worker is left with many
+MOST_ON_SPARK = 40  # tests of a file at once: they take long
 
 
 class FromBothEnds(LoadScheduling):  # type: ignore[misc]
@@ -38,17 +42,20 @@ class FromBothEnds(LoadScheduling):  # type: ignore[misc]
 
     def _deal(self, node: WorkerController) -> None:
         names = self.collection or []
-        end = 0 if node.gateway.id == "gw0" else -1
-        tests = tests_of_file(names, self.pending, _file(names[self.pending[end]]))
-        self.pending = [test for test in self.pending if test not in tests]
+        pending = sorted(self.pending)  # those of a worker that crashed were put at the end
+        if node is self.nodes[0]:
+            tests = first_file(names, pending)[:MOST_ON_SPARK]
+        else:
+            tests = first_file(names, pending[::-1])[::-1]
+        tests = tests[: max(len(pending) // 20, 1)]  # at the end, no worker is left with many
+        self.pending = sorted(set(pending) - set(tests))
         self.node2pending[node].extend(tests)
         node.send_runtest_some(tests)
 
 
-def tests_of_file(names: Sequence[str], pending: Sequence[int], file: str) -> list[int]:
-    """Return the first pending tests of a file: they stay in their order, whoever runs them."""
-    most = min(max(len(pending) // 20, 1), MOST_AT_ONCE)
-    return [test for test in pending if _file(names[test]) == file][:most]
+def first_file(names: Sequence[str], tests: Sequence[int]) -> list[int]:
+    """Return the tests that are of the same file as the first, up to one of another file."""
+    return list(takewhile(lambda test: _file(names[test]) == _file(names[tests[0]]), tests))
 
 
 def _file(name: str) -> str:

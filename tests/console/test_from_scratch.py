@@ -17,9 +17,6 @@ from tests.console.data.steps import begin_step
 from tests.pipeline.steps.following import Following
 from tests.pipeline.steps.running import Harness, numbered, renumbered
 from tests.spark.faults.waiting import wait_until
-from tests.spark.fixtures import spark
-
-__all__ = ["spark"]  # a fixture
 
 SHOP = {"pipeline": "shop"}
 RUNS = """

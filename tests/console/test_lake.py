@@ -15,9 +15,6 @@ import penstock
 from penstock.pipeline import Pipeline, Runner
 from tests.console.conftest import asking
 from tests.lake.writing import other_catalog
-from tests.spark.fixtures import spark
-
-__all__ = ["spark"]  # a fixture
 
 
 @dataclass(frozen=True)

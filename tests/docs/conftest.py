@@ -6,10 +6,6 @@ import importlib
 
 import pytest
 
-from tests.spark.fixtures import java, spark
-
-__all__ = ["java", "spark"]
-
 
 @pytest.fixture(autouse=True)
 def _no_message_classes_from_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,5 @@
 """What the tests of pipelines share."""
 
-from tests.spark.fixtures import java, shared_store, shared_url, spark, writer
+from tests.spark.fixtures import shared_store, shared_url, writer
 
-__all__ = ["java", "shared_store", "shared_url", "spark", "writer"]
+__all__ = ["shared_store", "shared_url", "writer"]

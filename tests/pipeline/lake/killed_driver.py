@@ -12,7 +12,7 @@ import penstock
 from penstock.pipeline import Delivery, Pipeline, Runner, Timing
 from penstock.spark import session
 from tests.forked_python import ForkServer
-from tests.spark.fixtures import SETTINGS
+from tests.spark.sessions import SETTINGS
 
 QUEUE = "fact"
 MODES = ("append", "upsert", "overwrite")

@@ -64,12 +64,7 @@ class Reader:
         """Compare a table with its steps. Return up to which position they have read."""
         with psycopg.connect(self.url) as connection:
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-            try:
-                records = connection.execute(
-                    _STATE.encode(), {"queue": QUEUE, "mode": mode}
-                ).fetchall()
-            except psycopg.errors.UndefinedTable:
-                return -1
+            records = _records(connection, mode)
             steps = _committed(records)
             messages = connection.execute(
                 "select global_position, (data->>'n')::bigint from message_store.messages"
@@ -88,10 +83,26 @@ class Reader:
         return steps[-1][2] if steps else -1
 
     def keep_reading(self, stop: Event) -> None:
-        while not stop.is_set():
-            for mode in MODES:
-                self.read(mode)
-            stop.wait(0.05)
+        """Read each table again whenever it or what is recorded of its steps has changed."""
+        last: dict[str, list[Row]] = {}
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            while not stop.is_set():
+                for mode in MODES:
+                    records = _records(connection, mode)
+                    if records != last.get(mode):
+                        self.read(mode)
+                        last[mode] = records
+                stop.wait(0.05)
+
+
+def _records(connection: psycopg.Connection[Any], mode: str) -> list[Row]:
+    """Return what is recorded of the steps into a table, with where the table is."""
+    try:
+        found = connection.execute(_STATE.encode(), {"queue": QUEUE, "mode": mode}).fetchall()
+    except psycopg.errors.UndefinedTable:
+        connection.rollback()
+        return []
+    return found
 
 
 def _committed(records: list[Row]) -> list[tuple[str, int, int]]:
@@ -240,7 +251,14 @@ def _wait_for_a_step(reader: Reader, process: subprocess.Popen[bytes]) -> None:
     """Return once a driver has committed another step."""
     before = {mode: reader.read(mode) for mode in MODES}
     deadline = time.monotonic() + PATIENCE
-    while all(reader.read(mode) == before[mode] for mode in MODES):
-        assert process.poll() is None, "the driver ended before it was killed"
-        assert time.monotonic() < deadline, "the driver commits nothing"
-        time.sleep(0.05)
+    with psycopg.connect(reader.url, autocommit=True) as connection:
+        while all(_read_up_to(connection, mode) == before[mode] for mode in MODES):
+            assert process.poll() is None, "the driver ended before it was killed"
+            assert time.monotonic() < deadline, "the driver commits nothing"
+            time.sleep(0.05)
+
+
+def _read_up_to(connection: psycopg.Connection[Any], mode: str) -> int:
+    """Return up to which position the committed steps into a table have read."""
+    steps = _committed(_records(connection, mode))
+    return steps[-1][2] if steps else -1

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 import penstock
 from penstock.pipeline import Pipeline, Runner
 from penstock.spark import session
-from tests.spark.fixtures import SETTINGS
+from tests.spark.sessions import SETTINGS
 
 WORD = "cut_off_here"
 

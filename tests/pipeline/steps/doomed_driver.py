@@ -18,16 +18,10 @@ from penstock.pipeline import Runner
 from penstock.spark import session
 from tests.forked_python import ForkServer
 from tests.pipeline.steps.shapes import connect, pipeline
-from tests.spark.fixtures import SETTINGS
+from tests.spark.sessions import INTERPRETED, SETTINGS
 
-#: as many tasks as may stand at a point at once; but pieces of work as on two cores, and no
-#: compiler, since a query is run once or twice
-BRIEF = {
-    **SETTINGS,
-    "spark.default.parallelism": "2",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
+#: as many tasks as may stand at a point at once; but pieces of work as on two cores
+BRIEF = {**SETTINGS, **INTERPRETED, "spark.default.parallelism": "2"}
 
 
 class Job(TypedDict):

@@ -13,6 +13,8 @@ from penstock.errors import StepFailed
 from penstock.pipeline import Delivery, Pipeline
 from tests.pipeline.steps.running import Harness, Stop, numbered, pipeline, renumbered
 
+pytestmark = pytest.mark.usefixtures("compiled_queries")
+
 ORDERS = tuple(range(20))
 SETTINGS: dict[str, str] = {}
 

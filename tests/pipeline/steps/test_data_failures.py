@@ -9,6 +9,8 @@ from pyspark.sql import functions as f
 from penstock.pipeline import Delivery
 from tests.pipeline.steps.running import Harness, numbered, pipeline, renumbered
 
+pytestmark = pytest.mark.usefixtures("compiled_queries")
+
 #: expressions of `n` and `text` that fail for number 2, whose text is "bad", and for no other
 FAILING = {
     "cast to int": "cast(text as int)",
