@@ -1,4 +1,4 @@
-"""Many callers in one process: `python callers.py ours|single|theirs URL`.
+"""Many callers in one process: `python callers.py ours|single|theirs|ceiling|lone URL`.
 
 A process of its own, so that it runs with the packages of either side; it imports nothing of the
 bench. It prints `ready`, and then answers each line
@@ -6,12 +6,18 @@ bench. It prints `ready`, and then answers each line
 and the 99th percentile of how long a call took, in milliseconds. A rate of 0 means as fast as they
 can. Every append is a decision on a boundary of its own; every write goes to a stream of its own,
 or all go to one.
+
+`ceiling` has no callers that wait: one thread sends batches of COUNT calls. `lone` is one caller
+that makes each call twice, coalesced and not, in random order; it answers with the median of
+either, in milliseconds.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import random
+import statistics
 import sys
 import threading
 import time
@@ -26,24 +32,37 @@ DATA = {"amount": 50, "currency": "EUR", "account_id": "a1b2c3d4"}
 METADATA = {"correlation_id": "0b8b6f1c"}
 
 
+def boundaries(store: Any) -> tuple[Any, int]:
+    """Return the class of the messages that are appended, and the end of the log."""
+    from penstock import TypedMessage
+
+    class SeatTaken(TypedMessage, type="seat.taken"):
+        course: str
+        student: str
+
+    return SeatTaken, store.read(SeatTaken.to_conditions(course="none"))[1].low
+
+
+def decision(seat_taken: Any, low: int, boundary: str) -> tuple[list[Any], Any]:
+    """Return a message, and the guard of a decision on its boundary."""
+    from penstock import Guard
+
+    guard = Guard(tuple(seat_taken.to_conditions(course=boundary)), low)
+    return [seat_taken(course=boundary, student="0")], guard
+
+
 class Ours:
     """Calls of one `Store`, or of one `AsyncStore`."""
 
     def __init__(self, url: str, **options: Any) -> None:
         import penstock
-        from penstock import Guard, TypedMessage
-
-        class SeatTaken(TypedMessage, type="seat.taken"):
-            course: str
-            student: str
 
         self._connect_async = partial(penstock.connect_async, url, **options)
         self._store = penstock.connect(url, **options)
-        low = self._store.read(SeatTaken.to_conditions(course="none"))[1].low
+        seat_taken, low = boundaries(self._store)
 
         def append(store: Any, boundary: str) -> Any:
-            guard = Guard(tuple(SeatTaken.to_conditions(course=boundary)), low)
-            return store.append(SeatTaken(course=boundary, student="0"), guard)
+            return store.append(*decision(seat_taken, low, boundary))
 
         def write(store: Any, name: str) -> Any:
             return store.write_message(f"account-{name}", "Deposited", DATA, METADATA)
@@ -52,6 +71,10 @@ class Ours:
             return store.write_message("account-hot", "Deposited", DATA, METADATA)
 
         self._calls = {"append": append, "write": write, "write_to_one": write_to_one}
+
+    def call(self, what: str, name: str) -> None:
+        """Make one call."""
+        self._calls[what](self._store, name)
 
     def from_threads(self, what: str, count: int, seconds: float, rate: float) -> list[float]:
         """Call from threads; return how long each call took."""
@@ -67,6 +90,59 @@ class Ours:
                 return await in_tasks(call, count, seconds, rate)
 
         return asyncio.run(run())
+
+
+class Ceiling:
+    """Batches of as many calls as there could be callers, sent by one thread that wakes nobody."""
+
+    def __init__(self, url: str) -> None:
+        import penstock
+        from penstock.database.batch import write_batch
+        from penstock.log import append, write
+
+        store = self._store = penstock.connect(url)
+        seat_taken, low = boundaries(store)
+
+        def append_one(name: str) -> Any:
+            return append.append(store.context, *decision(seat_taken, low, name))
+
+        def write_one(name: str) -> Any:
+            stream_name = f"account-{name}"
+            return write.write_message(store.context, stream_name, "Deposited", DATA, METADATA)
+
+        self._operations = {"append": append_one, "write": write_one}
+        self._write_batch = write_batch
+
+    def from_threads(self, what: str, count: int, seconds: float, rate: float) -> list[float]:
+        """Send batches; return for each call how long its batch took."""
+        took: list[float] = []
+        end = time.perf_counter() + seconds
+        while (start := time.perf_counter()) < end:
+            calls = [self._operations[what](f"{time.time_ns()} {n}") for n in range(count)]
+            self._store.run(self._write_batch(calls))
+            took += [time.perf_counter() - start] * count
+        return took
+
+    from_tasks = from_threads
+
+
+class Lone:
+    """One caller with two stores."""
+
+    def __init__(self, url: str) -> None:
+        self._sides = (Ours(url), Ours(url, coalesce=False))
+
+    def medians(self, what: str, seconds: float) -> list[float]:
+        """Return the median of how long a call takes, with coalescing and without."""
+        took: tuple[list[float], list[float]] = ([], [])
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            for number in random.sample((0, 1), 2):
+                name = f"{time.time_ns()} {number}"
+                start = time.perf_counter()
+                self._sides[number].call(what, name)
+                took[number].append(time.perf_counter() - start)
+        return [statistics.median(one) for one in took]
 
 
 class Theirs:
@@ -168,11 +244,16 @@ def main(side: str, url: str) -> None:
         "ours": lambda: Ours(url),
         "single": lambda: Ours(url, coalesce=False),
         "theirs": lambda: Theirs(url),
+        "ceiling": lambda: Ceiling(url),
+        "lone": lambda: Lone(url),
     }
     caller = sides[side]()
     print("ready", flush=True)
     for line in sys.stdin:
         seconds, what, how, count, rate = line.split()
+        if side == "lone":
+            print(*[1000 * one for one in caller.medians(what, float(seconds))], flush=True)
+            continue
         run = caller.from_threads if how == "threads" else caller.from_tasks
         took = sorted(run(what, int(count), float(seconds), float(rate)))
         middle, slow = took[len(took) // 2], took[len(took) * 99 // 100]

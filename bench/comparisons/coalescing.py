@@ -11,27 +11,36 @@ from functools import partial
 from pathlib import Path
 
 from bench import peers
-from bench.measuring import Contender, Effort, measure
+from bench.measuring import Contender, Effort, measure, tell
 from bench.results import Comparison, Figure, Ratio, ratio, significant
 from bench.server import Server, settle
 
 SCRIPT = Path(__file__).parent.parent / "callers.py"
 UNIT = "calls/s"
 OURS, SINGLE, THEIRS = "ours", "ours, coalesce=False", "eventsourcing"
+CEILING, LONE = "full batches from one thread", "lone"
 #: by who calls: at least so many times eventsourcing's, and ours without coalescing
-AIMS: dict[tuple[str, int], tuple[float | None, float | None]] = {
-    ("threads", 1): (None, 0.98),
+AIMS: dict[tuple[str, int], tuple[float, float]] = {
     ("threads", 8): (5, 3),
     ("threads", 32): (8, 5),
     ("tasks", 100): (8, 5),
 }
 WRITE_AIM = 3
+LONE_AIM = 0.98
 LATENCY_CALLERS = 32
 NOTES = [
     "One Python process with one store, and a pool of ten connections. Every append is a decision "
     "on a boundary of its own, with two attributes or tags; every commit waits for the disk.",
     "Their recorder blocks, so it is called from threads where ours is called from tasks.",
+    "Full batches from one thread are what the server and this client allow at most with one batch "
+    "under way: each has as many calls as there are callers, all from one thread, which waits for "
+    "no other and wakes none.",
 ]
+ALTERNATING = (
+    "One caller with two stores makes each call on both, in random order; a round takes the median "
+    "of each. So the disk and other processes are the same for both."
+)
+TITLES = {"append": "guarded append", "write": "write_message"}
 
 
 @dataclass(frozen=True)
@@ -51,14 +60,21 @@ class Callers:
 
     def run(self, seconds: float, what: str, how: str, count: int, rate: float = 0) -> Answer:
         """Let so many threads or tasks call for some seconds."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{seconds} {what} {how} {count} {rate}\n")
-        self._process.stdin.flush()
-        return Answer(*map(float, self.answer().split()))
+        return Answer(*map(float, self._ask(f"{seconds} {what} {how} {count} {rate}").split()))
 
     def per_second(self, seconds: float, what: str, how: str, count: int) -> float:
         """Let them call as fast as they can."""
         return self.run(seconds, what, how, count).per_second
+
+    def medians(self, seconds: float, what: str) -> list[float]:
+        """Let a lone caller call, and return the median of each side in milliseconds."""
+        return [*map(float, self._ask(f"{seconds} {what} threads 1 0").split())]
+
+    def _ask(self, line: str) -> str:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
+        return self.answer()
 
     def answer(self) -> str:
         """Return the next line that the process prints."""
@@ -90,41 +106,60 @@ def compare(server: Server, effort: Effort) -> Iterator[Comparison]:
             OURS: stack.enter_context(callers(sys.executable, "ours", ours)),
             SINGLE: stack.enter_context(callers(sys.executable, "single", ours)),
             THEIRS: stack.enter_context(callers(peers.python(), "theirs", theirs)),
+            CEILING: stack.enter_context(callers(sys.executable, "ceiling", ours)),
         }
-        for side, url in zip(sides.values(), (ours, ours, theirs), strict=True):
+        for side, url in zip(sides.values(), (ours, ours, theirs, ours), strict=True):
             side.per_second(effort.seconds, "append", "threads", 8)
             settle(url)
+        lone = stack.enter_context(callers(sys.executable, "lone", ours))
+        yield from (_alone(lone, what, effort) for what in ("append", "write"))
         for (how, count), aims in AIMS.items():
             if not effort.quick or count == LATENCY_CALLERS:
                 yield _appends(sides, how, count, aims, effort)
-        for (how, count), (_, aim) in AIMS.items():
+        for how, count in AIMS:
             if not effort.quick or count == LATENCY_CALLERS:
-                yield _writes(sides, how, count, aim if count == 1 else WRITE_AIM, effort)
+                yield _writes(sides, how, count, effort)
         yield _one_stream(sides, effort)
         yield _latency(sides, effort)
     server.drop("calling", "recording_calls")
 
 
+def _alone(lone: Callers, what: str, effort: Effort) -> Comparison:
+    """Measure calls of one caller, which alternate: so the machine is the same for both."""
+    title = f"{TITLES[what]} in one process, 1 thread"
+    answers = []
+    for number in range(effort.rounds + 1):
+        tell(f"{title}: {f'round {number} of {effort.rounds}' if number else 'warming up'}")
+        answers.append(lone.medians(effort.seconds, what))
+    ours, single = (
+        Figure(name, UNIT, [significant(1000 / one) for one in medians])
+        for name, medians in zip((OURS, SINGLE), zip(*answers[1:], strict=True), strict=True)
+    )
+    return Comparison(
+        title, [ours, single], [ratio(ours, single, at_least=LONE_AIM)], [ALTERNATING]
+    )
+
+
 def _appends(
-    sides: dict[str, Callers],
-    how: str,
-    count: int,
-    aims: tuple[float | None, float | None],
-    effort: Effort,
+    sides: dict[str, Callers], how: str, count: int, aims: tuple[float, float], effort: Effort
 ) -> Comparison:
-    title = f"guarded append in one process, {count} {how if count > 1 else how[:-1]}"
-    ours, single, theirs = _measured(title, sides, "append", how, count, effort)
-    ratios = [ratio(ours, theirs, at_least=aims[0]), ratio(ours, single, at_least=aims[1])]
-    return Comparison(title, [ours, single, theirs], ratios, NOTES)
+    title = f"{TITLES['append']} in one process, {count} {how}"
+    ours, single, theirs, ceiling = _measured(title, sides, "append", how, count, effort)
+    ratios = [
+        ratio(ours, theirs, at_least=aims[0]),
+        ratio(ours, single, at_least=aims[1]),
+        ratio(ceiling, theirs),
+        ratio(ceiling, single),
+    ]
+    return Comparison(title, [ours, single, theirs, ceiling], ratios, NOTES)
 
 
-def _writes(
-    sides: dict[str, Callers], how: str, count: int, aim: float | None, effort: Effort
-) -> Comparison:
-    title = f"write_message in one process, {count} {how if count > 1 else how[:-1]}"
-    two = {name: sides[name] for name in (OURS, SINGLE)}
-    ours, single = _measured(title, two, "write", how, count, effort)
-    return Comparison(title, [ours, single], [ratio(ours, single, at_least=aim)], NOTES[:1])
+def _writes(sides: dict[str, Callers], how: str, count: int, effort: Effort) -> Comparison:
+    title = f"{TITLES['write']} in one process, {count} {how}"
+    three = {name: sides[name] for name in (OURS, SINGLE, CEILING)}
+    ours, single, ceiling = _measured(title, three, "write", how, count, effort)
+    ratios = [ratio(ours, single, at_least=WRITE_AIM), ratio(ceiling, single)]
+    return Comparison(title, [ours, single, ceiling], ratios, [NOTES[0], NOTES[2]])
 
 
 def _one_stream(sides: dict[str, Callers], effort: Effort) -> Comparison:
