@@ -71,18 +71,26 @@ def paging_in_snapshots(category: str) -> Reader:
 
 
 def following(category: str, member: int, size: int, **options: Any) -> Reader:
-    """Follow the category as a member of a group, which passes over what is not its own."""
+    """Follow the category as a member of a group, which passes over what is not its own.
+
+    The follower asks whether to stop while it sleeps, so it may stop without another look. What it
+    has left is read afterwards, from the position after the last.
+    """
 
     def read(url: str, random: Random, stop: Stop) -> Iterator[int]:
+        own: dict[str, Any] = {"consumer_group_member": member, "consumer_group_size": size}
+        position = 1
         with _store(url, **options) as store:
             for message in store.follow_category(
                 category,
                 batch_size=random.choice([7, 50, 1000]),
-                consumer_group_member=member,
-                consumer_group_size=size,
                 polling_interval_ms=1,
                 stop=stop,
+                **own,
             ):
+                yield message.global_position
+                position = message.global_position + 1
+            for message in store.read_category(category, position, **own):
                 yield message.global_position
 
     return Reader(f"following {category} as {member} of {size}", read, category, member, size)
