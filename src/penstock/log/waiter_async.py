@@ -28,7 +28,7 @@ import math
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any, Self
+from typing import Any, LiteralString, Self
 
 from penstock.database.operation import Operation, call
 from penstock.database.waiters import Registration
@@ -43,11 +43,20 @@ LONGEST_SLEEP = 600.0
 #: how many wake-ups in vain, one soon after the other, are answered at once
 MOST_VAIN, SOON = 4, 1.0
 
+_LOG_ENDS: LiteralString = "select penstock.watermark(), penstock.last_position()"
+_LOG_ENDS_AFTER: LiteralString = "select penstock.watermark_after(%s), penstock.last_position()"
 
-def log_ends() -> Operation[tuple[int, int]]:
-    """Return the watermark and the last position of the log."""
-    sql = "select penstock.watermark(), penstock.last_position()"
-    return call("log_ends", sql, (), lambda rows: (rows[0][0], rows[0][1]))
+
+def log_ends(after: int | None = None) -> Operation[tuple[int, int]]:
+    """Return the watermark and the last position of the log.
+
+    `after` is for a reader that wants only what comes after this global position.
+    """
+    if after is None:
+        sql, arguments = _LOG_ENDS, tuple[Any, ...]()
+    else:
+        sql, arguments = _LOG_ENDS_AFTER, (after,)
+    return call("log_ends", sql, arguments, lambda rows: (rows[0][0], rows[0][1]))
 
 
 class AsyncWaiter:
@@ -193,7 +202,7 @@ class AsyncWaiter:
         if not self._is_doubtful or self._wake_ups is None:
             return False
         with suppress(UnavailableError):  # the next look raises it
-            watermark, last = await self._runs.run(log_ends())
+            watermark, last = await self._runs.run(log_ends(reached))
             if watermark < last:
                 await self._wakeup.wait(self._pause)
                 self._pause = min(2 * self._pause, LONGEST_PAUSE)

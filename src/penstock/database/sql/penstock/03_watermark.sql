@@ -108,6 +108,34 @@ begin
 end
 $$;
 
+-- The watermark of a reader that wants only what comes after a position. A statement that begins after
+-- this returned w sees every message after the position, up to w, that will ever exist.
+--
+-- If each position up to the last one has a message that is visible, no writer can have any of them: then
+-- the announcements need not be read, which takes longer than to read the few messages after the position.
+create or replace function penstock.watermark_after("position" bigint)
+returns bigint language plpgsql volatile security definer
+set search_path = pg_catalog set enable_seqscan = off set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan
+as $$
+declare
+  last_position bigint;
+begin
+  if pg_is_in_recovery() then
+    return penstock.refuse_standby();
+  end if;
+
+  last_position := penstock.last_position();
+  if last_position - watermark_after.position <= 20 and last_position - watermark_after.position <= (
+    select count(*) from message_store.messages m  -- visible in a snapshot that is taken now
+    where m.global_position > watermark_after.position and m.global_position <= last_position
+  ) then
+    return last_position;
+  end if;
+  return penstock.watermark();
+end
+$$;
+
 -- The transactions that hold the watermark back: those that have written and are still open, oldest first.
 -- One that was prepared for a two-phase commit has no backend, and is named by its identifier.
 create or replace function penstock.open_writers()

@@ -104,8 +104,9 @@ end
 $$;
 
 -- The watermark for a read in this transaction: the one passed in, that of the point at which a standby is read
--- (see 09_replicas.sql), or a fresh one. One that was passed in to a standby was taken before its point.
-create or replace function penstock.readable_until(watermark bigint)
+-- (see 09_replicas.sql), or a fresh one. One that was passed in to a standby was taken before its point. A
+-- reader that wants only what comes after a position passes that.
+create or replace function penstock.readable_until(watermark bigint, after bigint default null)
 returns bigint language plpgsql volatile
 as $$
 declare
@@ -118,7 +119,7 @@ begin
   elsif watermark is not null then
     return watermark;
   elsif current_setting('transaction_isolation') in ('read committed', 'read uncommitted') then
-    return penstock.watermark();
+    return case when after is null then penstock.watermark() else penstock.watermark_after(after) end;
   else
     raise exception using
       errcode = 'PS003',
@@ -169,7 +170,7 @@ begin
 
   until := coalesce(watermark, penstock.last_position());
   if first <= until then  -- else there is nothing new, and the announcements need not be read
-    until := penstock.readable_until(watermark);
+    until := penstock.readable_until(watermark, greatest(first, 1) - 1);
   end if;
 
   if condition is not null then

@@ -79,7 +79,7 @@ begin
   end loop;
 
   last_position := penstock.last_position();
-  until := penstock.watermark();
+  until := penstock.watermark_after(progress.routed_to);
   if until > progress.routed_to then
     progress.routed_to := penstock.route_batch(own, array(
       select g.type_id from penstock.group_types g where g.group_pk = own.id order by 1),
