@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -463,7 +464,10 @@ class TestTheReplica:
         assert caught.value.name == "replica"
         assert "secret" not in str(caught.value)
 
-    @pytest.mark.parametrize("seconds", [-1, 3_601, True, "soon", float("nan")])
+    def test_has_a_lag_in_seconds_or_as_a_timedelta(self) -> None:
+        assert Settings(max_replica_lag=timedelta(minutes=1)).max_replica_lag == 60.0  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("seconds", [-1, 3_601, True, "soon", float("nan"), timedelta(hours=2)])
     def test_has_a_lag_within_an_hour(self, seconds: object) -> None:
         with pytest.raises(ValidationError, match="max_replica_lag"):
             Settings(max_replica_lag=seconds)  # type: ignore[arg-type]

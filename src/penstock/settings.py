@@ -14,6 +14,7 @@ import re
 import zoneinfo
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,8 @@ _CONNECTION_FIELDS = (
     "sslmode", "sslrootcert", "sslcert", "sslkey",
 )  # fmt: skip
 
-LONGEST_LAG = 3_600  # seconds
+LONGEST_LAG = 3_600.0  # seconds
+LONGEST_WRITE = 2_000_000.0  # seconds; the server's timeouts have about this limit
 #: what a standby has in common with its primary
 _OF_BOTH = ("dbname", "user", "password", "sslmode", "sslrootcert", "sslcert", "sslkey")
 #: the variables whose names differ from those of their fields
@@ -61,7 +63,7 @@ class Settings:
     #: the maximum duration of a transaction, unless it sets its own
     transaction_timeout_ms: int = 30_000
     #: the maximum duration of a transaction that may write, whatever its own timeout
-    max_write_seconds: int | None = None
+    max_write_seconds: float | None = None
     connect_timeout_ms: int = 10_000
     session_timezone: str = "UTC"
     application_name: str = "penstock"
@@ -82,7 +84,7 @@ class Settings:
     #: the number of boundaries whose states `decide` keeps; 0 to keep none
     decider_cache_size: int = 1000
 
-    #: send writes that meet in this process as one batch
+    #: send concurrent writes of this process as one batch
     coalesce: bool = True
     #: how many of them may wait for the batch before theirs
     max_queued_writes: int = 10_000
@@ -105,7 +107,11 @@ class Settings:
             raise ValidationError("folder", self.folder, "a folder's path")
         object.__setattr__(self, "folder", Path(self.folder))
         for one in fields(self):
-            _check_type(one.name, str(one.type), getattr(self, one.name))
+            value = getattr(self, one.name)
+            if isinstance(value, timedelta) and str(one.type).startswith("float"):
+                value = value.total_seconds()
+                object.__setattr__(self, one.name, value)
+            _check_type(one.name, str(one.type), value)
         _check_timezone(self.session_timezone)
         _check_tls("sslmode", self.sslmode)
         if self.schema_name != "message_store":
@@ -253,7 +259,7 @@ def _parsed(variable: str, text: str, type_name: str) -> Any:
         if not re.fullmatch(r"-?\d+", text):
             raise ValidationError(variable, text, "an integer")
         return int(text)
-    if type_name == "float":
+    if type_name.startswith("float"):
         if not re.fullmatch(r"\d+(\.\d+)?", text):
             raise ValidationError(variable, text, "a number of seconds")
         return float(text)
@@ -280,11 +286,12 @@ def _check_type(name: str, type_name: str, value: object) -> None:
             raise ValidationError(name, value, "an integer")
         if not lowest <= value <= highest:
             raise ValidationError(name, value, f"between {lowest} and {highest}")
-    elif type_name == "float":
+    elif type_name.startswith("float"):
+        least, most = (0.001, LONGEST_WRITE) if name == "max_write_seconds" else (0.0, LONGEST_LAG)
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ValidationError(name, value, "a number of seconds")
-        if not 0 <= value <= LONGEST_LAG:
-            raise ValidationError(name, value, f"between 0 and {LONGEST_LAG:,} seconds")
+            raise ValidationError(name, value, "a number of seconds, or a timedelta")
+        if not least <= value <= most:
+            raise ValidationError(name, value, f"between {least:g} and {most:,.0f} seconds")
     elif type_name == "bool" and not isinstance(value, bool):
         raise ValidationError(name, value, "True or False")
     elif type_name.startswith("str") and name not in _VARIABLES and not _is_text(value):

@@ -257,20 +257,19 @@ class Store(Operations):
         isolation: IsolationLevel | str | None = None,
         *,
         read_only: bool = False,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
     ) -> Transaction:
         """Return a transaction for a `with` block: committed at its end, unless it raises.
 
-        `timeout`, in seconds, limits the whole transaction. It defaults to the setting
+        `timeout` limits the whole transaction. It defaults to the setting
         `transaction_timeout_ms`; unless `read_only`, it is at most `max_write_seconds`.
 
         Above READ COMMITTED, reads of many streams end at a watermark that is read before the
         transaction begins.
         """
         default_ms, most = self.settings.transaction_timeout_ms, self.settings.max_write_seconds
-        most_ms = None if most is None else most * 1000
         return Transaction(
-            self._pool, terms(isolation, read_only, timeout, default_ms, most_ms), self.context
+            self._pool, terms(isolation, read_only, timeout, default_ms, most), self.context
         )
 
     def begin_transaction(
@@ -278,7 +277,7 @@ class Store(Operations):
         isolation: IsolationLevel | str | None = None,
         *,
         read_only: bool = False,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
     ) -> Transaction:
         """Begin a transaction that you end yourself, with `commit()` or `rollback()`."""
         return self.transaction(isolation, read_only=read_only, timeout=timeout).begin()
@@ -289,7 +288,7 @@ class Store(Operations):
         isolation: IsolationLevel | str | None = None,
         *,
         read_only: bool = False,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
     ) -> Result:
         """Call `work` with a transaction, commit it, and return the result of `work`."""
         with self.transaction(isolation, read_only=read_only, timeout=timeout) as transaction:

@@ -258,20 +258,19 @@ class AsyncStore(AsyncOperations):
         isolation: IsolationLevel | str | None = None,
         *,
         read_only: bool = False,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
     ) -> AsyncTransaction:
         """Return a transaction for an `async with` block: committed at its end, unless it raises.
 
-        `timeout`, in seconds, limits the whole transaction. It defaults to the setting
+        `timeout` limits the whole transaction. It defaults to the setting
         `transaction_timeout_ms`; unless `read_only`, it is at most `max_write_seconds`.
 
         Above READ COMMITTED, reads of many streams end at a watermark that is read before the
         transaction begins.
         """
         default_ms, most = self.settings.transaction_timeout_ms, self.settings.max_write_seconds
-        most_ms = None if most is None else most * 1000
         return AsyncTransaction(
-            self._pool, terms(isolation, read_only, timeout, default_ms, most_ms), self.context
+            self._pool, terms(isolation, read_only, timeout, default_ms, most), self.context
         )
 
     async def begin_transaction(
@@ -279,7 +278,7 @@ class AsyncStore(AsyncOperations):
         isolation: IsolationLevel | str | None = None,
         *,
         read_only: bool = False,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
     ) -> AsyncTransaction:
         """Begin a transaction that you end yourself, with `commit()` or `rollback()`."""
         return await self.transaction(isolation, read_only=read_only, timeout=timeout).begin()
@@ -290,7 +289,7 @@ class AsyncStore(AsyncOperations):
         isolation: IsolationLevel | str | None = None,
         *,
         read_only: bool = False,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
     ) -> Result:
         """Call `work` with a transaction, commit it, and return the result of `work`."""
         async with self.transaction(isolation, read_only=read_only, timeout=timeout) as transaction:

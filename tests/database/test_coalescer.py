@@ -15,7 +15,7 @@ import pytest
 
 from penstock.database import coalescer as module
 from penstock.database.batch import Outcome, batch_item
-from penstock.database.coalescer import ALONE, Coalescer
+from penstock.database.coalescer import UNBATCHED, Coalescer
 from penstock.database.coalescer_async import LEAST_TAKEN, AsyncCoalescer
 from penstock.database.operation import BatchGuard, Operation
 from tests.racing import pause
@@ -105,7 +105,7 @@ def test_whatever_line_a_sender_is_interrupted_at_the_others_get_an_answer() -> 
         one = Interrupted(line)
         got = one.run()
         assert len(got) == len(one.others), line
-        assert all(result in (7, ALONE) for result in got), line
+        assert all(result in (7, UNBATCHED) for result in got), line
         assert one.runs_on(), line
         if not one.was_interrupted:
             break

@@ -108,6 +108,7 @@ def test_what_runs_with_the_owners_rights_and_is_open_to_readers_only_reads(
         "open_writers",
         "safety_look",
         "watermark",
+        "watermark_after",
     ]
 
 

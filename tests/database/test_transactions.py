@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import timedelta
 from functools import partial
 from typing import Any, LiteralString
 from uuid import UUID, uuid4
@@ -636,6 +637,16 @@ class TestATimeout:
                 reading = timeout_of(transaction)
 
         assert (writing, reading) == ("7s", "1h")
+
+    @pytest.mark.parametrize("most", [0.5, timedelta(milliseconds=500)])
+    def test_and_its_limit_are_seconds_or_a_timedelta(self, database_url: str, most: Any) -> None:
+        with penstock.connect(database_url, max_write_seconds=most) as store:
+            with store.transaction(timeout=timedelta(milliseconds=250)) as transaction:
+                own = timeout_of(transaction)
+            with store.transaction(timeout=timedelta(minutes=1)) as transaction:
+                limited = timeout_of(transaction)
+
+        assert (own, limited) == ("250ms", "500ms")
 
     def test_is_for_one_transaction_alone(self, narrow_store: Store) -> None:
         with narrow_store.transaction(timeout=2.5) as transaction:

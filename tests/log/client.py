@@ -48,6 +48,9 @@ class Client:
     def watermark(self) -> Any:
         return self.value("select penstock.watermark()")
 
+    def watermark_after(self, position: int) -> Any:
+        return self.value("select penstock.watermark_after(%s)", position)
+
     def head(self, category: str = "$all") -> Any:
         return self.value("select penstock.category_head(%s)", category)
 

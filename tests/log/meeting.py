@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 
 from penstock import Message, new_id
-from penstock.database.coalescer import MOST_ALONE
+from penstock.database.coalescer import MOST_UNBATCHED
 from penstock.store import Store
 from penstock.store_async import AsyncStore
 from tests.racing import pause, wait_until_blocked
@@ -89,7 +89,7 @@ def meeting(store: AnyStore, url: str, *, one_at_a_time: bool = True) -> Iterato
         with psycopg.connect(url) as holder:
             holder.execute(
                 "select penstock.lock_stream('held-' || n) from generate_series(1, %s) n",
-                (MOST_ALONE,),
+                (MOST_UNBATCHED,),
             )
             holder.execute(
                 "insert into message_store.messages (id, stream_name, position, type)"
@@ -98,11 +98,11 @@ def meeting(store: AnyStore, url: str, *, one_at_a_time: bool = True) -> Iterato
             )
             held: list[Future[Any]] = [
                 threads.submit(store.write_message, f"held-{number}", "Held")
-                for number in range(1, MOST_ALONE + 1)
+                for number in range(1, MOST_UNBATCHED + 1)
             ]
-            wait_until_blocked(url, MOST_ALONE)
+            wait_until_blocked(url, MOST_UNBATCHED)
             held.append(threads.submit(store.append, Message("Held", id=id)))
-            wait_until_blocked(url, MOST_ALONE + 1)
+            wait_until_blocked(url, MOST_UNBATCHED + 1)
             coalescer_of(store)._one_at_a_time = 1_000 if one_at_a_time else 0
             try:
                 yield Meeting(store, threads, holder, held)

@@ -27,7 +27,7 @@ from penstock import (
     new_id,
 )
 from penstock.database.batch import MOST_MESSAGES, write_batch
-from penstock.database.coalescer import LEAST_TAKEN, MOST_ALONE
+from penstock.database.coalescer import LEAST_TAKEN, MOST_UNBATCHED
 from penstock.database.waiters import Registration, of_category
 from penstock.errors import (
     CommandTimeout,
@@ -403,17 +403,17 @@ def test_a_batch_neither_passes_a_declaration_nor_waits_for_it(
 def test_nobody_waits_for_calls_that_went_alone_and_wait_for_a_lock(
     store: Any, database_url: str
 ) -> None:
-    streams = [f"held-{number}" for number in range(MOST_ALONE)]
-    with psycopg.connect(database_url) as holder, ThreadPoolExecutor(MOST_ALONE) as threads:
+    streams = [f"held-{number}" for number in range(MOST_UNBATCHED)]
+    with psycopg.connect(database_url) as holder, ThreadPoolExecutor(MOST_UNBATCHED) as threads:
         holder.execute("select penstock.lock_stream(name) from unnest(%s::text[]) name", (streams,))
         wait = [threads.submit(store.write_message, name, "Opened") for name in streams]
-        wait_until_blocked(database_url, MOST_ALONE)
+        wait_until_blocked(database_url, MOST_UNBATCHED)
 
         others = [store.write_message(f"account-{number}", "Opened") for number in range(2, 6)]
 
         holder.rollback()
     assert others == [0, 0, 0, 0]
-    assert [one.result() for one in wait] == [0] * MOST_ALONE
+    assert [one.result() for one in wait] == [0] * MOST_UNBATCHED
 
 
 def test_of_many_calls_on_a_stream_that_is_locked_one_waits_in_the_server(
@@ -476,11 +476,11 @@ def test_calls_on_a_stream_that_a_batch_finds_locked_go_together_once_it_is_free
 def test_few_callers_go_alone(store: Any, database_url: str) -> None:
     calls = [
         lambda number=number: store.write_message(f"account-{number}", "Opened")
-        for number in range(MOST_ALONE)
+        for number in range(MOST_UNBATCHED)
     ]
 
-    assert at_once(*calls) == [0] * MOST_ALONE
-    assert transactions(database_url, "account") == MOST_ALONE
+    assert at_once(*calls) == [0] * MOST_UNBATCHED
+    assert transactions(database_url, "account") == MOST_UNBATCHED
 
 
 def test_a_call_in_a_transaction_and_a_large_one_do_not_queue(
@@ -680,7 +680,7 @@ async def held(url: str, store: penstock.AsyncStore) -> tuple[Any, list[asyncio.
     """Hold a batch as `meeting` does, in this event loop. To be ended by `holder.rollback()`."""
     id, holder = new_id(), await psycopg.AsyncConnection.connect(url)
     await holder.execute(
-        "select penstock.lock_stream('held-' || n) from generate_series(1, %s) n", (MOST_ALONE,)
+        "select penstock.lock_stream('held-' || n) from generate_series(1, %s) n", (MOST_UNBATCHED,)
     )
     await holder.execute(
         "insert into message_store.messages (id, stream_name, position, type)"
@@ -689,11 +689,11 @@ async def held(url: str, store: penstock.AsyncStore) -> tuple[Any, list[asyncio.
     )
     held: list[asyncio.Task[Any]] = [
         asyncio.create_task(store.write_message(f"held-{number}", "Held"))
-        for number in range(1, MOST_ALONE + 1)
+        for number in range(1, MOST_UNBATCHED + 1)
     ]
-    await asyncio.to_thread(wait_until_blocked, url, MOST_ALONE)
+    await asyncio.to_thread(wait_until_blocked, url, MOST_UNBATCHED)
     held.append(asyncio.create_task(store.append(Message("Held", id=id))))
-    await asyncio.to_thread(wait_until_blocked, url, MOST_ALONE + 1)
+    await asyncio.to_thread(wait_until_blocked, url, MOST_UNBATCHED + 1)
     return holder, held
 
 
@@ -748,7 +748,7 @@ async def test_a_task_that_is_cancelled_as_it_is_to_lead_lets_another_one_lead(
 
     # its turn comes in the same step of the loop in which it is cancelled
     coalescer = async_store._pool._coalescer
-    coalescer._waiting[0].turn._given.add_done_callback(lambda _: first.cancel())
+    coalescer._waiting[0].signal._future.add_done_callback(lambda _: first.cancel())
     await holder.rollback()
     await leader
 

@@ -130,6 +130,7 @@ def test_a_session_killed_in_mid_batch_is_replaced_and_then_the_error_reaches_ea
             holder.rollback()
 
         assert [isinstance(one, UnavailableError) for one in errors] == [True, True]
+        assert [isinstance(one.__cause__, psycopg.Error) for one in errors if one] == [True, True]
         assert store.get_category_messages("Opened") == []
         again = [store.append(one).position for one in messages]
         assert [store.append(one).position for one in messages] == again

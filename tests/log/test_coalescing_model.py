@@ -165,7 +165,7 @@ def run_as_batch(world: World, operations: Sequence[Operation[Any]]) -> tuple[li
         if not isinstance(outcome, Refused):
             assert item is not None
             outcomes[number] = world.said(item.decode(*outcome))
-        elif outcome.code == "alone":
+        elif outcome.code == "unbatched":
             left_out.append(number)
         else:
             outcomes[number] = world.said(error_of(outcome.code, outcome.facts, "here"))

@@ -1,9 +1,10 @@
 """A reader that is stopped between any two of its steps, while others commit, misses nothing.
 
 A read takes three looks: at the sequence, at the announcements, at the rows. Only this order is
-right, and only if the rows are seen in a snapshot younger than the rest. Here the first two looks
-have a gate before and after them, and while the reader waits at a gate the others make the most of
-it: one commits what it wrote long before, one writes and lingers, one writes and commits.
+right, and only if the rows are seen in a snapshot younger than the rest. (If no position is missing
+since the last read, the announcements are left out.) Here the first two looks have a gate before
+and after them, and while the reader waits at a gate the others make the most of it: one commits
+what it wrote long before, one writes and lingers, one writes and commits.
 """
 
 from __future__ import annotations
@@ -78,6 +79,12 @@ class Others:
         """Commit everything, and return what there is."""
         self._commit()
         return self.prompt.values("select global_position from message_store.messages order by 1")
+
+    def roll_back(self) -> None:
+        """Take a position and give it up."""
+        self._linger()
+        self._lingering[0].execute("rollback")
+        self._idle.append(self._lingering.pop())
 
     def _commit(self) -> None:
         for client in self._lingering:
@@ -157,7 +164,7 @@ class Keeper:
 
 
 def read_at_gates(
-    connect: Callable[[], Client], reader: Reader, gates: int | str, busy: bool
+    connect: Callable[[], Client], reader: Reader, gates: int | str, before: str
 ) -> tuple[list[int], list[int], list[int]]:
     """Let others act while a reader waits; return what it saw, what there is, and the gates."""
     others = Others(connect)
@@ -170,8 +177,11 @@ def read_at_gates(
 
     keeper = Keeper(connect(), reader, act)
     others.prompt.write("account-first")  # or a reader would see at once that there is nothing
-    if busy:
+    if before == "busy":
         others.act()
+    elif before == "gap":  # no writer is open, but a position is missing
+        others.roll_back()
+        others.prompt.write("account-second")
     seen: list[int] = []
     for _ in range(3):
         seen += keeper.read(max(seen, default=0) + 1)
@@ -180,12 +190,12 @@ def read_at_gates(
     return seen, there, passed
 
 
-@pytest.mark.parametrize("busy", [True, False], ids=["busy before", "quiet before"])
-@pytest.mark.parametrize("gates", [*range(1, 9), "all"])
+@pytest.mark.parametrize("before", ["busy", "quiet", "gap"])
+@pytest.mark.parametrize("gates", [*range(1, 11), "all"])
 def test_a_reader_stopped_at_a_gate_misses_nothing(
-    connect: Callable[[], Client], gates: int | str, busy: bool
+    connect: Callable[[], Client], gates: int | str, before: str
 ) -> None:
-    seen, there, passed = read_at_gates(connect, connect(), gates, busy)
+    seen, there, passed = read_at_gates(connect, connect(), gates, before)
 
     assert seen == there
     assert len(passed) > 2
@@ -196,7 +206,7 @@ def test_a_snapshot_taken_at_a_gate_misses_nothing(
     connect: Callable[[], Client], database_url: str, gates: int | str
 ) -> None:
     with penstock.connect(database_url, pool_min_size=1, pool_max_size=1) as store:
-        seen, there, passed = read_at_gates(connect, SnapshotReader(store), gates, busy=True)
+        seen, there, passed = read_at_gates(connect, SnapshotReader(store), gates, "busy")
 
     assert seen == there
     assert len(passed) == 3 * 4

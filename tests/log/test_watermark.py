@@ -254,6 +254,68 @@ class TestSnapshots:
         assert (before, [m.global_position for m in after]) == ([], [1, 2])
 
 
+class TestAfterAPosition:
+    """The watermark of a reader that wants only what comes after a position."""
+
+    def test_a_message_that_is_still_being_committed_is_a_gap(
+        self, writer: Client, other: Client
+    ) -> None:
+        writer.write("account-1")
+        other.write("account-2")
+        meanwhile = other.watermark_after(0)
+
+        writer.execute("commit")
+
+        assert (meanwhile, other.watermark_after(0)) == (0, 2)
+
+    def test_what_comes_before_it_does_not_matter(self, writer: Client, other: Client) -> None:
+        writer.write("account-1")
+        other.write("account-2")
+
+        assert (other.watermark_after(1), other.watermark_after(2)) == (2, 2)
+
+    def test_a_writer_that_has_only_announced_holds_back_nothing(
+        self, writer: Client, other: Client
+    ) -> None:
+        writer.execute(
+            "insert into message_store.messages (stream_name, type, position)"
+            " select 'account-1', 'Opened', 0 where false"
+        )
+        other.write("account-2")
+
+        assert (other.watermark(), other.watermark_after(0)) == (0, 1)
+        writer.write("account-1")
+        assert (other.watermark_after(0), other.watermark_after(1)) == (0, 0)
+
+    def test_a_message_that_was_rolled_back_does_not_hold_it_back(
+        self, writer: Client, other: Client
+    ) -> None:
+        writer.write("account-1")
+        other.write("account-2")
+
+        writer.execute("rollback")
+
+        assert other.watermark_after(0) == 2
+
+    def test_further_from_the_end_it_is_the_watermark(self, writer: Client, other: Client) -> None:
+        for number in range(30):
+            other.write(f"account-{number}")
+        writer.write("account-30")
+        other.write("account-31")
+
+        assert [other.watermark_after(after) for after in (0, 15, 30)] == [30, 30, 30]
+
+    def test_an_old_snapshot_sees_gaps_and_gets_the_watermark(
+        self, writer: Client, other: Client
+    ) -> None:
+        writer.execute("rollback")
+        writer.execute("begin isolation level repeatable read")
+        writer.execute("select count(*) from message_store.messages")
+        other.write("account-1")
+
+        assert writer.watermark_after(0) == 1
+
+
 class TestTheHead:
     def test_is_the_last_message_that_is_complete(self, writer: Client, other: Client) -> None:
         other.write("account-2")

@@ -1,4 +1,4 @@
-"""Calls that meet in one process, as one call of `penstock.write_batch`."""
+"""Concurrent writes of one process, as one call of `penstock.write_batch`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _WRITE_BATCH = (
 class Refused(msgspec.Struct, frozen=True):
     """A call of a batch that was not accepted: the code of its error and the facts, or what to do.
 
-    `alone` means that its caller has to run it, `again` that it belongs into the next batch.
+    `unbatched` means that it is to be sent by itself, `again` that it belongs into the next batch.
     """
 
     code: str

@@ -1,22 +1,24 @@
-"""Calls that meet in one process share a round trip, a transaction and a wait for the disk.
+"""Concurrent writes of one process share a round trip, a transaction and a wait for the disk.
 
-The promise: each caller gets its own result or error, after the commit; one that is alone loses
+The promise: each caller gets its own result or error, after the commit; a single caller loses
 nothing; and no caller waits because another one waits for a lock.
 
-How it is kept. There is no timer. The first few callers go alone, each on its own connection: a
-batch of one or two costs more than they do. The next one sends a batch at once. Whoever comes
-meanwhile queues. When the batch is done, the caller that has waited longest sends the next (a
-thread, which takes long to be woken, only after the one before has sent several). A batch takes at
-most half of the callers: the others prepare the next one meanwhile. Tasks send that as soon as it
-is ready, so that the server always has one to do.
+How it is kept. There is no timer. While up to eight calls are under way, each is sent by itself, on
+a connection of its own: a batch of one or two costs more than they do. The next caller sends a
+batch at once. Calls made meanwhile queue. When the batch is done, the caller that has waited
+longest sends the next one (a thread, which takes long to wake, only after the one before has sent
+several). A batch takes at most half of the callers: the others prepare the next one meanwhile.
+Tasks send that as soon as it is ready, so that the server always has one to do.
 
 Calls on one stream, or under one guard, wait for each other in the queue, and not for locks in the
-server: while one is under way, alone or in a batch, the others stay and then go together. So a
-stream that many write to takes one connection, and its calls are written in the order in which they
-came. If the one under way gets no lock in time, the others try by themselves. A batch does not wait
-for locks: of the calls for whose locks it would have to, one is run alone, by its own caller. So is
-every call if the batch fails as a whole. They have ids, so what was written is found again. If two
-batches get in each other's way all the same, there is one at a time for a while.
+server: while one is under way, by itself or in a batch, the others stay queued, and are then sent
+together. So a stream that many write to takes one connection, and its calls are written in the
+order in which they came. If the call under way gets no lock in time, the others are sent by
+themselves. A batch does not wait for locks: if it would have to, it is left without the calls that
+need them, and one of these is sent by itself. So is every call of a batch that fails as a whole:
+calls have ids, so what was written is found again. If two batches contend for locks all the same,
+there is one at a time for a while. If the connection is lost, the batch is sent once more on
+another one, and then each caller gets the error.
 
 A caller that is cancelled leaves the queue. If its batch was sent, it is written; a batch goes on
 if the caller that sends it is cancelled. There are no threads or tasks that would have to be
@@ -41,14 +43,14 @@ from penstock.errors import (
     WriteQueueFull,
     error_of,
 )
-from penstock.loops.concurrency_async import IS_ASYNC, Turn, finish_in_background
+from penstock.loops.concurrency_async import IS_ASYNC, Signal, finish_in_background
 
 #: sends a batch and returns the outcome of each call
 Send = Callable[[Sequence[Operation[Any]]], Awaitable[list[Outcome]]]
-#: the caller has to run it; and so has one of those that somebody else's locks keep out
-ALONE, LOCKED = Refused("alone"), Refused("locked")
-_TO_BE_RUN = {one.code for one in (ALONE, LOCKED)} | {"again"}
-MOST_ALONE = 8  # callers that go alone before there are batches
+#: the call is to be sent by itself; a lock that it needs is held by another session
+UNBATCHED, LOCKED = Refused("unbatched"), Refused("locked")
+_TO_BE_RUN = {one.code for one in (UNBATCHED, LOCKED)} | {"again"}
+MOST_UNBATCHED = 8  # calls under way, each sent by itself, before there are batches
 MOST_BATCHES = 2 if IS_ASYNC else 1  # under way at once: threads gain nothing from a second
 ONE_AT_A_TIME = 20  # batches, after two that wanted the same locks
 LEAST_TAKEN = 10  # by a batch, if so many wait: in two they would cost more
@@ -60,14 +62,14 @@ logger = logging.getLogger("penstock")
 class QueuedCall:
     """A call that waits for its batch."""
 
-    __slots__ = ("batch", "is_abandoned", "item", "operation", "outcome", "turn")
+    __slots__ = ("batch", "is_abandoned", "item", "operation", "outcome", "signal")
 
     def __init__(self, operation: Operation[Any]) -> None:
         assert operation.item is not None, "an operation that cannot be sent in a batch"
         self.operation = operation
         self.item = operation.item
         #: ends the caller's wait: it has an outcome, or sends the next batch
-        self.turn = Turn()
+        self.signal = Signal()
         self.outcome: Outcome | Exception | None = None
         self.is_abandoned = False  # its caller was cancelled or interrupted
         #: the calls that its caller has taken to send them
@@ -91,57 +93,57 @@ def is_free(item: BatchItem, locked: Set[object]) -> bool:
 class AsyncCoalescer:
     """The calls of one event loop that are under way or wait, and who sends them."""
 
-    def __init__(self, home: object, where: str, most_waiting: int) -> None:
-        self.home = home
+    def __init__(self, scope: object, where: str, most_waiting: int) -> None:
+        self.scope = scope
         self._where = where
         self._most_waiting = most_waiting
         self._lock = threading.Lock()
-        #: what the calls lock that run alone, by the identity of each
-        self._alone: dict[int, frozenset[object]] = {}
+        #: what the calls lock that are sent by themselves, by the identity of each
+        self._unbatched: dict[int, frozenset[object]] = {}
         self._senders: list[QueuedCall] = []  # whose callers send, or are about to
         self._waiting: deque[QueuedCall] = deque()
         self._callers = 0  # at the end of the last batch: its own, those under way, those waiting
         self._one_at_a_time = 0  # for so many batches
 
-    def enter(self, item: BatchItem) -> bool:
-        """Whether a call goes alone, since little is under way, and none that it would wait for."""
-        if self._senders or self._waiting or len(self._alone) >= MOST_ALONE:
+    def try_unbatched(self, item: BatchItem) -> bool:
+        """Whether to send a call by itself, since few are under way, and none that it waits for."""
+        if self._senders or self._waiting or len(self._unbatched) >= MOST_UNBATCHED:
             return False
         locks = locks_of(item)
-        for locked in list(self._alone.values()):  # a copy: others enter and leave meanwhile
+        for locked in list(self._unbatched.values()):  # a copy: others change it meanwhile
             if not locks.isdisjoint(locked):
                 return False
-        self._alone[id(item)] = locks
+        self._unbatched[id(item)] = locks
         return True
 
-    def leave(self, item: BatchItem) -> None:
-        """If a call has run alone, let those go on that waited for it."""
-        if self._alone.pop(id(item), None) is not None and self._waiting:
+    def end_unbatched(self, item: BatchItem) -> None:
+        """If a call was sent by itself, let those go on that waited for it."""
+        if self._unbatched.pop(id(item), None) is not None and self._waiting:
             with self._lock:
                 self._start(self._senders)
 
-    def give_up(self, item: BatchItem) -> None:
+    def release_waiting(self, item: BatchItem) -> None:
         """End a call that got no lock in time: those that wait for it all try by themselves.
 
         One after the other, each would wait for as long as this one before it failed.
         """
-        locked = self._alone.get(id(item))
+        locked = self._unbatched.get(id(item))
         if not locked:
             return
         with self._lock:
             for call in [one for one in self._waiting if not is_free(one.item, locked)]:
                 if call not in self._senders:
                     self._waiting.remove(call)
-                    self._alone[id(call.item)] = locks_of(call.item)
-                    call.outcome = ALONE
-                    call.turn.give()
+                    self._unbatched[id(call.item)] = locks_of(call.item)
+                    call.outcome = UNBATCHED
+                    call.signal.set()
 
     async def run(self, operation: Operation[Any], send: Send) -> Any:
-        """Send a call in a batch, and return its result, or `ALONE` if it was left out."""
+        """Send a call in a batch, and return its result, or `UNBATCHED` if it was left out."""
         call = QueuedCall(operation)
         try:
             if not self._add(call):
-                await call.turn.wait()
+                await call.signal.wait()
             if call.outcome is None:
                 self._take(call, is_first=True)  # before those of the last batch queue again
                 await finish_in_background(lambda: self._send_batches(call, send))
@@ -149,8 +151,8 @@ class AsyncCoalescer:
             self._abandon(call)
             raise
         match call.outcome:
-            case None | Refused("alone"):
-                return ALONE
+            case None | Refused("unbatched"):
+                return UNBATCHED
             case Refused(code, facts):
                 raise error_of(code, facts, self._where)
             case Exception() as error:
@@ -162,24 +164,26 @@ class AsyncCoalescer:
         """Send the batch taken and some after it, and let another caller send the rest."""
         try:
             for number in reversed(range(MOST_IN_A_ROW)):
-                await self._send(sender, send, hands_over=number == 0)
+                await self._send(sender, send, is_last=number == 0)
                 if number == 0 or not self._take(sender):
                     break
         finally:
-            self._hand_over(sender)
+            self._start_next_sender(sender)
 
-    async def _send(self, sender: QueuedCall, send: Send, *, hands_over: bool) -> None:
+    async def _send(self, sender: QueuedCall, send: Send, *, is_last: bool) -> None:
         batch = sender.batch
-        outcomes: Sequence[Outcome | Exception] = [ALONE] * len(batch)
+        outcomes: Sequence[Outcome | Exception] = [UNBATCHED] * len(batch)
         try:
             outcomes = await send([call.operation for call in batch])
         except (UnavailableError, StoreClosed) as error:
             if not isinstance(error, LockTableFull):
-                outcomes = [copy(error) for _ in batch]
-        except Exception as error:  # a call that caused it gets the error when it runs alone
-            logger.debug("a batch of %d calls failed, each is run alone: %s", len(batch), error)
+                outcomes = [_own(error) for _ in batch]
+        except Exception as error:  # a call that caused it gets the error when it is sent by itself
+            logger.debug(
+                "a batch of %d calls failed, each is sent by itself: %s", len(batch), error
+            )
         finally:
-            self._end(sender, outcomes, hands_over=hands_over)
+            self._end(sender, outcomes, is_last=is_last)
 
     def _add(self, call: QueuedCall) -> bool:
         """Queue, and return whether the caller sends a batch at once."""
@@ -244,19 +248,19 @@ class AsyncCoalescer:
         return 1 if self._one_at_a_time else MOST_BATCHES
 
     def _end(
-        self, sender: QueuedCall, outcomes: Sequence[Outcome | Exception], *, hands_over: bool
+        self, sender: QueuedCall, outcomes: Sequence[Outcome | Exception], *, is_last: bool
     ) -> None:
         """Let the callers of a batch go on, but for those that belong into the next."""
         done, again = [], []
         with self._lock:
             for call, outcome in zip(sender.batch, outcomes, strict=True):
                 is_left_out = isinstance(outcome, Refused) and outcome.code in _TO_BE_RUN
-                if is_left_out and not call.is_abandoned:  # else nobody would run it
+                if is_left_out and not call.is_abandoned:  # else it would never be sent
                     if call is not sender and self._is_sent_again(call, outcome):
                         again.append(call)
                         continue
-                    outcome = ALONE
-                    self._alone[id(call.item)] = locks_of(call.item)
+                    outcome = UNBATCHED
+                    self._unbatched[id(call.item)] = locks_of(call.item)
                 call.outcome = outcome
                 done.append(call)
             self._waiting.extendleft(reversed(again))
@@ -265,10 +269,10 @@ class AsyncCoalescer:
             self._one_at_a_time = max(self._one_at_a_time - 1, 0)
             if len(self._senders) > 1 and LOCKED in outcomes:
                 self._one_at_a_time = ONE_AT_A_TIME
-        if hands_over:  # before the others go on, who would make the next sender wait
-            self._hand_over(sender)
+        if is_last:  # before the others go on: they would delay the next sender
+            self._start_next_sender(sender)
         for call in done:
-            call.turn.give()
+            call.signal.set()
         sender.batch = []
 
     def _is_sent_again(self, call: QueuedCall, outcome: Outcome | Exception) -> bool:
@@ -277,7 +281,7 @@ class AsyncCoalescer:
             return not is_free(call.item, self._locked())
         return isinstance(outcome, Refused) and outcome.code == "again"
 
-    def _hand_over(self, sender: QueuedCall) -> None:
+    def _start_next_sender(self, sender: QueuedCall) -> None:
         """Let the caller that has waited longest send the next batch, if this one was to.
 
         If this is interrupted it is called again, so each step of it can be made twice.
@@ -293,7 +297,7 @@ class AsyncCoalescer:
             going_on += self._oldest_free(senders)
         self._senders = [*before, *going_on]
         for one in going_on:
-            one.turn.give()
+            one.signal.set()
         self._senders = going_on
 
     def _oldest_free(self, senders: Sequence[QueuedCall]) -> list[QueuedCall]:
@@ -305,9 +309,9 @@ class AsyncCoalescer:
         return []
 
     def _locked(self, senders: Sequence[QueuedCall] = ()) -> set[object]:
-        """Return what the calls lock that run alone, and those that these senders have sent."""
+        """Return what the calls lock that are sent by themselves or by these senders."""
         sent = [locks_of(call.item) for one in senders for call in one.batch]
-        return set().union(*list(self._alone.values()), *sent)
+        return set().union(*list(self._unbatched.values()), *sent)
 
     def _abandon(self, call: QueuedCall) -> None:
         """Leave the queue, and let others send what this caller was to send."""
@@ -320,6 +324,13 @@ class AsyncCoalescer:
             taken = [one for one in call.batch if one not in self._waiting]
         for one in taken:  # interrupted between two steps: they may have been sent, and have ids
             if one.outcome is None:
-                one.outcome = ALONE
-            one.turn.give()
-        self._hand_over(call)
+                one.outcome = UNBATCHED
+            one.signal.set()
+        self._start_next_sender(call)
+
+
+def _own(error: Exception) -> Exception:
+    """Return the error for one of the callers: each traceback is a caller's own."""
+    own = copy(error)
+    own.__cause__, own.__suppress_context__ = error.__cause__, error.__suppress_context__
+    return own

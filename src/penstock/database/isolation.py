@@ -12,6 +12,10 @@ from enum import Enum
 
 from penstock.database.operation import Operation, call, only_value
 from penstock.errors import ValidationError
+from penstock.loops.durations import Duration, seconds
+
+#: seconds; the server's timeouts have about this limit
+LONGEST_TIMEOUT = 2_000_000.0
 
 
 class IsolationLevel(Enum):
@@ -59,25 +63,23 @@ def watermark_before() -> Operation[int]:
 def terms(
     isolation: IsolationLevel | str | None,
     read_only: bool,
-    timeout: float | None,
+    timeout: Duration | None,
     default_ms: int,
-    most_ms: int | None = None,
+    most_to_write: float | None = None,
 ) -> Terms:
-    """Return the checked terms of a transaction. `timeout` is in seconds.
+    """Return the checked terms of a transaction.
 
-    A transaction that may write is limited to `most_ms`.
+    `most_to_write` limits a transaction that may write, in seconds.
     """
-    # the range of the server's timeouts
-    is_time = isinstance(timeout, int | float) and timeout is not True and 0 < timeout < 2_000_000
-    if timeout is not None and not is_time:
-        raise ValidationError("timeout", timeout, "a number of seconds above 0")
-    timeout_ms = default_ms if timeout is None else max(1, int(timeout * 1000))
+    timeout_ms = default_ms
+    if timeout is not None:
+        timeout_ms = int(seconds("timeout", timeout, least=0.001, most=LONGEST_TIMEOUT) * 1000)
     wanted = isolation.lower().replace("_", " ") if isinstance(isolation, str) else isolation
     try:
         level = IsolationLevel.READ_COMMITTED if wanted is None else IsolationLevel(wanted)
     except ValueError:
         known = ", ".join(repr(level.value) for level in IsolationLevel)
         raise ValidationError("isolation", isolation, f"one of {known}") from None
-    if most_ms is not None and not read_only:
-        timeout_ms = min(timeout_ms, most_ms)
+    if most_to_write is not None and not read_only:
+        timeout_ms = min(timeout_ms, int(most_to_write * 1000))
     return Terms(level, bool(read_only), timeout_ms)

@@ -16,7 +16,7 @@ import psycopg
 from penstock.database import connection_setup
 from penstock.database.base_pool import BasePool
 from penstock.database.batch import Outcome, write_batch
-from penstock.database.coalescer import ALONE, Coalescer
+from penstock.database.coalescer import UNBATCHED, Coalescer
 from penstock.database.edition import Edition
 from penstock.database.execute import execute
 from penstock.database.interceptor import Interceptor, intercepted
@@ -28,7 +28,7 @@ from penstock.errors import (
     TransactionConflict,
     UnavailableError,
 )
-from penstock.loops.concurrency import home, sleep, wait_for
+from penstock.loops.concurrency import sleep, wait_for, waiting_scope
 from penstock.settings import Settings
 
 Result = TypeVar("Result")
@@ -73,9 +73,9 @@ class Pool(BasePool[Connection]):
         interceptors = () if is_batch else self.interceptors  # which see its calls
         with intercepted(interceptors, operation.name, operation.facts) as call:
             try:
-                if item is not None and coalescer is not None and not coalescer.enter(item):
+                if item is not None and coalescer is not None and not coalescer.try_unbatched(item):
                     call.result = coalescer.run(operation, self._send_batch)
-                    if call.result is not ALONE:
+                    if call.result is not UNBATCHED:
                         return cast(Result, call.result)
                 for is_last in (False, True):
                     connection = self.take()
@@ -90,11 +90,11 @@ class Pool(BasePool[Connection]):
                     self.drop_idle()
             except (CommandTimeout, TransactionConflict):
                 if item is not None and coalescer is not None:
-                    coalescer.give_up(item)
+                    coalescer.release_waiting(item)
                 raise
             finally:
                 if item is not None and coalescer is not None:
-                    coalescer.leave(item)
+                    coalescer.end_unbatched(item)
         self.notify(operation.notifies)
         return cast(Result, call.result)
 
@@ -102,10 +102,10 @@ class Pool(BasePool[Connection]):
         """Return the coalescer of this event loop; a forked process has its own one, too."""
         if not self._coalesces:
             return None
-        here, coalescer = home(), self._coalescer
-        if here != coalescer.home:
+        scope, coalescer = waiting_scope(), self._coalescer
+        if scope != coalescer.scope:
             most_waiting = self.settings.max_queued_writes
-            self._coalescer = coalescer = Coalescer(here, self.where, most_waiting)
+            self._coalescer = coalescer = Coalescer(scope, self.where, most_waiting)
         return coalescer  # another loop may have replaced it
 
     def _send_batch(self, calls: Sequence[Operation[Any]]) -> list[Outcome]:

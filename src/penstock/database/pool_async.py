@@ -15,7 +15,7 @@ import psycopg
 from penstock.database import connection_setup
 from penstock.database.base_pool import BasePool
 from penstock.database.batch import Outcome, write_batch
-from penstock.database.coalescer_async import ALONE, AsyncCoalescer
+from penstock.database.coalescer_async import UNBATCHED, AsyncCoalescer
 from penstock.database.edition import Edition
 from penstock.database.execute_async import execute
 from penstock.database.interceptor import Interceptor, intercepted
@@ -27,7 +27,7 @@ from penstock.errors import (
     TransactionConflict,
     UnavailableError,
 )
-from penstock.loops.concurrency_async import home, sleep, wait_for
+from penstock.loops.concurrency_async import sleep, wait_for, waiting_scope
 from penstock.settings import Settings
 
 Result = TypeVar("Result")
@@ -72,9 +72,9 @@ class AsyncPool(BasePool[Connection]):
         interceptors = () if is_batch else self.interceptors  # which see its calls
         with intercepted(interceptors, operation.name, operation.facts) as call:
             try:
-                if item is not None and coalescer is not None and not coalescer.enter(item):
+                if item is not None and coalescer is not None and not coalescer.try_unbatched(item):
                     call.result = await coalescer.run(operation, self._send_batch)
-                    if call.result is not ALONE:
+                    if call.result is not UNBATCHED:
                         return cast(Result, call.result)
                 for is_last in (False, True):
                     connection = await self.take()
@@ -89,11 +89,11 @@ class AsyncPool(BasePool[Connection]):
                     self.drop_idle()
             except (CommandTimeout, TransactionConflict):
                 if item is not None and coalescer is not None:
-                    coalescer.give_up(item)
+                    coalescer.release_waiting(item)
                 raise
             finally:
                 if item is not None and coalescer is not None:
-                    coalescer.leave(item)
+                    coalescer.end_unbatched(item)
         self.notify(operation.notifies)
         return cast(Result, call.result)
 
@@ -101,10 +101,10 @@ class AsyncPool(BasePool[Connection]):
         """Return the coalescer of this event loop; a forked process has its own one, too."""
         if not self._coalesces:
             return None
-        here, coalescer = home(), self._coalescer
-        if here != coalescer.home:
+        scope, coalescer = waiting_scope(), self._coalescer
+        if scope != coalescer.scope:
             most_waiting = self.settings.max_queued_writes
-            self._coalescer = coalescer = AsyncCoalescer(here, self.where, most_waiting)
+            self._coalescer = coalescer = AsyncCoalescer(scope, self.where, most_waiting)
         return coalescer  # another loop may have replaced it
 
     async def _send_batch(self, calls: Sequence[Operation[Any]]) -> list[Outcome]:

@@ -28,26 +28,26 @@ Result = TypeVar("Result")
 IS_ASYNC = False
 
 
-class Turn:
-    """One thread waits until another one gives it the turn."""
+class Signal:
+    """One thread waits until another one sets it."""
 
-    __slots__ = ("_given",)
+    __slots__ = ("_lock",)
 
     def __init__(self) -> None:
-        self._given = threading.Lock()  # an event would cost ten times as much
-        self._given.acquire()
+        self._lock = threading.Lock()  # an event would cost ten times as much
+        self._lock.acquire()
 
-    def give(self) -> None:
+    def set(self) -> None:
         """End the wait of the thread."""
-        with suppress(RuntimeError):  # it was given before
-            self._given.release()
+        with suppress(RuntimeError):  # it was set before
+            self._lock.release()
 
     def wait(self) -> None:
-        """Wait for the turn."""
-        self._given.acquire()
+        """Wait until it is set."""
+        self._lock.acquire()
 
 
-def home() -> object:
+def waiting_scope() -> object:
     """Return what threads that wait for each other have in common: the process."""
     return os.getpid()
 

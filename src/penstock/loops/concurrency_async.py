@@ -63,26 +63,26 @@ class Wakeup:
         return was_woken
 
 
-class Turn:
-    """One task waits until another one gives it the turn."""
+class Signal:
+    """One task waits until another one sets it."""
 
-    __slots__ = ("_given",)
+    __slots__ = ("_future",)
 
     def __init__(self) -> None:
-        self._given = asyncio.get_running_loop().create_future()
+        self._future = asyncio.get_running_loop().create_future()
 
-    def give(self) -> None:
+    def set(self) -> None:
         """End the wait of the task. Call it in the same event loop."""
-        if not self._given.done():  # else the task was cancelled
+        if not self._future.done():  # else the task was cancelled
             with suppress(RuntimeError):  # the loop is closed
-                self._given.set_result(None)
+                self._future.set_result(None)
 
     async def wait(self) -> None:
-        """Wait for the turn."""
-        await self._given
+        """Wait until it is set."""
+        await self._future
 
 
-def home() -> object:
+def waiting_scope() -> object:
     """Return what tasks that wait for each other have in common: the event loop."""
     return asyncio.get_running_loop()
 

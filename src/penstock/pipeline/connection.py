@@ -56,7 +56,7 @@ class RunConnection:
     #: how to sign in to the warehouse of the archive
     lake_options: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
     #: the maximum duration of a transaction, in seconds
-    max_write_seconds: int | None = None
+    max_write_seconds: float | None = None
 
     def run(self, operation: Operation[Result]) -> Result:
         """Run an operation and return its result."""
@@ -70,7 +70,7 @@ class RunConnection:
         """Commit the block at its end, unless it raises; or roll it back in any case."""
         with typed_errors(self.where), self.raw.transaction(force_rollback=roll_back):
             if self.max_write_seconds is not None:
-                bounds = limits(self.raw.info.server_version, self.max_write_seconds * 1000)
+                bounds = limits(self.raw.info.server_version, int(self.max_write_seconds * 1000))
                 self.raw.execute("; ".join(bounds).encode())
             yield
 

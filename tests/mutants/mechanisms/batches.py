@@ -108,7 +108,9 @@ MUTANTS = (
         "If a batch did not see that its calls exclude each other",
         (
             Edit(
-                BATCH, "bool_or(w.exclusive) and min(w.call) < max(w.call) as meet", "false as meet"
+                BATCH,
+                "bool_or(w.exclusive) and min(w.call) < max(w.call) as overlap",
+                "false as overlap",
             ),
         ),
         (f"{IN_ORDER}[blocking]", MODEL),

@@ -29,7 +29,7 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             f"{COMPLETE_TESTS}::test_readers_see_every_message_once_and_in_order",
             f"{COMPLETE_TESTS}::test_one_late_commit_is_enough_to_be_missed_without_the_watermark",
-            f"{STOPPED_READER}[1-busy before]",
+            f"{STOPPED_READER}[1-busy]",
             f"{WATERMARK_TESTS}::TestAnOpenWriter"
             "::test_holds_back_what_comes_after_it_until_it_ends",
             f"{WATERMARK_TESTS}::TestAnOpenWriter::test_holds_back_other_categories_too",
@@ -44,6 +44,22 @@ MUTANTS: tuple[Mutant, ...] = (
             "::test_a_message_of_an_open_transaction_is_waited_for",
             "tests/groups/test_routing.py"
             "::test_a_message_that_commits_late_is_delivered_in_its_place",
+        ),
+    ),
+    Mutant(
+        "gaps-after-a-position",
+        "If a reader near the end of the log did not look for gaps",
+        (
+            Edit(
+                WATERMARK,
+                "and distance <= (",
+                "and 0 <= (",
+            ),
+        ),
+        (
+            f"{WATERMARK_TESTS}::TestAfterAPosition"
+            "::test_a_message_that_is_still_being_committed_is_a_gap",
+            f"{COMPLETE_TESTS}::test_one_late_commit_is_enough_to_be_missed_without_the_watermark",
         ),
     ),
     Mutant(
@@ -73,7 +89,7 @@ MUTANTS: tuple[Mutant, ...] = (
 """,
             ),
         ),
-        (f"{STOPPED_READER}[6-quiet before]", f"{STOPPED_READER}[7-quiet before]"),
+        (f"{STOPPED_READER}[8-gap]", f"{STOPPED_READER}[9-gap]"),
     ),
     Mutant(
         "old-snapshot",
@@ -85,7 +101,7 @@ MUTANTS: tuple[Mutant, ...] = (
                 "language plpgsql stable\nset enable_sort = off set plan_cache_mode",
             ),
         ),
-        (f"{STOPPED_READER}[1-busy before]", f"{STOPPED_READER}[5-busy before]"),
+        (f"{STOPPED_READER}[1-busy]", f"{STOPPED_READER}[5-busy]"),
     ),
     Mutant(
         "snapshot-first",

@@ -120,13 +120,15 @@ set plan_cache_mode = force_generic_plan
 as $$
 declare
   last_position bigint;
+  distance bigint;
 begin
   if pg_is_in_recovery() then
     return penstock.refuse_standby();
   end if;
 
   last_position := penstock.last_position();
-  if last_position - watermark_after.position <= 20 and last_position - watermark_after.position <= (
+  distance := last_position - watermark_after.position;
+  if distance <= 20 and distance <= (
     select count(*) from message_store.messages m  -- visible in a snapshot that is taken now
     where m.global_position > watermark_after.position and m.global_position <= last_position
   ) then

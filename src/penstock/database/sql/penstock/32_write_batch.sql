@@ -1,13 +1,13 @@
--- Calls of write_message, write_messages and append that meet in one process, as one batch: one round trip,
+-- Concurrent calls of write_message, write_messages and append of one process, as one batch: one round trip,
 -- one transaction, one wait for the disk.
 --
 -- The promise: the outcome is that of the same calls one after the other, in some order, each all or nothing.
 -- A call that is refused does not affect the others. And no call waits for a lock here: other calls of the
 -- process queue behind this one, and may be what the holder of the lock waits for.
 --
--- How it is kept. The locks are those of penstock.append, of all calls together, in the strongest mode that a
--- key is wanted in. They are tried in one sorted pass; a call that would have to wait is left out. So is what
--- is rare, which the client runs alone: ids that exist already, guards that cannot be checked. All other
+-- How it is kept. The locks are those of penstock.append, of all calls together, in the strongest mode that is
+-- needed of a key. They are tried in one sorted pass; a call that would have to wait is left out. So is what
+-- is rare, which the client sends by itself: ids that exist already, guards that cannot be checked. All other
 -- calls are decided in order of arrival. An earlier call that is accepted counts as written, for the version
 -- of its stream and for the guards of later ones. One statement inserts all accepted messages. There are no
 -- subtransactions, since nothing is tried that may fail.
@@ -17,7 +17,7 @@
 -- positions of each message, null if its call is not accepted; and for each such call, what became of it:
 --   {"code": "PS043", ...}   refused, with the code and the facts of the error
 --   {"code": "locked"}       somebody holds a lock on what it writes or watches
---   {"code": "alone"}        to be run alone
+--   {"code": "unbatched"}    to be run by itself
 --   {"code": "again"}        to be sent again: with it the transaction would hold 500 locks
 
 create or replace function penstock.write_batch(
@@ -42,7 +42,7 @@ declare
   watched_types integer[] := '{}';
   watched bigint[] := '{}';
   not_locked bigint[];
-  meet boolean;                            -- whether two calls want one key, and one of them excludes others
+  overlap boolean;                         -- whether two calls need one key, and one of them excludes others
   versions bigint[];                       -- of each call's stream, before the call
   next_calls integer[];                    -- the next call with the same stream
   first_messages integer[];                -- the number of each call's first message; null: each has one
@@ -78,7 +78,7 @@ begin
       select t.id, t.attributes, t.filled_to from penstock.message_types t where t.type = c.type offset 0
     ) t on true;
     if left_out is not null then
-      refusals := penstock.leave_out(refusals, left_out, 'alone');
+      refusals := penstock.leave_out(refusals, left_out, 'unbatched');
     end if;
   end if;
 
@@ -87,15 +87,15 @@ begin
       refusals, calls, types, stream_names, numbers, keys, watching, watched);
   end if;
   select set_config('penstock.locks', (penstock.counted_locks() + count(*))::text, true),
-    array_agg(t.key) filter (where not t.is_locked), bool_or(t.meet)
-  into done, not_locked, meet
+    array_agg(t.key) filter (where not t.is_locked), bool_or(t.overlap)
+  into done, not_locked, overlap
   from (
     select w.key, case when w.exclusive then pg_try_advisory_xact_lock(w.key)
-      else pg_try_advisory_xact_lock_shared(w.key) end as is_locked, w.meet
+      else pg_try_advisory_xact_lock_shared(w.key) end as is_locked, w.overlap
     from (
       select w.key, bool_or(w.exclusive) as exclusive,
-        bool_or(w.exclusive) and min(w.call) < max(w.call) as meet
-      from penstock.wanted_locks(calls, types, stream_names, numbers, keys, watching, watched) w
+        bool_or(w.exclusive) and min(w.call) < max(w.call) as overlap
+      from penstock.needed_locks(calls, types, stream_names, numbers, keys, watching, watched) w
       where refusals[w.call] is null
       group by w.key order by w.key
     ) w offset 0
@@ -103,7 +103,7 @@ begin
   if not_locked is not null then
     refusals := penstock.leave_out(refusals, array(
       select w.call
-      from penstock.wanted_locks(calls, types, stream_names, numbers, keys, watching, watched) w
+      from penstock.needed_locks(calls, types, stream_names, numbers, keys, watching, watched) w
       where w.key = any (not_locked)), 'locked');
   end if;
 
@@ -116,7 +116,7 @@ begin
   ) i
   where i.occurrence > 1 or exists (select from message_store.messages m where m.id = i.id offset 0);
   if left_out is not null then
-    refusals := penstock.leave_out(refusals, left_out, 'alone');
+    refusals := penstock.leave_out(refusals, left_out, 'unbatched');
   end if;
   if array_remove(stream_names, null) <> '{}' then
     select array_agg(coalesce((
@@ -160,7 +160,7 @@ begin
       first_messages[calls[this]] := this;
     end loop;
   end if;
-  if meet then
+  if overlap then
     select array_agg(c.next_call order by c.call) into next_calls
     from (
       select c.call, case when c.stream_name is not null then
@@ -176,7 +176,7 @@ begin
     from unnest(watching, watched_types, watched) as w(call, type_id, key)
     join first_written f on f.key = w.key and f.type_id = w.type_id and f.call < w.call;
   end if;
-  if meet or stale <> '{}' or array_remove(expected_versions, null) <> '{}' then
+  if overlap or stale <> '{}' or array_remove(expected_versions, null) <> '{}' then
     for this in 1 .. cardinality(refusals) loop
       if refusals[this] is null then
         if expected_versions[this] <> versions[this] then
@@ -290,8 +290,8 @@ begin
 end
 $$;
 
--- The locks that each call of a batch wants: as penstock.lock_for_append takes them.
-create or replace function penstock.wanted_locks(
+-- The locks that each call of a batch needs: as penstock.lock_for_append takes them.
+create or replace function penstock.needed_locks(
   calls integer[], types text[], stream_names varchar[], numbers bigint[], keys bigint[],
   watching integer[], watched bigint[])
 returns table (call integer, key bigint, exclusive boolean) language sql immutable parallel safe
@@ -311,7 +311,7 @@ as $$
 $$;
 
 -- Leave out the calls from the first one on with which the transaction would hold 500 locks. A call that is
--- too large by itself is run alone.
+-- too large for that is to be sent by itself.
 create or replace function penstock.leave_out_beyond_locks(
   refusals jsonb[], calls integer[], types text[], stream_names varchar[], numbers bigint[], keys bigint[],
   watching integer[], watched bigint[])
@@ -322,11 +322,11 @@ declare
   first_beyond integer;
 begin
   with added as (
-    -- how many locks each call wants that no earlier one does
+    -- how many locks each call needs that no earlier one does
     select w.call, count(*) as locks
     from (
       select min(w.call) as call
-      from penstock.wanted_locks(calls, types, stream_names, numbers, keys, watching, watched) w
+      from penstock.needed_locks(calls, types, stream_names, numbers, keys, watching, watched) w
       where refusals[w.call] is null
       group by w.key
     ) w
@@ -338,7 +338,7 @@ begin
   if first_beyond is null then
     return refusals;
   elsif array_position(refusals, null) = first_beyond then
-    refusals := penstock.leave_out(refusals, array[first_beyond], 'alone');
+    refusals := penstock.leave_out(refusals, array[first_beyond], 'unbatched');
   end if;
   return penstock.leave_out(
     refusals, array(select generate_series(first_beyond, cardinality(refusals))), 'again');
