@@ -38,6 +38,11 @@ THOUSANDS = """
 insert into message_store.messages (stream_name, type, position, data)
 select 'counted', 'Counted', n, jsonb_build_object('n', n) from generate_series(0, 6000) n
 """
+LARGE = """
+insert into message_store.messages (stream_name, type, position, data)
+select 'scan', 'Scanned', n, jsonb_build_object('image', repeat(md5(n::text), 16000))
+from generate_series(0, 39) n
+"""
 
 
 @pytest.fixture
@@ -407,6 +412,22 @@ class TestMoving:
         assert group.num_rows == 6_000
         assert dictionary < ids.total_compressed_size / 4
         assert columns["type"].total_compressed_size < 200
+
+    def test_a_row_group_of_large_messages_has_few_of_them(self, store: Store) -> None:
+        with store.transaction() as transaction:
+            transaction.connection.execute(LARGE)
+        archived(store, "scan")
+
+        table = catalog(store).load_table("penstock.archive")
+        [file] = table.inspect.files().column("file_path").to_pylist()
+        footer = pq.ParquetFile(file.removeprefix("file://")).metadata
+        groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+
+        assert max(group.total_byte_size for group in groups) < 10_000_000
+        assert sum(group.num_rows for group in groups) == 39
+        first, *rest = store.get_category_messages("scan", batch_size=40)
+        assert len(rest) == 39
+        assert len(first.data["image"]) == 512_000
 
     def test_truncate_forgets_the_archive(self, store: Store) -> None:
         fill(store)

@@ -35,6 +35,7 @@ with from_extra("lake"):
     from pyiceberg.types import LongType
 
 _COLUMNS = ["id", "stream_name", "type", "position", "global_position", "data", "metadata", "time"]
+_ROWS_AT_ONCE = 500
 
 
 def read_range(where: ArchivedRange, most: int | None) -> list[Row]:
@@ -162,8 +163,9 @@ def _rows_of(where: ArchivedRange, file: ArchiveFile) -> Iterator[Row]:
 
 
 def _tuples(rows: pa.Table) -> Iterator[Row]:
-    columns = (rows.column(name).to_pylist() for name in _COLUMNS)
-    return zip(*columns, strict=True)
+    """Yield the rows. A reader seldom takes all of a row group, so few are converted at once."""
+    for some in rows.select(_COLUMNS).to_batches(_ROWS_AT_ONCE):
+        yield from zip(*(column.to_pylist() for column in some.columns), strict=True)
 
 
 @lru_cache(maxsize=256)

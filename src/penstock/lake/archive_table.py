@@ -35,11 +35,13 @@ COLUMNS = pa.schema(
         "category": pa.string(),
     }
 )
-#: a page of a reader decodes one row group; a dictionary of values that hardly repeat, such as ids
-#: and data, would make files larger and slower to read. Its size is looked at after each so many
-#: rows: by default after more than a row group has, and so never
+#: how files are laid out. A reader decodes whole row groups, of so many bytes before compression:
+#: smaller ones take a scan longer, larger ones a page of a stream. A dictionary of values that
+#: hardly repeat, such as ids and data, would make files larger and slower to read; its size is
+#: looked at after each so many rows: by default after more than a row group has, and so never
 _LAYOUT = {
-    "write.parquet.row-group-limit": "10000",
+    "write.parquet.row-group-size-bytes": str(8 * 1024 * 1024),
+    "write.parquet.row-group-limit": "50000",
     "write.parquet.dict-size-bytes": str(16 * 1024),
     "write.parquet.page-row-limit": "1000",
 }

@@ -34,7 +34,7 @@ with from_extra("lake"):
     from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
     from pyiceberg.partitioning import PartitionKey
     from pyiceberg.schema import Schema, index_name_by_id, sanitize_column_names
-    from pyiceberg.table import FileScanTask, Table
+    from pyiceberg.table import FileScanTask, Table, TableProperties
     from pyiceberg.table.locations import load_location_provider
     from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
     from pyiceberg.table.sorting import SortDirection
@@ -42,6 +42,7 @@ with from_extra("lake"):
 
 #: rows that a task holds in memory before it writes a file
 CHUNK_BYTES = 128 * 1024 * 1024
+_ROWS_OF_GROUP = TableProperties.PARQUET_ROW_GROUP_LIMIT
 #: file systems have 255 bytes for a name, which partition values of any length do not fit
 LONGEST_FOLDER = 200
 
@@ -91,7 +92,7 @@ class FileWriter:
         fits = all(len(one) <= LONGEST_FOLDER for one in folders)
         path = locations.new_data_location(f"{uuid4()}.parquet", partition if fits else None)
         output = self._io.new_output(path)
-        with form.create_writer(output, schema, table.properties) as file:
+        with form.create_writer(output, schema, _row_groups(rows, table.properties)) as file:
             file.write(pa.Table.from_arrays(rows.columns, schema=schema_to_pyarrow(schema)))
         return DataFile.from_args(
             content=DataFileContent.DATA,
@@ -129,6 +130,18 @@ class FileWriter:
             for one in order.fields
         ]
         return rows.sort_by(keys)
+
+
+def _row_groups(rows: pa.Table, properties: Mapping[str, str]) -> dict[str, str]:
+    """Return properties in which the size of row groups is a number of rows.
+
+    pyiceberg 0.12 does not know a size in bytes, and warns of it.
+    """
+    chosen = dict(properties)
+    size = int(chosen.pop(TableProperties.PARQUET_ROW_GROUP_SIZE_BYTES, CHUNK_BYTES))
+    most = int(chosen.get(_ROWS_OF_GROUP, TableProperties.PARQUET_ROW_GROUP_LIMIT_DEFAULT))
+    row_size = max(1, rows.nbytes // max(1, rows.num_rows))
+    return chosen | {_ROWS_OF_GROUP: str(max(1, min(most, size // row_size)))}
 
 
 def file_writer(table: Table) -> FileWriter:
