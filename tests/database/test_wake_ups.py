@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -432,13 +434,28 @@ class TestLine:
         with PollSelector() as selector:
             selector.register(connection.fileno(), EVENT_READ)
             selector.select(LONG)
-        line.receive()
 
         with pytest.raises(psycopg.errors.QueryCanceled):
-            line.go_on()
+            line.receive()
         line.end()
 
         assert pending.take_all() == {"mine"}
+
+    def test_a_notification_that_comes_with_the_reply_to_its_own_is_received(
+        self, line: Line, pending: Pending, connection: psycopg.Connection[Any], writer: Store
+    ) -> None:
+        connection.execute("listen penstock")
+        pending.add(["mine"])
+        line.send()
+        writer.run(notification(["theirs"]))
+        with socket.socket(fileno=os.dup(connection.fileno())) as arrived:
+            while b"theirs" not in arrived.recv(10_000, socket.MSG_PEEK):
+                time.sleep(0.001)
+
+        received = [payload for payload, _ in line.receive()]
+
+        assert received == [b'["mine"]', b'["theirs"]']
+        assert not line.awaits_reply
 
 
 class TestThread:

@@ -180,19 +180,21 @@ class Line:
     def receive(self) -> list[tuple[bytes, int]]:
         """Return the notifications that have arrived, each with its sender's process.
 
-        Raises if the connection is lost.
+        The reply to the last notification is read first: what came behind it is no longer in the
+        socket, which would not wake the thread for it. Raises if the connection is lost, or the
+        last notification failed.
         """
         found = []
         with self.held():
             self._pgconn.consume_input()
+            self._read_reply()
             while one := self._pgconn.notifies():
                 found.append((one.extra, one.be_pid))
         return found
 
     def go_on(self) -> None:
-        """Send the names that are due, if the last notification is answered; raise if it failed."""
+        """Send the names that are due, if the last notification is answered."""
         with self.held():
-            self._read_reply()
             self._send_due()
 
     def finish(self, timeout: float) -> None:
