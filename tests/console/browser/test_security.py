@@ -211,6 +211,7 @@ class TestAViewerWithoutRights:
             assert "read-only" in body
 
     def test_sees_no_buttons_there(self, visitor: Visitor, read_only_console: str) -> None:
+        page = visitor.open()
         for path in (
             "/",
             "/dead-letters",
@@ -218,7 +219,7 @@ class TestAViewerWithoutRights:
             "/groups/group?group_id=stock",
             "/pipelines/processor?pipeline=shop&processor=margins",
         ):
-            page = visitor.open(read_only_console + path)
+            page.goto(read_only_console + path)
 
             expect(page.locator("[href*='/actions/'], [action*='/actions/']")).to_have_count(0)
             expect(page.locator("[formaction*='/actions/']")).to_have_count(0)
@@ -273,8 +274,9 @@ class TestScriptInData:
 
     def test_is_text_on_every_screen(self, attacked: tuple[str, Store], visitor: Visitor) -> None:
         console, store = attacked
+        page = visitor.open()
         for address in _addresses(store):
-            page = visitor.open(console + address)
+            page.goto(console + address)
 
             assert "<script>alert" not in page.content().replace("&lt;", "<!>"), address
             expect(page.get_by_role("main")).to_contain_text("<script>alert(1)</script>"[:8])
