@@ -33,9 +33,9 @@ from pyspark.sql import SparkSession
 import penstock
 from penstock import Message, Store
 from penstock.pipeline import Runner
+from tests.forked_python import ROOT, ForkedProcess, spark_server
 from tests.pipeline.lake.killed_driver import DELETES, KEYS, MODES, PARTITIONS, QUEUE, pipeline
 
-ROOT = Path(__file__).parents[3]
 PATIENCE = 600  # seconds, until a driver has committed a step
 KILLS_PER_DRIVER = 4
 LEAST_KILLS = 30
@@ -145,11 +145,11 @@ def send(store: Store, numbers: range) -> None:
 
 
 @contextmanager
-def driver(url: str, warehouse: str, driver_rows: int) -> Iterator[subprocess.Popen[bytes]]:
+def driver(url: str, warehouse: str, driver_rows: int) -> Iterator[ForkedProcess]:
     """Lend a driver, and kill it with all that belongs to it."""
     arguments = (url, warehouse, str(driver_rows))
-    with subprocess.Popen(
-        [sys.executable, "-m", "tests.pipeline.lake.killed_driver", *arguments],
+    with spark_server().start(
+        *("-m", "tests.pipeline.lake.killed_driver", *arguments),
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
         stdout=subprocess.DEVNULL,
@@ -179,24 +179,15 @@ def kill_a_server_process(url: str, chosen: random.Random) -> bool:
     return True
 
 
-def kill_a_task(process: subprocess.Popen[bytes], chosen: random.Random) -> bool:
+def kill_a_task(process: ForkedProcess, chosen: random.Random) -> bool:
     """Kill a Python process of Spark, in whatever it does."""
-    workers = [
-        one
-        for one in psutil.Process(process.pid).children(recursive=True)
-        if "pyspark" in " ".join(_command(one))
-    ]
+    servers = [one for one in psutil.Process(process.pid).children() if "java" not in one.name()]
+    workers = [one for server in servers for one in server.children(recursive=True)]
     if not workers:
         return False
     with suppress(psutil.NoSuchProcess):
         chosen.choice(workers).kill()
     return True
-
-
-def _command(process: psutil.Process) -> list[str]:
-    with suppress(psutil.Error):
-        return process.cmdline() if "java" not in process.name() else []
-    return []
 
 
 @pytest.fixture(scope="module")
@@ -247,7 +238,7 @@ def test_a_reader_sees_whole_steps_only_and_each_of_them_once(
     assert min(steps.values()) > 1
 
 
-def _wait_for_a_step(reader: Reader, process: subprocess.Popen[bytes]) -> None:
+def _wait_for_a_step(reader: Reader, process: ForkedProcess) -> None:
     """Return once a driver has committed another step."""
     before = {mode: reader.read(mode) for mode in MODES}
     deadline = time.monotonic() + PATIENCE
