@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -177,15 +178,18 @@ class Matrix:
             "driver_rows": STEPS[case.step],
         }
 
+    @cached_property
+    def _filled(self) -> str:
+        """The name of a database with messages for all pipelines, to copy others from."""
+        name = self.server.create_database(self.server.template("penstock"))
+        with penstock.connect(self.server.url(name)) as store:
+            fill(store)
+        return name
+
     @contextmanager
     def _databases(self, count: int) -> Iterator[list[str]]:
         """Lend databases with messages for all pipelines."""
-        names = [
-            self.server.create_database(self.server.template("penstock")) for _ in range(count)
-        ]
-        for name in names:
-            with penstock.connect(self.server.url(name)) as store:
-                fill(store)
+        names = [self.server.create_database(self._filled) for _ in range(count)]
         try:
             yield [self.server.url(name) for name in names]
         finally:
@@ -198,14 +202,14 @@ def kind_of(name: str) -> str:
     return next(kind for kind, words in KINDS.items() if any(word in name for word in words))
 
 
-def in_rounds(matrix: Matrix, varied: Sequence[str], seed: int) -> Iterator[list[Kill]]:
+def in_rounds(matrix: Matrix, varied: Sequence[Sequence[str]], seed: int) -> Iterator[list[Kill]]:
     """Yield all kills, as many at a time as one driver takes; first, one of each kind.
 
-    The first are of these pipelines, so that the others need not be run for them. Which ones they
-    are, and the order of the others, depends on the seed.
+    The first are of one pipeline of each group, so that the others need not be run for them. Which
+    ones they are, and the order of the others, depends on the seed.
     """
     chosen = random.Random(seed)
-    few = matrix.all_kills(Case(step, name) for step in STEPS for name in varied)
+    few = matrix.all_kills(Case(step, chosen.choice(group)) for step in STEPS for group in varied)
     first = {(kill.case.step, kill.kind): kill for kill in chosen.sample(few, len(few))}
     yield list(first.values())
     others = sorted(set(matrix.all_kills(CASES)) - set(first.values()))
