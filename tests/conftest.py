@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import itertools
 import os
 import signal
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -183,6 +185,8 @@ class Server:
         self._idle: dict[str, list[str]] = defaultdict(list)
         self._cleaners: dict[str, psycopg.Connection[Any]] = {}  # by database
         self._kept: dict[str, dict[str, KeptConnections[Any]]] = defaultdict(dict)  # by database
+        self._editions: dict[str, str] = {}  # by database, of those that are taken
+        self._stores: dict[tuple[str, str], Any] = {}  # the first of each kind and edition
 
     def url(self, database: str) -> str:
         return self.embedded.url_for(database)
@@ -212,10 +216,13 @@ class Server:
     def take(self, edition: str) -> str:
         """Return the name of a fresh database of that edition, or 'empty', until `give_back`."""
         if self._idle[edition]:
-            return self._idle[edition].pop()
-        name = self.create_database("template1" if edition == "empty" else self.template(edition))
-        if edition not in self._fresh:
-            self._fresh[edition] = FreshState.of(self.url(name))
+            name = self._idle[edition].pop()
+        else:
+            template = "template1" if edition == "empty" else self.template(edition)
+            name = self.create_database(template)
+            if edition not in self._fresh:
+                self._fresh[edition] = FreshState.of(self.url(name))
+        self._editions[name] = edition
         return name
 
     def give_back(self, edition: str, name: str, *, hide: bool) -> None:
@@ -257,10 +264,13 @@ class Server:
     @contextmanager
     def store(self, url: str, connect: Callable[[str], AnyStore]) -> Iterator[AnyStore]:
         """A store on a fresh database, with the connections of earlier stores of its kind."""
-        kept = self._kept[str(conninfo_to_dict(url)["dbname"])]
-        kind = connect.__name__
+        database = str(conninfo_to_dict(url)["dbname"])
+        kept, kind = self._kept[database], connect.__name__
         if kind not in kept:
-            kept[kind] = KeptConnections(connect(url), self._connection())
+            like = (kind, self._editions[database])
+            if like not in self._stores:
+                self._stores[like] = connect(url)
+            kept[kind] = KeptConnections(self._stores[like], url, self._connection())
         store: AnyStore = kept[kind].new_store()
         try:
             yield store
@@ -340,7 +350,12 @@ def any_store(
 
 
 @pytest.fixture
-async def async_store(database_url: str) -> AsyncIterator[penstock.AsyncStore]:
+async def async_store(server: Server, database_url: str) -> AsyncIterator[penstock.AsyncStore]:
     """An async store on a fresh database."""
-    async with await penstock.connect_async(database_url) as store:
+
+    def connect_async(url: str) -> penstock.AsyncStore:
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(asyncio.run, penstock.connect_async(url)).result()
+
+    with server.store(database_url, connect_async) as store:
         yield store

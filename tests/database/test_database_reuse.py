@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import penstock
 from tests.conftest import Server
 from tests.database_reuse import FreshState, rename
+from tests.log.waiting import wake_ups_of
 
 
 class Opened(penstock.TypedMessage, type="reuse.opened"):
@@ -178,3 +180,21 @@ def test_a_session_that_a_test_left_in_a_transaction_is_not_used_again(
         second.transaction() as transaction,
     ):
         assert transaction.connection.info.backend_pid != pid
+
+
+def test_the_connection_of_wake_ups_is_used_again_and_listens_again(
+    server: Server, database_url: str
+) -> None:
+    with server.store(database_url, penstock.connect) as first:
+        session = _listening_session(first)
+
+    with server.store(database_url, penstock.connect) as second:
+        assert _listening_session(second) == session
+
+
+def _listening_session(store: penstock.Store) -> int:
+    wake_ups = wake_ups_of(store)
+    wake_ups.listen()
+    while not wake_ups.is_listening:
+        time.sleep(0.01)
+    return wake_ups._pid
