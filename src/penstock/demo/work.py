@@ -10,6 +10,7 @@ becomes available when its lease ends, and the next process continues.
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -28,6 +29,7 @@ TABLES = {
     "orders": ("order", "Ordered", ORDER),
 }
 LEASE = 5.0  # seconds until another process takes over
+PAUSE = 0.2  # seconds between two looks for messages
 
 
 def start(store: Store) -> None:
@@ -71,11 +73,21 @@ def messages_of(spark: SparkSession, folder: Path, table: str) -> DataFrame:
     return messages(rows, type=type, data=rows.columns, stream=stream)
 
 
+def run_until_empty(store: Store, extracting: Dispatcher) -> None:
+    """Handle all messages, also those that a killed process had claimed: until their leases end.
+
+    `run_until_idle` returns when nothing is due, which may be before that.
+    """
+    while any(one.state in ("ready", "in_progress") for one in store.outbox.summary()):
+        extracting.run_until_idle()
+        time.sleep(PAUSE)
+
+
 def main(url: str, folder: str) -> None:
     """Run until the outbox is empty."""
     spark = session("penstock demo", master="local[*]")
     with penstock.connect(url) as store:
-        dispatcher(store, spark, Path(folder)).run_until_idle()
+        run_until_empty(store, dispatcher(store, spark, Path(folder)))
     spark.stop()
 
 
