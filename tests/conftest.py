@@ -59,7 +59,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 SPARK = (
     *("tests/pipeline/graph/test_run.py", "tests/pipeline/steps/"),
     *("tests/spark/connect/", "tests/spark/faults/", "tests/spark/test_session.py"),
-    "tests/docs/test_examples.py::test_an_example_on_spark",
+    *("tests/demo/test_demo.py", "tests/docs/test_examples.py::test_an_example_on_spark"),
 )
 #: where tests take long without Spark: they start servers and processes, race for seconds, try
 #: hundreds of examples, or fill a log to measure what it costs
