@@ -10,6 +10,7 @@ from pathlib import Path
 import psycopg
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from pyiceberg.table import FileScanTask
 
 from penstock.errors import TableReplaced
@@ -234,3 +235,25 @@ def _with_key(declared: LakeTable, rows: pa.Table) -> pa.Table:
     """Return rows as pyiceberg takes them: columns of the key cannot be null."""
     fields = [pa.field(one.name, one.type, one.name not in declared.key) for one in rows.schema]
     return rows.cast(pa.schema(fields))
+
+
+@pytest.mark.filterwarnings("error:Parquet writer option")
+def test_the_size_of_row_groups_is_a_property_of_a_table(writer: LakeWriter) -> None:
+    writer.write(DAYS, table(*((n, "x" * 1_000, 1, 0) for n in range(100))))
+    before = row_groups(writer)
+    with writer.catalog.load_table(DAYS.name).transaction() as transaction:
+        transaction.set_properties({"write.parquet.row-group-size-bytes": "20000"})
+
+    writer.write(DAYS, table(*((n, "x" * 1_000, 1, 1) for n in range(100))))
+
+    assert before == [100]
+    assert sum(row_groups(writer)) == 100
+    assert all(one <= 20 for one in row_groups(writer))
+
+
+def row_groups(writer: LakeWriter) -> list[int]:
+    """Return how many rows each row group of the only file has."""
+    files = writer.catalog.load_table(DAYS.name).inspect.files()
+    [path] = files.column("file_path").to_pylist()
+    footer = parquet.read_metadata(path.removeprefix("file://"))
+    return [footer.row_group(number).num_rows for number in range(footer.num_row_groups)]

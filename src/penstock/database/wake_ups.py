@@ -213,7 +213,7 @@ class WakeUps:
                 while not self._is_closed:
                     for payload, pid in line.receive():
                         self._notified(payload, pid)
-                    line.go_on()  # first: only a reply that is still awaited wakes it again
+                    line.go_on()
                     if self._wants_to_listen and not listens:
                         listens = self._listen(line)
                     if self._look(line):

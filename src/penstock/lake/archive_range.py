@@ -109,4 +109,8 @@ def matching(where: ArchivedRange, rows: pa.Table) -> pa.Table:
         found = pc.and_(found, pc.less_equal(rows.column("global_position"), where.until))
     if where.type is not None:
         found = pc.and_(found, pc.equal(rows.column("type"), where.type))
-    return rows if pc.all(found).as_py() else rows.filter(found)
+    # mostly they follow each other, and need not be copied
+    first, count = max(0, pc.index(found, True).as_py()), pc.sum(found).as_py() or 0
+    if pc.all(found.slice(first, count)).as_py():
+        return rows.slice(first, count)
+    return rows.filter(found)

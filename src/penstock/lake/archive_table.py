@@ -35,10 +35,10 @@ COLUMNS = pa.schema(
         "category": pa.string(),
     }
 )
-#: how files are laid out. A reader decodes whole row groups, of so many bytes before compression:
-#: smaller ones take a scan longer, larger ones a page of a stream. A dictionary of values that
-#: hardly repeat, such as ids and data, would make files larger and slower to read; its size is
-#: looked at after each so many rows: by default after more than a row group has, and so never
+#: how files are laid out. A reader decodes whole row groups, of about so many bytes before
+#: compression: smaller ones take a scan longer, larger ones a page of a stream. A dictionary of
+#: values that hardly repeat, such as ids and data, would make files larger and slower to read: its
+#: size is looked at after each so many rows, by default after 20,000
 _LAYOUT = {
     "write.parquet.row-group-size-bytes": str(8 * 1024 * 1024),
     "write.parquet.row-group-limit": "50000",

@@ -39,10 +39,10 @@ with from_extra("lake"):
     from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
     from pyiceberg.table.sorting import SortDirection
     from pyiceberg.typedef import Record
+    from pyiceberg.utils.properties import property_as_int
 
 #: rows that a task holds in memory before it writes a file
 CHUNK_BYTES = 128 * 1024 * 1024
-_ROWS_OF_GROUP = TableProperties.PARQUET_ROW_GROUP_LIMIT
 #: file systems have 255 bytes for a name, which partition values of any length do not fit
 LONGEST_FOLDER = 200
 
@@ -92,7 +92,7 @@ class FileWriter:
         fits = all(len(one) <= LONGEST_FOLDER for one in folders)
         path = locations.new_data_location(f"{uuid4()}.parquet", partition if fits else None)
         output = self._io.new_output(path)
-        with form.create_writer(output, schema, _row_groups(rows, table.properties)) as file:
+        with form.create_writer(output, schema, dict(_row_groups(rows, table.properties))) as file:
             file.write(pa.Table.from_arrays(rows.columns, schema=schema_to_pyarrow(schema)))
         return DataFile.from_args(
             content=DataFileContent.DATA,
@@ -132,16 +132,21 @@ class FileWriter:
         return rows.sort_by(keys)
 
 
-def _row_groups(rows: pa.Table, properties: Mapping[str, str]) -> dict[str, str]:
-    """Return properties in which the size of row groups is a number of rows.
+def _row_groups(rows: pa.Table, properties: Mapping[str, str]) -> Mapping[str, str]:
+    """Return properties in which the size of row groups, if it is in bytes, is a number of rows.
 
-    pyiceberg 0.12 does not know a size in bytes, and warns of it.
+    pyiceberg 0.12 ignores a size in bytes, and warns of it. Rows count as large as their average.
     """
-    chosen = dict(properties)
-    size = int(chosen.pop(TableProperties.PARQUET_ROW_GROUP_SIZE_BYTES, CHUNK_BYTES))
-    most = int(chosen.get(_ROWS_OF_GROUP, TableProperties.PARQUET_ROW_GROUP_LIMIT_DEFAULT))
+    size = property_as_int(dict(properties), TableProperties.PARQUET_ROW_GROUP_SIZE_BYTES)
+    if size is None:
+        return properties
+    limit = TableProperties.PARQUET_ROW_GROUP_LIMIT
+    default = TableProperties.PARQUET_ROW_GROUP_LIMIT_DEFAULT
+    most = property_as_int(dict(properties), limit, default) or default
     row_size = max(1, rows.nbytes // max(1, rows.num_rows))
-    return chosen | {_ROWS_OF_GROUP: str(max(1, min(most, size // row_size)))}
+    chosen = dict(properties) | {limit: str(max(1, min(most, size // row_size)))}
+    del chosen[TableProperties.PARQUET_ROW_GROUP_SIZE_BYTES]
+    return chosen
 
 
 def file_writer(table: Table) -> FileWriter:

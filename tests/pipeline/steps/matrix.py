@@ -202,14 +202,14 @@ def kind_of(name: str) -> str:
     return next(kind for kind, words in KINDS.items() if any(word in name for word in words))
 
 
-def in_rounds(matrix: Matrix, varied: Sequence[Sequence[str]], seed: int) -> Iterator[list[Kill]]:
+def in_rounds(matrix: Matrix, varied: Sequence[str], seed: int) -> Iterator[list[Kill]]:
     """Yield all kills, as many at a time as one driver takes; first, one of each kind.
 
-    The first are of one pipeline of each group, so that the others need not be run for them. Which
-    ones they are, and the order of the others, depends on the seed.
+    The first are of these pipelines, so that the others need not be run for them. Which ones they
+    are, and the order of the others, depends on the seed.
     """
     chosen = random.Random(seed)
-    few = matrix.all_kills(Case(step, chosen.choice(group)) for step in STEPS for group in varied)
+    few = matrix.all_kills(Case(step, name) for step in STEPS for name in varied)
     first = {(kill.case.step, kill.kind): kill for kill in chosen.sample(few, len(few))}
     yield list(first.values())
     others = sorted(set(matrix.all_kills(CASES)) - set(first.values()))
